@@ -1,0 +1,289 @@
+"""The write path, from checked records to a ticket in a shard's queue. Source: api.md §3 (append), storage.md §3.
+
+Everything that decides about a write (kind, key, expected_seq, caps, limits) and the assignment of its seqs
+happen in one step of the event loop, so that they are exact under concurrency; what must be waited for (a key
+that is pending, room in the queue, a seq reservation) is waited for before it, and then everything is looked at
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.config import Discard, Durability, TopicConfig, TopicType
+from storage.encode import WriteHeader, assemble, encode_appends, payload_hash
+from storage.errors import (
+    IdempotencyConflict,
+    InvalidRequest,
+    LimitReached,
+    RecordTooLarge,
+    SeqConflict,
+    StorageFull,
+    TopicFull,
+    TopicNotFound,
+)
+from storage.format import control
+from storage.keys import key_digest
+from storage.log import Log
+from storage.records import Appended, LossCause, NewRecord
+from storage.validation import MAX_U64, check_delays, check_records, check_text, check_topic_name
+from storage.wal.submission import Submission
+from storage.wal.writer import Shard
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+class Write:
+    """One append request on its way through. Made, run once, thrown away."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        records: Sequence[NewRecord],
+        *,
+        node: str | None,
+        key: str | None,
+        strict: bool,
+        create: bool,
+        config: TopicConfig | None,
+        expected_seq: int | None,
+    ) -> None:
+        self.engine = engine
+        self.name = name
+        self.records = records
+        self.node = node
+        self.key = key
+        self.strict = strict
+        self.create = create
+        self.config = config
+        self.expected_seq = expected_seq
+        self.payloads: array[int] = array("I")
+        self.total = 0
+        self.digest = b""
+        self.hash: bytes | None = None
+        self.delayed = ""
+        self.created = False
+
+    async def run(self) -> Appended:
+        """Check, wait for what must be waited for, enqueue, wait for the log."""
+        self._check()
+        while True:
+            topic = self.engine.catalog.topics.get(self.name)
+            if topic is not None:
+                known = await self._known(topic)
+                if known is not None:
+                    return known
+            topic = self.engine.catalog.topics.get(self.name)
+            obstacle = self._obstacle(topic)
+            if obstacle is None:
+                break
+            await obstacle
+        return await self._enqueue(topic)
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        engine, options = self.engine, self.engine.options
+        check_topic_name(self.name)
+        if self.node is not None:
+            check_text(self.node, "node", options.max_node_bytes)
+        if self.key is not None:
+            check_text(self.key, "idempotency_key", options.max_key_bytes)
+            self.digest = key_digest(self.key)
+        if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
+            raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
+        self.payloads = check_records(self.records, options)
+        self.delayed = check_delays(self.records, engine.now_ms())
+        self.total = sum(self.payloads)
+        if self.key is not None:
+            self.hash = payload_hash(self.records, self.node)
+
+    async def _known(self, topic: Topic) -> Appended | None:
+        """The answer for a key that was used before; waits for one that is on its way."""
+        if self.key is None:
+            return None
+        log = topic.log
+        pending = self.engine.pending_keys.get((log.topic_id, self.digest))
+        if pending is not None:
+            await asyncio.shield(pending)  # its outcome, an error included, is this request's too
+        window_ms = topic.config.idempotency_window_ms
+        found = log.keys.find(self.digest, self.engine.now_ms(), window_ms) if log.keys else None
+        if found is None:
+            return None
+        differs = found.hash != self.hash
+        if differs and self.strict:
+            raise IdempotencyConflict(first_seq=found.first_seq)
+        return self._answer(log, found.first_seq, found.count, deduped=True, payload_differs=differs)
+
+    def _obstacle(self, topic: Topic | None) -> asyncio.Future[None] | None:
+        """None when the write can be enqueued now; something to wait for; or raises what stands against it."""
+        engine = self.engine
+        if topic is None:
+            return self._check_new_topic()
+        self._check_kind(topic.config)
+        changing = engine.changing.get(topic.topic_id)
+        if changing is not None:
+            return asyncio.ensure_future(_settled(changing))
+        log = topic.log
+        if self.key is not None and (log.topic_id, self.digest) in engine.pending_keys:
+            return asyncio.ensure_future(_settled(engine.pending_keys[log.topic_id, self.digest]))
+        self._check_expected(log.assigned_head)
+        self._check_caps(topic.config, log)
+        self._check_limits(topic.config)
+        shard = engine.shards[log.shard]
+        shard.refuse_when_full()
+        frames = len(self.records) + 3
+        if not shard.has_room(frames, self.total):
+            return asyncio.ensure_future(shard.wait_room(frames, self.total))
+        if topic.config.durability is not Durability.FSYNC and log.assigned_head + len(self.records) > log.reserved:
+            return asyncio.ensure_future(engine.reservations.extend(log, len(self.records)))
+        return None
+
+    def _check_new_topic(self) -> asyncio.Future[None] | None:
+        if not self.create:
+            raise TopicNotFound(self.name)
+        config = self._new_config()
+        self._check_kind(config)
+        self._check_expected(0)
+        self._check_caps(config, None)
+        self._check_limits(config)
+        self.engine.check_topic_limit()
+        if config.durability is Durability.EPHEMERAL:
+            # Its records never reach the log, so the topic cannot be made in their batch.
+            return asyncio.ensure_future(self._make_ephemeral(config))
+        return None
+
+    async def _make_ephemeral(self, config: TopicConfig) -> None:
+        _, self.created = await self.engine.put_topic(self.name, config)
+
+    def _check_kind(self, config: TopicConfig) -> None:
+        if self.delayed and config.type is not TopicType.QUEUE:
+            raise InvalidRequest(f"{self.delayed} is for queues only; {self.name} is a log.", field=self.delayed)
+
+    def _new_config(self) -> TopicConfig:
+        return (self.config or TopicConfig()).clamped()
+
+    def _check_expected(self, head_seq: int) -> None:
+        if self.expected_seq is not None and self.expected_seq != head_seq:
+            raise SeqConflict(
+                f"expected_seq is {self.expected_seq}, the last assigned seq is {head_seq}.",
+                expected_seq=self.expected_seq,
+                head_seq=head_seq,
+            )
+
+    def _check_caps(self, config: TopicConfig, log: Log | None) -> None:
+        count, cap_records, cap_bytes = len(self.records), config.cap_records, config.cap_bytes
+        largest = self.total if config.discard is Discard.REJECT else max(self.payloads)
+        if cap_bytes and largest > cap_bytes:
+            raise RecordTooLarge(
+                f"{largest} bytes can never fit under cap_bytes {cap_bytes}.", field="records", max=cap_bytes
+            )
+        if config.discard is not Discard.REJECT:
+            return
+        if cap_records and count > cap_records:
+            raise RecordTooLarge(
+                f"{count} records can never fit under cap_records {cap_records}.", field="records", max=cap_records
+            )
+        held, size = (log.assigned_count, log.assigned_bytes) if log else (0, 0)
+        if (cap_records and held + count > cap_records) or (cap_bytes and size + self.total > cap_bytes):
+            raise TopicFull(count=held, bytes=size, cap_records=cap_records, cap_bytes=cap_bytes)
+
+    def _check_limits(self, config: TopicConfig) -> None:
+        usage, options = self.engine.catalog.usage, self.engine.options
+        if self.key is not None and usage.keys >= options.max_idempotency_keys:
+            raise LimitReached(
+                "Too many idempotency keys are live.", limit="max_idempotency_keys", max=options.max_idempotency_keys
+            )
+        if options.max_total_bytes and usage.bytes + self.total > options.max_total_bytes:
+            raise LimitReached(
+                "The broker holds as much as it may.", limit="max_total_bytes", max=options.max_total_bytes
+            )
+        if (
+            config.durability is Durability.EPHEMERAL
+            and usage.ephemeral_bytes + self.total > options.ephemeral_max_bytes
+        ):
+            raise StorageFull(
+                "The memory for ephemeral topics is full.", limit="ephemeral_max_bytes", max=options.ephemeral_max_bytes
+            )
+
+    # -- the write ---------------------------------------------------------------------------------------------------
+
+    async def _enqueue(self, topic: Topic | None) -> Appended:
+        engine = self.engine
+        now = engine.now_ms()
+        before: list[control.Control] = []
+        created = topic is None
+        if topic is None:
+            topic, creation = engine.provisional_topic(self.name, self._new_config())
+            before.append(creation)
+            if (first_reserve := engine.reservations.first(topic, len(self.records))) is not None:
+                before.append(first_reserve)
+        log = topic.log
+        first_seq = log.assigned_head + 1
+        durable = topic.config.durability is Durability.FSYNC
+        head = WriteHeader(log.topic_id, first_seq, now, durable, self.node.encode() if self.node else b"")
+        evicts = self._over(topic.config, log, len(self.records), self.total)
+        pieces, run = encode_appends(self.records, head, self.payloads, more=evicts is not None)
+        row = log.reserve(run)
+        after: list[control.Control] = []
+        if evicts is not None:
+            floor = log.tail.floor_that_frees(log.assigned_floor, *evicts)
+            after.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
+            log.assign_floor(floor)
+        encoded = assemble(pieces, run, head, before=before, after=after, key=self.key, hash=self.hash)
+        if log.ephemeral:
+            engine.publish_in_memory(log, encoded, row)
+            return self._answer(log, first_seq, len(self.records), created=self.created)
+        shard = engine.shards[log.shard]
+        submission = Submission(
+            encoded.unit,
+            encoded.payload,
+            frames=encoded.frames,
+            topic_id=log.topic_id,
+            ts=now,
+            needs_sync=durable or created,
+            generation=shard.generation,
+            row=row,
+        )
+        await self._committed(shard, log, submission)
+        engine.reservations.look_ahead(topic)
+        answer = self._answer(log, first_seq, len(self.records), created=created)
+        answer.wal_append_ms = (submission.written_ns - submission.enqueued_ns) / 1e6
+        if durable:
+            answer.fsync_ms = (submission.synced_ns - submission.written_ns) / 1e6
+        return answer
+
+    async def _committed(self, shard: Shard, log: Log, submission: Submission) -> None:
+        """Enqueue and wait. A caller that goes away does not stop the write, nor what hangs on it."""
+        done = shard.submit(submission)
+        if self.key is not None:
+            pending = self.engine.pending_keys
+            place = (log.topic_id, self.digest)
+            pending[place] = done
+            done.add_done_callback(lambda _: pending.pop(place, None))
+        await asyncio.shield(done)
+
+    @staticmethod
+    def _over(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, int] | None:
+        """(records, bytes) by which the log is over its caps with this write in it; None = it is not."""
+        over_records = log.assigned_count + records - config.cap_records if config.cap_records else 0
+        over_bytes = log.assigned_bytes + size_bytes - config.cap_bytes if config.cap_bytes else 0
+        if over_records <= 0 and over_bytes <= 0:
+            return None
+        return max(0, over_records), max(0, over_bytes)
+
+    def _answer(self, log: Log, first_seq: int, count: int, **more: bool) -> Appended:
+        return Appended(
+            topic=self.name, first_seq=first_seq, last_seq=first_seq + count - 1, head_seq=log.head, count=count, **more
+        )
+
+
+async def _settled(future: asyncio.Future[object]) -> None:
+    """Wait for somebody else's work, whatever comes of it."""
+    await asyncio.wait([future])

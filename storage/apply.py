@@ -1,0 +1,41 @@
+"""Applies one committed unit to the state: the only way records and control frames take effect, live and in recovery."""
+
+from __future__ import annotations
+
+from storage.catalog import Catalog
+from storage.wal.submission import ControlStep, PlaceStep, Unit
+
+
+def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: int = -1) -> int | None:
+    """Publish a unit whose bytes lie at `place` (0: in memory only) up to `end_place`.
+
+    `row` is that of the unit's reserved run; without one (recovery) runs are reserved here. The caller has checked
+    that runs continue their logs. Returns what the last removing control frame removed, in records.
+    """
+    removed: int | None = None
+    count = 0
+    topic_id = 0
+    ts = 0
+    for step in unit.steps:
+        topic_id = step.topic_id
+        if isinstance(step, ControlStep):
+            result = catalog.apply(step.type, topic_id, step.ts, step.value)
+            removed = result if result is not None else removed
+            ts = step.ts
+            continue
+        log = catalog.log(topic_id)
+        if log is None:
+            continue
+        if isinstance(step, PlaceStep):
+            log.tail.place_batch(step.first_seq, place, step.offset)
+            continue
+        run = step.run
+        log.commit(run, log.reserve(run) if row < 0 else row, place, step.offset)
+        count += len(run.sizes)
+        ts = run.ts
+    if unit.batch is not None:
+        catalog.remember(topic_id, ts, unit.batch, count)
+    log = catalog.log(topic_id)
+    if log is not None and end_place:
+        log.applied_place = end_place
+    return removed

@@ -1,0 +1,161 @@
+"""All topics and logs of an engine, and what each control frame does to them: one `apply` for live path and recovery.
+
+No I/O and no clock. A topic is a name, a config and its logs; partition 0's topic_id names the topic.
+Source: storage.md §2, §6; architecture.md (topic and log are two things).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import xxhash
+
+from storage.config import Durability, TopicConfig
+from storage.format import control
+from storage.format.wal_frame import FrameType
+from storage.keys import KeyRing, Remembered, key_digest
+from storage.log import Log, Usage
+
+
+def shard_of(topic_id: int, shards: int) -> int:
+    """The shard that holds a log's frames."""
+    return xxhash.xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % shards
+
+
+class Topic:
+    """A named topic. `provisional` until the frame that creates it is committed."""
+
+    __slots__ = ("config", "last_read_ts", "logs", "name", "paused", "provisional", "topic_id")
+
+    def __init__(self, name: str, topic_id: int, config: TopicConfig) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.config = config
+        self.logs: list[Log] = []
+        self.paused = False
+        self.provisional = False
+        self.last_read_ts: int | None = None
+
+    @property
+    def log(self) -> Log:
+        """Partition 0."""
+        return self.logs[0]
+
+
+class Catalog:
+    """Topics by name, logs by topic_id."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.usage = Usage()
+        self.next_topic_id = 1
+        self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
+            FrameType.TOPIC_CREATE: self._topic_create,
+            FrameType.TOPIC_DELETE: self._topic_delete,
+            FrameType.CONFIG_UPDATE: self._config_update,
+            FrameType.DELETE: self._delete,
+            FrameType.EVICT_WATERMARK: self._evict_watermark,
+            FrameType.HEAD_WATERMARK: self._head_watermark,
+        }
+
+    def log(self, topic_id: int) -> Log | None:
+        """The live log of that id."""
+        topic = self.by_id.get(topic_id)
+        return topic.logs[0] if topic else None
+
+    def apply(self, type_: int, topic_id: int, ts: int, value: Any) -> int | None:
+        """Do what a committed control frame says. Frames of logs that are gone do nothing.
+
+        Returns the number of records removed where the frame removes some.
+        """
+        handler = self._apply.get(type_)
+        return handler(topic_id, ts, value) if handler else None
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def claim_topic_id(self, usable: Callable[[int], bool]) -> int:
+        """A topic_id never used before whose shard can be written; ids of stopped shards are skipped."""
+        while not usable(shard_of(self.next_topic_id, self.shards)):
+            self.next_topic_id += 1
+        self.next_topic_id += 1
+        return self.next_topic_id - 1
+
+    def add(self, topic_id: int, value: control.TopicCreate | control.ConfigUpdate) -> Topic:
+        """Make the topic a TopicCreate describes."""
+        topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config))
+        log = Log(topic_id, shard=shard_of(topic_id, self.shards), epoch=value.epoch, usage=self.usage)
+        log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
+        topic.logs.append(log)
+        topic.paused = bool(value.paused)
+        self.topics[topic.name] = topic
+        self.by_id[topic_id] = topic
+        self.next_topic_id = max(self.next_topic_id, topic_id + 1)
+        return topic
+
+    def remove(self, topic: Topic) -> None:
+        """Forget a topic and what its logs used."""
+        self.by_id.pop(topic.topic_id, None)
+        if self.topics.get(topic.name) is topic:
+            del self.topics[topic.name]
+        for log in topic.logs:
+            log.release()
+
+    def _topic_create(self, topic_id: int, ts: int, value: control.TopicCreate) -> None:
+        if topic_id in self.by_id:
+            return  # live path: it stands there provisionally; replay below as_of: it is in the snapshot
+        older = self.topics.get(value.name)
+        if older is not None:
+            if older.topic_id > topic_id:
+                return  # of two live logs with one name the higher id wins
+            self.remove(older)
+        self.add(topic_id, value)
+
+    def _topic_delete(self, topic_id: int, ts: int, value: control.TopicDelete) -> None:
+        topic = self.by_id.get(topic_id)
+        if topic is not None:
+            self.remove(topic)
+
+    def _config_update(self, topic_id: int, ts: int, value: control.ConfigUpdate) -> None:
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            return
+        topic.config = TopicConfig.from_map(value.config)
+        if value.paused is not None:
+            topic.paused = value.paused
+        topic.log.epoch = value.epoch
+        topic.log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
+        topic.log.section = None
+
+    # -- what happens to records -----------------------------------------------------------------------------------
+
+    def _delete(self, topic_id: int, ts: int, value: control.Delete) -> int:
+        log = self.log(topic_id)
+        return log.delete(value) if log else 0
+
+    def _evict_watermark(self, topic_id: int, ts: int, value: control.EvictWatermark) -> int:
+        log = self.log(topic_id)
+        return log.evict(value.floors, value.loss) if log else 0
+
+    def _head_watermark(self, topic_id: int, ts: int, value: control.HeadWatermark) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.reserved = value.reserved
+            log.section = None
+
+    def remember(self, topic_id: int, ts: int, batch: control.Batch, count: int) -> None:
+        """Take in the idempotency key of a committed batch of `count` records, if it has one."""
+        topic = self.by_id.get(topic_id)
+        if topic is None or batch.key is None or batch.first_seq is None:
+            return
+        log = topic.log
+        if log.keys is None:
+            log.keys = KeyRing()
+        window_ms = topic.config.idempotency_window_ms
+        digest = key_digest(batch.key)
+        if log.keys.find(digest, ts, window_ms) is None:
+            log.keys.add(Remembered(digest, batch.hash or bytes(16), batch.first_seq, count, ts), window_ms)
+            self.usage.keys += 1
+            log.section = None

@@ -1,0 +1,90 @@
+"""The one source of time: wall, monotonic, and waiting. Tests inject `tests/support/fake_clock.py`.
+
+`EngineTime` is the time records are stamped with: it follows the wall clock, but never goes
+backwards, not even over a restart (source: storage.md §3, last paragraph).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+STEP_WORTH_A_WORD_MS = 60_000
+
+
+class Clock(Protocol):
+    """Wall time in ms since the epoch, monotonic time in ns, and two ways to wait."""
+
+    def wall_ms(self) -> int: ...
+
+    def monotonic_ns(self) -> int: ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the event loop."""
+        ...
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+        """Wait in a thread that holds `condition`; False when the time ran out first."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+        return condition.wait(seconds)
+
+
+class EngineTime:
+    """now = max(wall, last now + monotonic elapsed), never below the greatest stored ts.
+
+    A wall clock that is set back is ignored until it has caught up; one that jumps ahead is
+    followed at once. Steps of more than a minute go to `on_step(step_ms)`, positive when ahead.
+    """
+
+    __slots__ = ("_behind_reported", "_clock", "_last_mono_ns", "_last_ms", "_on_step")
+
+    def __init__(self, clock: Clock, on_step: Callable[[int], None] | None = None) -> None:
+        self._clock = clock
+        self._on_step = on_step
+        self._last_ms = clock.wall_ms()
+        self._last_mono_ns = clock.monotonic_ns()
+        self._behind_reported = False
+
+    def raise_to(self, stored_ms: int) -> None:
+        """Never answer a time below `stored_ms` from here on (the greatest ts found at recovery)."""
+        if stored_ms > self._last_ms:
+            self._last_ms = stored_ms
+            self._last_mono_ns = self._clock.monotonic_ns()
+
+    def now_ms(self) -> int:
+        wall = self._clock.wall_ms()
+        mono = self._clock.monotonic_ns()
+        elapsed_ms = (mono - self._last_mono_ns) // 1_000_000
+        steady = self._last_ms + elapsed_ms
+        # Whole milliseconds only move the anchor, so that the remainders are not lost call by call.
+        self._last_mono_ns += elapsed_ms * 1_000_000
+        if wall >= steady:
+            if wall - steady > STEP_WORTH_A_WORD_MS and self._on_step:
+                self._on_step(wall - steady)
+            self._behind_reported = False
+            self._last_ms = wall
+            self._last_mono_ns = mono
+            return wall
+        if steady - wall > STEP_WORTH_A_WORD_MS and not self._behind_reported and self._on_step:
+            self._behind_reported = True
+            self._on_step(wall - steady)
+        self._last_ms = steady
+        return steady

@@ -1,0 +1,110 @@
+"""Opens a data directory: lock, FORMAT, shard directories. Source: storage.md §1."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import NamedTuple
+
+from storage import layout
+from storage.errors import AlreadyLocked, MetadataLost, OpenError, ShardCountChanged, UnsupportedFormat
+from storage.filesystem import FileSystem, Lock
+
+MAX_SHARDS = 99
+
+
+class Format(NamedTuple):
+    """What FORMAT says."""
+
+    cluster_id: str
+    shards: int
+
+
+def ensure_dir(fs: FileSystem, path: str) -> None:
+    """Make a directory and its parents; its entry is durable on return."""
+    if fs.is_dir(path):
+        return
+    parent = path.rsplit("/", 1)[0] or "/"
+    ensure_dir(fs, parent)
+    fs.mkdir(path)
+    fs.sync_dir(parent)
+
+
+def take_lock(fs: FileSystem, root: str) -> Lock:
+    """Hold the directory for this process. Raises AlreadyLocked."""
+    ensure_dir(fs, root)
+    try:
+        return fs.lock(layout.join(root, layout.LOCK))
+    except BlockingIOError:
+        raise AlreadyLocked(f"{root} is in use by another process (its .lock is held).", path=root) from None
+
+
+def lock_text(pid: int, boot: str = "") -> str:
+    """Content of .lock: the pid, and once recovery is complete the boot id, or `failed`."""
+    return f"{pid}\n{boot}\n" if boot else f"{pid}\n"
+
+
+def page_cache_kept(previous: str, boot_id: str) -> bool:
+    """Whether the last process died without the machine: nothing it had written is lost."""
+    lines = previous.split("\n")
+    return len(lines) > 1 and bool(boot_id) and lines[1] == boot_id
+
+
+def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
+    """Read FORMAT, or write it into a new directory. Raises UnsupportedFormat, ShardCountChanged, OpenError."""
+    path = layout.join(root, layout.FORMAT)
+    if not fs.exists(path):
+        return _create(fs, root, wanted_shards)
+    file = fs.open(path, write=False)
+    try:
+        lines = file.pread(4096, 0).decode("ascii", "replace").split("\n")
+    finally:
+        file.close()
+    if not lines[0].isdigit():
+        raise OpenError(f"{path} is not a FORMAT file of this program.")
+    if int(lines[0]) != layout.FORMAT_VERSION:
+        raise UnsupportedFormat(f"{path} says format {lines[0]}; this program knows {layout.FORMAT_VERSION}.")
+    if len(lines) < 3 or not lines[2].isdigit():
+        raise OpenError(f"{path} is damaged: it must have a version, a cluster id and a shard count.")
+    found = Format(lines[1], int(lines[2]))
+    if wanted_shards and wanted_shards != found.shards:
+        raise ShardCountChanged(
+            f"{root} was made with {found.shards} log shards; this version cannot change that. "
+            f"Start it with TOPICS_WAL_SHARDS={found.shards} or without the setting.",
+            recorded=found.shards,
+            wanted=wanted_shards,
+        )
+    return found
+
+
+def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
+    strangers = [name for name in fs.listdir(root) if name in ("wal", "meta", "topics")]
+    if strangers:
+        raise MetadataLost(
+            f"{root} holds {', '.join(strangers)} but no FORMAT file; it is not started as a new directory."
+        )
+    shards = wanted_shards or min(os.cpu_count() or 1, 8)
+    if not 1 <= shards <= MAX_SHARDS:
+        raise OpenError(f"wal_shards must be 1 to {MAX_SHARDS}, it is {shards}.")
+    made = Format(uuid.uuid4().hex, shards)
+    path = layout.join(root, layout.FORMAT)
+    temporary = path + layout.TMP_SUFFIX
+    file = fs.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwritev([f"{layout.FORMAT_VERSION}\n{made.cluster_id}\n{shards}\n".encode()], 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(temporary, path)
+    fs.sync_dir(root)
+    return made
+
+
+def make_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
+    """The shard directories, made where missing."""
+    ensure_dir(fs, layout.meta_dir(root))
+    directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
+    for directory in directories:
+        ensure_dir(fs, directory)
+    return directories

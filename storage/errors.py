@@ -1,0 +1,200 @@
+"""Every error storage raises.
+
+StorageError                     code, sentence, detail; `outcome` says whether anything happened
+  RequestError                   the caller's fault; nothing happened
+    InvalidRequest               invalid_request         a field is wrong; detail.field names it
+    BatchTooLarge                batch_too_large
+    RecordTooLarge               record_too_large
+    TopicNotFound                topic_not_found
+    RecordNotFound               not_found               detail.reason says why
+    TopicIncompatible            topic_exists_incompatible
+    TopicNotEmpty                topic_not_empty
+    SeqConflict                  seq_conflict            detail: expected_seq, head_seq
+    IdempotencyConflict          idempotency_conflict
+    TopicFull                    topic_full
+    LimitReached                 throttled               detail: limit, max
+  Unavailable                    not now; retrying is sensible
+    NotReady                     not_ready               nothing happened
+    ShuttingDown                 shutting_down           nothing happened
+    WalSaturated                 wal_saturated           nothing happened
+    StorageFull                  storage_full            nothing happened
+    StorageFailed                storage_failed          outcome unknown: only a restart can tell
+  DataError                      the bytes on disk are not what was written
+    RecordCorrupt                segment_corrupt         detail: topic, seq, file, offset
+    WalCorrupt                   refuse to start         file, offset
+    MetadataLost                 refuse to start
+    UnsupportedFormat            refuse to start         written by a newer version
+  OpenError                      the directory cannot be opened
+    AlreadyLocked                another process has it
+    ShardCountChanged            another count than the directory was made with
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class StorageError(Exception):
+    """Something went wrong in storage."""
+
+    code: ClassVar[str] = "internal"
+    #: "none": nothing was stored. "unknown": it may or may not be there after the next start.
+    outcome: ClassVar[str] = "none"
+
+    def __init__(self, message: str | None = None, **detail: Any) -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        self.detail = detail
+        super().__init__(self.message)
+
+
+class RequestError(StorageError):
+    """The request cannot be carried out as it stands."""
+
+    code = "invalid_request"
+
+
+class InvalidRequest(RequestError):
+    """A field of the request is wrong."""
+
+
+class BatchTooLarge(RequestError):
+    """The request carries more records than one write may have."""
+
+    code = "batch_too_large"
+
+
+class RecordTooLarge(RequestError):
+    """A record is larger than this topic can ever hold."""
+
+    code = "record_too_large"
+
+
+class TopicNotFound(RequestError):
+    """There is no topic of that name."""
+
+    code = "topic_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no topic named {name!r}.", topic=name)
+
+
+class RecordNotFound(RequestError):
+    """There is no record with that seq."""
+
+    code = "not_found"
+
+
+class TopicIncompatible(RequestError):
+    """The topic exists with a setting that cannot be changed to the one asked for."""
+
+    code = "topic_exists_incompatible"
+
+
+class TopicNotEmpty(RequestError):
+    """The topic still holds records."""
+
+    code = "topic_not_empty"
+
+
+class SeqConflict(RequestError):
+    """The topic's last assigned seq is not the expected one."""
+
+    code = "seq_conflict"
+
+
+class IdempotencyConflict(RequestError):
+    """The idempotency key was used before with another payload."""
+
+    code = "idempotency_conflict"
+
+
+class TopicFull(RequestError):
+    """The topic is at its cap and rejects new records."""
+
+    code = "topic_full"
+
+
+class LimitReached(RequestError):
+    """A limit of the broker is reached."""
+
+    code = "throttled"
+
+    def __init__(self, message: str, *, limit: str, max: int) -> None:
+        super().__init__(message, limit=limit, max=max)
+
+
+class Unavailable(StorageError):
+    """The engine cannot do this now."""
+
+
+class NotReady(Unavailable):
+    """The engine is still recovering."""
+
+    code = "not_ready"
+
+
+class ShuttingDown(Unavailable):
+    """The engine is shutting down."""
+
+    code = "shutting_down"
+
+
+class WalSaturated(Unavailable):
+    """The write-ahead log cannot keep up; nothing was stored. Retry after a moment."""
+
+    code = "wal_saturated"
+
+
+class StorageFull(Unavailable):
+    """The disk is full; nothing was stored. Deleting and reading go on, and writing resumes when there is space."""
+
+    code = "storage_full"
+
+
+class StorageFailed(Unavailable):
+    """A write or sync of the log failed, and its shard has stopped until the next start."""
+
+    code = "storage_failed"
+    outcome = "unknown"
+
+    def __init__(self, message: str | None = None, **detail: Any) -> None:
+        super().__init__(message, **{"outcome": "unknown", **detail})
+
+
+class DataError(StorageError):
+    """Stored bytes are not what was written."""
+
+
+class RecordCorrupt(DataError):
+    """A stored record fails its checksum and is not served."""
+
+    code = "segment_corrupt"
+
+
+class WalCorrupt(DataError):
+    """The write-ahead log is damaged where it had been synced."""
+
+    def __init__(self, message: str, *, file: str, offset: int) -> None:
+        super().__init__(message, file=file, offset=offset)
+        self.file = file
+        self.offset = offset
+
+
+class MetadataLost(DataError):
+    """No snapshot can be read, and the log no longer begins at its first file."""
+
+
+class UnsupportedFormat(DataError):
+    """The data was written by a newer version of this program."""
+
+
+class OpenError(StorageError):
+    """The data directory cannot be opened."""
+
+
+class AlreadyLocked(OpenError):
+    """Another process has this data directory open."""
+
+
+class ShardCountChanged(OpenError):
+    """The data directory was made with another number of log shards."""

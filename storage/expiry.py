@@ -1,0 +1,63 @@
+"""Time-to-live: moves floors past expired records, for idle topics too. Source: api.md §2, storage.md §7.
+
+A record is expired iff now - ts > ttl_ms. The EvictWatermark that says so is synced before the floor moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.encode import encode_controls
+from storage.format import control
+from storage.records import LossCause
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+class Expiry:
+    """One eviction a log at a time; readers and the worker share it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pending: dict[int, asyncio.Future[int | None]] = {}
+
+    def due(self, topic: Topic) -> int:
+        """The floor that ttl asks for now; 0 when nothing is expired."""
+        if not topic.config.ttl_ms:
+            return 0
+        log = topic.log
+        oldest = self._engine.now_ms() - topic.config.ttl_ms
+        floor = log.tail.expired_floor(log.marks.live_floor, max(0, oldest), log.head + 1)
+        return floor if floor > log.marks.live_floor else 0
+
+    async def expire(self, topic: Topic) -> None:
+        """Evict what is expired. Raises what keeps the log from saying so."""
+        floor = self.due(topic)
+        if not floor:
+            return
+        log = topic.log
+        pending = self._pending.get(log.topic_id)
+        if pending is None:
+            value = control.EvictWatermark(floors={LossCause.TTL: floor})
+            if log.in_memory_only:
+                log.evict(value.floors)
+                return
+            encoded = encode_controls([value], log.topic_id, self._engine.now_ms())
+            pending = self._engine.submit_controls(log, encoded, frees=True)
+            self._pending[log.topic_id] = pending
+            pending.add_done_callback(lambda _: self._pending.pop(log.topic_id, None))
+        await asyncio.shield(pending)
+
+    async def tick(self) -> None:
+        """The worker's round over all topics."""
+        for topic in list(self._engine.catalog.topics.values()):
+            if topic.config.ttl_ms and self.due(topic) and self._engine.shards[topic.log.shard].log.failed is None:
+                await self.expire(topic)
+            if topic.log.keys is not None:
+                dropped = topic.log.keys.expire(self._engine.now_ms(), topic.config.idempotency_window_ms)
+                self._engine.catalog.usage.keys -= dropped
+                if dropped:
+                    topic.log.section = None

@@ -1,0 +1,122 @@
+"""The one seam to the disk: what each call does, and what it promises after a crash.
+
+Two implementations exist: `storage.posix.PosixFileSystem` and the forgetful disk of the
+tests (`tests/support/sim_disk.py`), which drops whatever was not synced when its power is cut.
+
+What a crash keeps (power loss; a killed process loses nothing that a call had returned from):
+
+    pwritev, truncate      nothing, any prefix, or any set of 512-byte sectors, until datasync/sync returns
+    datasync, sync         all bytes and the length of that file written before the call was made
+    open(create), rename,
+    mkdir, unlink, rmdir   nothing until sync_dir(parent) returns; a file synced but never
+                           entered in its directory by sync_dir may be gone as a whole
+    lock                   released when the process ends, however it ends
+
+Every call raises OSError and nothing else. After datasync or sync has raised, the state of
+the pages is unknown for good: the caller must never sync that file again and believe it.
+Calls are made from several threads at once, but never two at once on one File, but for pread.
+Offsets and sizes are bytes; paths are absolute strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open regular file."""
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write the buffers one after another at `offset`; return the bytes written, which may be fewer."""
+        ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`; shorter only at the end of the file."""
+        ...
+
+    def size(self) -> int:
+        """Length of the file in bytes, as the running system sees it."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (with zeros) to `size`. Durable only after `sync`."""
+        ...
+
+    def allocate(self, size: int) -> None:
+        """Make [0, size) exist as zeros with blocks of their own, so that writing there never lacks space.
+
+        Raises ENOSPC or EDQUOT when it cannot. Only for files that hold nothing yet.
+        Durable after `sync`.
+        """
+        ...
+
+    def datasync(self) -> None:
+        """fdatasync: bytes and length written before the call survive anything."""
+        ...
+
+    def sync(self) -> None:
+        """fsync."""
+        ...
+
+    def close(self) -> None:
+        """Close without syncing. Closing twice is harmless."""
+        ...
+
+
+class Lock(Protocol):
+    """An exclusive lock held on a file, which can carry a short text."""
+
+    def write(self, text: str) -> None:
+        """Replace the content of the lock file (not synced: it has to outlive a process, not a power loss)."""
+        ...
+
+    def previous(self) -> str:
+        """What the file held when the lock was taken ('' for a new one)."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Names and directories."""
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
+        """Open a file. `create` makes it when missing; `exclusive` refuses (EEXIST) an existing one."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted. ENOENT when there is none."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def mkdir(self, path: str) -> None:
+        """Make one directory. EEXIST when present."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically replace `target`."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None:
+        """fsync of the directory: its entries as they are now survive anything."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """flock(LOCK_EX | LOCK_NB), creating the file. BlockingIOError when another process holds it."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names the running boot of this machine: the page cache lives as long as it does not change."""
+        ...

@@ -1,0 +1,8 @@
+"""XXH3-64, seed 0, over every stored byte that matters; 128 bits where collisions would merge two things."""
+
+from __future__ import annotations
+
+from xxhash import xxh3_64_intdigest as checksum
+from xxhash import xxh3_128_digest as digest128
+
+__all__ = ["checksum", "digest128"]

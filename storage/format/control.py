@@ -1,0 +1,131 @@
+"""The data of control frames: one MessagePack map with named keys each. Unknown keys are ignored.
+
+Optional fields are left out when they are None. docs/format.md lists every field; a test compares.
+Source: storage.md §2. Frame types that nothing writes yet are declared with the feature that writes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from storage.format.wal_frame import FrameType
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all control frames."""
+
+
+class TopicCreate(Control):
+    """A log comes into being. `topic` is the topic_id of its topic's partition 0."""
+
+    name: str
+    topic: int
+    partition: int
+    partitions: int
+    epoch: int
+    config: dict[str, Any]
+    paused: bool | None = None
+
+
+class ConfigUpdate(Control):
+    """A topic's settings are replaced; `epoch` may be renewed by salvage or restore. Absent paused = unchanged."""
+
+    name: str
+    topic: int
+    partition: int
+    partitions: int
+    epoch: int
+    config: dict[str, Any]
+    paused: bool | None = None
+
+
+class TopicDelete(Control):
+    """The log and all that hangs on it is gone."""
+
+    name: str
+
+
+class Delete(Control):
+    """Permanent, silent removal of seqs up to `bound_head` inclusive that fit every given predicate.
+
+    `match` is ["tag", "Eq", text] or ["tag", "Glob", text + "*"].
+    """
+
+    bound_head: int
+    before_seq: int | None = None
+    match: list[str] | None = None
+    seqs: list[int] | None = None
+    ack: bool | None = None
+
+
+class EvictWatermark(Control):
+    """Floors by cause (lowest seq not lost to it) and loss ranges [from, to, cause]; merged by max and union."""
+
+    floors: dict[str, int] | None = None
+    loss: list[tuple[int, int, str]] | None = None
+
+
+class HeadWatermark(Control):
+    """No seq up to `reserved` is handed out a second time. The last one in the log wins."""
+
+    reserved: int
+
+
+class Batch(Control):
+    """Opens an atomic batch: `frames` frames of `bytes` bytes in all (here `body_bytes`) follow it.
+
+    `key` is the idempotency key as sent, `hash` xxh3_128 over u32-LE-length-prefixed node, tag, data, meta of each
+    record as sent; `first_seq` only where Appends follow.
+    """
+
+    frames: int
+    body_bytes: int = msgspec.field(name="bytes")
+    first_seq: int | None = None
+    key: str | None = None
+    hash: bytes | None = None
+    move: tuple[int, int] | None = None
+
+
+class SyncPoint(Control):
+    """What lies below `offset` in WAL file `file` was durable when this frame was written at `at` of that file."""
+
+    file: int
+    at: int
+    offset: int
+
+
+CONTROL: dict[FrameType, type[Control]] = {
+    FrameType.TOPIC_CREATE: TopicCreate,
+    FrameType.TOPIC_DELETE: TopicDelete,
+    FrameType.DELETE: Delete,
+    FrameType.EVICT_WATERMARK: EvictWatermark,
+    FrameType.CONFIG_UPDATE: ConfigUpdate,
+    FrameType.HEAD_WATERMARK: HeadWatermark,
+    FrameType.BATCH: Batch,
+    FrameType.SYNC_POINT: SyncPoint,
+}
+TYPE_OF: dict[type[Control], FrameType] = {struct: type_ for type_, struct in CONTROL.items()}
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    int(type_): msgspec.msgpack.Decoder(struct) for type_, struct in CONTROL.items()
+}
+
+
+class UnknownFrameType(ValueError):
+    """A valid frame of a type this version does not know: written by a newer one."""
+
+
+def encode_control(value: Control) -> bytes:
+    """The MessagePack map of a control frame."""
+    return _encoder.encode(value)
+
+
+def decode_control(type_: int, data: bytes) -> Any:
+    """The control value in a verified frame. Raises UnknownFrameType, or msgspec.DecodeError for a map that does not fit."""
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        raise UnknownFrameType(f"frame type {type_} is not known to this version")
+    return decoder.decode(data)

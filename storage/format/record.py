@@ -1,0 +1,35 @@
+"""The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, further keys behind.
+
+It is made by joining what the client sent and served by slicing, never parsed but here. Source: storage.md §2.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PLAIN_OVERHEAD = len(b'{"data":}')
+_FURTHER = (b',"meta":', b',"deliver_at":', b',"ct":', b',"h":')
+
+
+class StoredBody(msgspec.Struct):
+    """A stored object taken apart; `data` and `meta` verbatim."""
+
+    data: msgspec.Raw
+    meta: msgspec.Raw | None = None
+
+
+_decoder = msgspec.json.Decoder(StoredBody)
+
+
+def split_body(body: bytes) -> StoredBody:
+    """Take a stored object apart."""
+    return _decoder.decode(body)
+
+
+def payload_size(data: bytes, begin: int, end: int) -> int:
+    """Bytes of data and meta, as they were sent, of the object at data[begin:end]."""
+    for key in _FURTHER:
+        if data.find(key, begin, end) >= 0:
+            body = _decoder.decode(data[begin:end])
+            return len(body.data) + (0 if body.meta is None else len(body.meta))
+    return end - begin - PLAIN_OVERHEAD

@@ -1,0 +1,145 @@
+"""Idempotency keys of one log: 16-byte digests in arrays, for the length of the topic's window.
+
+Rows go into generations of an eighth of a window each, at most GENERATION_ROWS rows; a generation whose newest
+row has expired is dropped whole, so nothing is ever deleted one by one and no lookup table is ever rebuilt for
+more than one generation. Inside a generation: open addressing. Source: storage.md §5, §6; api.md §3.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from storage.format.checksum import digest128
+
+GENERATION_ROWS = 16_384
+_FIRST_SLOTS = 16
+
+
+class Remembered(NamedTuple):
+    """What a key stands for. `digest` is of the key, `hash` of the payload."""
+
+    digest: bytes
+    hash: bytes
+    first_seq: int
+    count: int
+    ts: int
+
+
+def key_digest(key: str) -> bytes:
+    """16 bytes that stand for an idempotency key."""
+    return digest128(key.encode())
+
+
+class _Generation:
+    __slots__ = ("_counts", "_digests", "_hashes", "_seqs", "_slots", "_stamps")
+
+    def __init__(self) -> None:
+        self._digests = bytearray()
+        self._hashes = bytearray()
+        self._seqs: array[int] = array("Q")
+        self._counts: array[int] = array("I")
+        self._stamps: array[int] = array("Q")
+        self._slots: array[int] = array("H", bytes(2 * _FIRST_SLOTS))  # row + 1; 0 = empty
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    @property
+    def newest(self) -> int:
+        return self._stamps[-1]
+
+    @property
+    def oldest(self) -> int:
+        return self._stamps[0]
+
+    def find(self, digest: bytes) -> int | None:
+        mask = len(self._slots) - 1
+        slot = int.from_bytes(digest[:4], "little") & mask
+        while (row := self._slots[slot]) != 0:
+            if self._digests[(row - 1) * 16 : row * 16] == digest:
+                return row - 1
+            slot = (slot + 1) & mask
+        return None
+
+    def _enter(self, row: int) -> None:
+        mask = len(self._slots) - 1
+        slot = int.from_bytes(self._digests[row * 16 : row * 16 + 4], "little") & mask
+        while self._slots[slot]:
+            slot = (slot + 1) & mask
+        self._slots[slot] = row + 1
+
+    def add(self, each: Remembered) -> None:
+        self._digests += each.digest
+        self._hashes += each.hash
+        self._seqs.append(each.first_seq)
+        self._counts.append(each.count)
+        self._stamps.append(each.ts)
+        if len(self._seqs) * 2 > len(self._slots):
+            self._slots = array("H", bytes(4 * len(self._slots)))
+            for row in range(len(self._seqs)):
+                self._enter(row)
+        else:
+            self._enter(len(self._seqs) - 1)
+
+    def row(self, row: int) -> Remembered:
+        return Remembered(
+            bytes(self._digests[row * 16 : row * 16 + 16]),
+            bytes(self._hashes[row * 16 : row * 16 + 16]),
+            self._seqs[row],
+            self._counts[row],
+            self._stamps[row],
+        )
+
+
+class KeyRing:
+    """The keys of one log, oldest generation first. Stamps must not go backwards."""
+
+    __slots__ = ("_generations", "rows")
+
+    def __init__(self) -> None:
+        self._generations: list[_Generation] = []
+        #: Rows held, expired ones of a generation still held included (at most an eighth of a window's).
+        self.rows = 0
+
+    def find(self, digest: bytes, now_ms: int, window_ms: int) -> Remembered | None:
+        """What the key stands for, if it was written at most a window ago."""
+        for generation in reversed(self._generations):
+            if now_ms - generation.newest > window_ms:
+                return None
+            row = generation.find(digest)
+            if row is not None:
+                found = generation.row(row)
+                return found if now_ms - found.ts <= window_ms else None
+        return None
+
+    def add(self, each: Remembered, window_ms: int) -> None:
+        """Remember a key; the caller has found that it is not there."""
+        last = self._generations[-1] if self._generations else None
+        if last is None or len(last) >= GENERATION_ROWS or each.ts - last.oldest > window_ms // 8:
+            last = _Generation()
+            self._generations.append(last)
+        last.add(each)
+        self.rows += 1
+
+    def expire(self, now_ms: int, window_ms: int) -> int:
+        """Drop generations of which no row is live any more; how many rows went."""
+        dropped = 0
+        while self._generations and now_ms - self._generations[0].newest > window_ms:
+            dropped += len(self._generations.pop(0))
+        self.rows -= dropped
+        return dropped
+
+    def live(self, now_ms: int, window_ms: int) -> list[Remembered]:
+        """All keys written at most a window ago, oldest first."""
+        rows = (generation.row(row) for generation in self._generations for row in range(len(generation)))
+        return [each for each in rows if now_ms - each.ts <= window_ms]
+
+    @classmethod
+    def of(cls, rows: Iterable[Remembered], window_ms: int) -> KeyRing:
+        """A ring of these rows, oldest first."""
+        ring = cls()
+        for each in rows:
+            ring.add(each, window_ms)
+        return ring

@@ -1,0 +1,63 @@
+"""File names in a data directory, and nothing else. Source: storage.md §1.
+
+DATA_DIR/
+  .lock  FORMAT
+  meta/snapshot-<n, 16 digits>.bin  meta/reserve
+  wal/CURRENT, wal-<n, 16 digits>.log, reserve            when there is 1 shard
+  wal/shard-NN/CURRENT, wal-<n>.log, reserve              when there are more
+  quarantine/
+"""
+
+from __future__ import annotations
+
+import re
+
+FORMAT_VERSION = 1
+LOCK = ".lock"
+FORMAT = "FORMAT"
+CURRENT = "CURRENT"
+RESERVE = "reserve"
+TMP_SUFFIX = ".tmp"
+
+_WAL = re.compile(r"wal-(\d{16})\.log")
+_SNAPSHOT = re.compile(r"snapshot-(\d{16})\.bin")
+
+
+def join(*parts: str) -> str:
+    """A path below a data directory."""
+    return "/".join(parts)
+
+
+def meta_dir(root: str) -> str:
+    return join(root, "meta")
+
+
+def quarantine_dir(root: str) -> str:
+    return join(root, "quarantine")
+
+
+def shard_dir(root: str, shard: int, shards: int) -> str:
+    return join(root, "wal") if shards == 1 else join(root, "wal", f"shard-{shard:02d}")
+
+
+def wal_name(number: int) -> str:
+    return f"wal-{number:016d}.log"
+
+
+def snapshot_name(number: int) -> str:
+    return f"snapshot-{number:016d}.bin"
+
+
+def wal_numbers(names: list[str]) -> list[int]:
+    """Numbers of the WAL files among `names`, ascending."""
+    return sorted(int(match[1]) for name in names if (match := _WAL.fullmatch(name)))
+
+
+def snapshot_numbers(names: list[str]) -> list[int]:
+    """Numbers of the snapshots among `names`, ascending."""
+    return sorted(int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name)))
+
+
+def quarantine_name(shard: int, file: int, offset: int, digest: str) -> str:
+    """Names a cut-off tail so that cutting the same bytes twice makes one file."""
+    return f"shard-{shard:02d}-wal-{file:016d}-{offset}-{digest}.bin"

@@ -1,0 +1,279 @@
+"""One log: what has seqs. A topic has one a partition; `topic_id` on disk names a log.
+
+Two views of the same rows: *published* (committed, readable) and *assigned* (published plus what is on its way
+to disk), so that seqs, caps and expected_seq are exact under concurrent writes. A failed write takes the assigned
+view back to the published one. Used alike by the live path and by recovery; no I/O. Source: storage.md §3, §7.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from itertools import takewhile
+
+from storage.format import control
+from storage.keys import KeyRing
+from storage.records import LossCause, TagMatch
+from storage.tail import Run, TailIndex
+from storage.watermarks import LossRange, Watermarks
+
+_PRUNE_TAGS = 1024
+
+
+class Usage:
+    """What all logs of an engine hold together; bytes and keys are of the assigned view."""
+
+    __slots__ = ("bytes", "corrupt_reads", "ephemeral_bytes", "keys")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.corrupt_reads = 0
+        self.ephemeral_bytes = 0
+        self.keys = 0
+
+
+class Log:
+    """State of one log. Seqs from 1; counts and bytes are of live records; times ms since the epoch."""
+
+    __slots__ = (
+        "_tag_entries",
+        "applied_place",
+        "assigned_bytes",
+        "assigned_count",
+        "assigned_floor",
+        "assigned_head",
+        "bytes",
+        "cached",
+        "count",
+        "durable_head",
+        "ephemeral",
+        "epoch",
+        "head",
+        "keys",
+        "last_ts",
+        "last_write_ts",
+        "marks",
+        "partition",
+        "reserved",
+        "reserving",
+        "section",
+        "shard",
+        "tags",
+        "tail",
+        "topic_id",
+        "usage",
+    )
+
+    def __init__(self, topic_id: int, *, shard: int, epoch: int, usage: Usage, partition: int = 0) -> None:
+        self.topic_id = topic_id
+        self.partition = partition
+        self.shard = shard
+        self.epoch = epoch
+        self.usage = usage
+        self.ephemeral = False
+        #: While ephemeral: records up to here are in the WAL, from before; later ones are in memory only.
+        self.durable_head = 0
+        self.marks = Watermarks()
+        self.tail = TailIndex()
+        self.keys: KeyRing | None = None
+        self.head = 0
+        #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
+        self.reserved = 0
+        self.reserving = 0
+        self.last_ts = 0
+        self.last_write_ts: int | None = None
+        self.count = 0
+        self.bytes = 0
+        self.assigned_head = 0
+        self.assigned_floor = 1
+        self.assigned_count = 0
+        self.assigned_bytes = 0
+        #: Everything of this log below this place of its shard's WAL is in this state, nothing above it is.
+        self.applied_place = 0
+        self.tags: dict[bytes, array[int]] = {}
+        self._tag_entries = 0
+        #: Batches whose bytes are in memory: first seq -> (bytes, offset of the first Append frame).
+        self.cached: dict[int, tuple[bytes, int]] = {}
+        #: The last encoded snapshot section; None = changed since.
+        self.section: bytes | None = None
+
+    @property
+    def earliest_seq(self) -> int:
+        """First live record, head + 1 when there is none."""
+        found = self.tail.first_live(self.marks.live_floor, self.head + 1)
+        return self.head + 1 if found is None else found
+
+    def _use(self, size_bytes: int) -> None:
+        self.usage.bytes += size_bytes
+        if self.ephemeral:
+            self.usage.ephemeral_bytes += size_bytes
+
+    def set_ephemeral(self, ephemeral: bool) -> None:
+        """Records appended from now on live in memory only (or no longer do)."""
+        if ephemeral != self.ephemeral:
+            self.usage.ephemeral_bytes += self.assigned_bytes if ephemeral else -self.assigned_bytes
+            self.ephemeral = ephemeral
+            self.durable_head = self.head
+
+    def take_usage(self) -> None:
+        """Count what a snapshot says this log holds."""
+        self._use(self.assigned_bytes)
+
+    def release(self) -> None:
+        """The log is deleted: what it used is free."""
+        self._use(-self.assigned_bytes)
+        self.usage.keys -= self.keys.rows if self.keys else 0
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def reserve(self, run: Run) -> int:
+        """Take the run into the assigned view; returns its row for `commit`."""
+        row = self.tail.append(run)
+        added = sum(run.payloads)
+        self.assigned_head = run.last_seq
+        self.assigned_count += len(run.sizes)
+        self.assigned_bytes += added
+        self._use(added)
+        return row
+
+    def commit(self, run: Run, row: int, unit_place: int, lead: int) -> None:
+        """Publish a reserved run whose batch is in the WAL at `unit_place` (0: in memory only)."""
+        self.tail.place(row, unit_place, lead)
+        self.head = run.last_seq
+        self.last_ts = self.last_write_ts = run.ts
+        self.count += len(run.sizes)
+        self.bytes += sum(run.payloads)
+        self._index_tags(run)
+        self.section = None
+
+    def index_only(self, run: Run, unit_place: int, lead: int) -> None:
+        """Recovery, below a snapshot's as_of: the section counts these records already, but not where they are."""
+        self.tail.place(self.tail.append(run), unit_place, lead)
+        self._index_tags(run)
+
+    def _index_tags(self, run: Run) -> None:
+        for tag, seq in run.tagged:
+            seqs = self.tags.get(tag)
+            if seqs is None:
+                seqs = self.tags[tag] = array("Q")
+            seqs.append(seq)
+        self._tag_entries += len(run.tagged)
+
+    def roll_back(self) -> None:
+        """Forget everything assigned that was not published."""
+        self.tail.truncate(self.head + 1)
+        self._use(self.bytes - self.assigned_bytes)
+        self.assigned_head = self.head
+        self.assigned_floor = self.marks.live_floor
+        self.assigned_count = self.count
+        self.assigned_bytes = self.bytes
+
+    # -- losses and deletions ------------------------------------------------------------------------------------
+
+    def assign_floor(self, floor: int) -> None:
+        """An eviction is on its way to disk: the assigned view no longer holds what lies below `floor`."""
+        if floor > self.assigned_floor:
+            count, size = self.tail.totals(self.assigned_floor, floor)
+            self.assigned_count -= count
+            self.assigned_bytes -= size
+            self._use(-size)
+            self.assigned_floor = floor
+
+    def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
+        """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
+        before = self.marks.live_floor
+        self.marks.merge(floors, loss)
+        for _, end, _ in loss or ():
+            self._raise_head(end)
+        floor = self.marks.live_floor
+        gone = 0
+        if floor > before:
+            gone, size = self.tail.totals(before, min(floor, self.head + 1))
+            self.assign_floor(floor)
+            self.count -= gone
+            self.bytes -= size
+            self._forget_below(floor)
+        self.section = None
+        return gone
+
+    def _raise_head(self, head: int) -> None:
+        """Seqs up to `head` are gone for good: the next record gets a later one."""
+        if head > self.head:
+            self.head = head
+            self.section = None
+        self.assigned_head = max(self.assigned_head, self.head)
+
+    def _forget_below(self, floor: int) -> None:
+        self.tail.drop_below(floor)
+        # Batches are cached in seq order; the last one that begins below the floor may hold live records behind it.
+        for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
+            del self.cached[first_seq]
+        if self._tag_entries > _PRUNE_TAGS and self._tag_entries > 2 * self.count:
+            self._prune_tags(floor)
+
+    def _prune_tags(self, floor: int) -> None:
+        for tag, seqs in list(self.tags.items()):
+            kept = array("Q", (seq for seq in seqs[bisect_left(seqs, floor) :] if self.tail.holds(seq)))
+            if kept:
+                self.tags[tag] = kept
+            else:
+                del self.tags[tag]
+        self._tag_entries = sum(map(len, self.tags.values()))
+
+    def delete(self, request: control.Delete) -> int:
+        """Apply a Delete; returns how many live records went. Doing it again changes nothing."""
+        last = min(request.bound_head, self.head)
+        if request.before_seq is not None:
+            last = min(last, request.before_seq - 1)
+        if request.match is None and request.seqs is None:
+            return self.evict({LossCause.DELETE: last + 1}) if last > 0 else 0
+        if request.seqs is not None:
+            candidates = request.seqs
+        else:
+            candidates = self.tagged(tag_match(request.match or []), last)
+        gone = 0
+        for seq in candidates:
+            if self.marks.live_floor <= seq <= last:
+                size = self.tail.delete(seq)
+                if size is not None:
+                    gone += 1
+                    self._count_deleted(seq, size)
+        self.section = None
+        return gone
+
+    def _count_deleted(self, seq: int, size: int) -> None:
+        self.count -= 1
+        self.bytes -= size
+        if seq >= self.assigned_floor:
+            self.assigned_count -= 1
+            self.assigned_bytes -= size
+            self._use(-size)
+
+    def tagged(self, match: TagMatch, last_seq: int) -> list[int]:
+        """Seqs up to `last_seq` whose tag matches (deleted ones may be among them)."""
+        if match.prefix:
+            return [seq for tag, seqs in self.tags.items() if match.matches(tag) for seq in seqs if seq <= last_seq]
+        return [seq for seq in self.tags.get(match.text, ()) if seq <= last_seq]
+
+    @property
+    def in_memory_only(self) -> bool:
+        """Whether no live record of this log is in the WAL, so that losing one needs no frame."""
+        return self.ephemeral and self.marks.live_floor > self.durable_head
+
+    def wal_needed_from(self) -> int | None:
+        """Place of the oldest frame of this log that the WAL must keep."""
+        return self.tail.oldest_place(self.marks.live_floor)
+
+
+def tag_match(predicate: list[str]) -> TagMatch:
+    """The predicate stored in a Delete frame: ["tag", "Eq", text] or ["tag", "Glob", text + "*"]."""
+    _, operator, text = predicate
+    if operator == "Glob":
+        return TagMatch(text[:-1].encode(), True)
+    return TagMatch(text.encode())
+
+
+def tag_predicate(match: TagMatch) -> list[str]:
+    """How `tag_match` finds it again."""
+    text = match.text.decode()
+    return ["tag", "Glob", text + "*"] if match.prefix else ["tag", "Eq", text]

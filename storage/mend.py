@@ -1,0 +1,114 @@
+"""Makes a shard's files fit to go on from: what lies behind the end is set aside and cut, the rest made durable.
+
+Order: quarantine copy synced -> doubtful bytes written again -> cut -> fsync of every replayed file and directory.
+A crash in between leaves the same evidence, and the next recovery does the same again. Source: storage.md §6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import xxhash
+
+from storage import layout
+from storage.filesystem import File, FileSystem
+from storage.log_end import LogEnd, last_nonzero
+from storage.options import Options
+from storage.wal.position import split
+from storage.wal.reader import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from storage.recovery import Report
+
+_log = structlog.get_logger("storage")
+
+
+def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Report) -> None:
+    """Cut, re-write, sync. Raises OSError: then the start is refused."""
+    last_file, last_offset = split(end.place)
+    cuts = dict(end.cuts)
+    for number in sorted({*end.replayed, *cuts}):
+        path = layout.join(end.directory, layout.wal_name(number))
+        file = fs.open(path)
+        try:
+            if number in cuts:
+                _set_aside(fs, root, file, end, number, cuts[number], options, report)
+            if number == last_file and number in end.replayed:
+                # A sync that failed before leaves pages clean that never reached the disk; written, they are dirty again.
+                _write_again(file, end.rewrite_from, last_offset)
+            if number in cuts:
+                file.truncate(cuts[number])
+            file.sync()
+        finally:
+            file.close()
+    if end.first_file is not None:
+        fs.sync_dir(end.directory)
+
+
+def _write_again(file: File, start: int, end: int) -> None:
+    offset = start
+    while offset < end:
+        data = file.pread(min(CHUNK_BYTES, end - offset), offset)
+        if not data:
+            return
+        done = 0
+        while done < len(data):
+            done += file.pwritev([memoryview(data)[done:]], offset + done)
+        offset += len(data)
+
+
+def _set_aside(
+    fs: FileSystem, root: str, file: File, end: LogEnd, number: int, cut: int, options: Options, report: Report
+) -> None:
+    last = last_nonzero(file, cut)
+    if last is None:
+        return
+    size = last + 1 - cut
+    report.discarded_bytes += size
+    report.discarded_frames += end.loose_frames
+    kept = _copy(fs, root, file, end.shard, number, cut, size, options)
+    _log.warning(
+        "wal_tail_cut",
+        shard=end.shard,
+        file=number,
+        offset=cut,
+        bytes=size,
+        valid_frames=end.loose_frames,
+        quarantined=kept,
+    )
+
+
+def _copy(
+    fs: FileSystem, root: str, file: File, shard: int, number: int, cut: int, size: int, options: Options
+) -> str | None:
+    """Name of the copy in quarantine/, or None when there is no room for it under the limit."""
+    directory = layout.quarantine_dir(root)
+    if not fs.exists(directory):
+        fs.mkdir(directory)
+        fs.sync_dir(root)
+    used = sum(fs.file_size(layout.join(directory, name)) for name in fs.listdir(directory))
+    if used + size > options.quarantine_max_bytes:
+        return None
+    digest = xxhash.xxh3_64()
+    offset = cut
+    while offset < cut + size:
+        data = file.pread(min(CHUNK_BYTES, cut + size - offset), offset)
+        digest.update(data)
+        offset += len(data)
+    name = layout.quarantine_name(shard, number, cut, digest.hexdigest())
+    path = layout.join(directory, name)
+    copy = fs.open(path, create=True)
+    try:
+        offset = cut
+        while offset < cut + size:
+            data = file.pread(min(CHUNK_BYTES, cut + size - offset), offset)
+            done = 0
+            while done < len(data):
+                done += copy.pwritev([memoryview(data)[done:]], offset - cut + done)
+            offset += len(data)
+        copy.sync()
+    finally:
+        copy.close()
+    fs.sync_dir(directory)
+    return name

@@ -1,0 +1,53 @@
+"""How an engine is opened: one value, every limit by name. The broker's `TOPICS_*` settings map onto it."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+MIB = 1 << 20
+
+
+class Recovery(enum.StrEnum):
+    """What to do about damage where the log had been synced."""
+
+    REFUSE = "refuse"
+    SALVAGE = "salvage"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes are bytes, times ms (or µs where the name says so)."""
+
+    wal_shards: int = 0
+    """Writers; 0 = what the directory was made with, min(cpus, 8) for a new one."""
+    wal_file_bytes: int = 64 * MIB
+    wal_reserve_bytes: int = 4 * MIB
+    wal_queue_frames: int = 200_000
+    wal_queue_bytes: int = 256 * MIB
+    wal_enqueue_timeout_ms: int = 1000
+    gc_min_us: int = 500
+    gc_max_us: int = 10_000
+    disk_sync_ms: int = 50
+    sync_point_bytes: int = MIB
+    sync_point_ms: int = 1000
+    snapshot_interval_ms: int = 60_000
+    snapshot_wal_bytes: int = 64 * MIB
+    expiry_interval_ms: int = 1000
+    quarantine_max_bytes: int = 1024 * MIB
+    ephemeral_max_bytes: int = 256 * MIB
+    tail_cache_bytes: int = 64 * MIB
+    max_topics: int = 100_000
+    max_total_bytes: int = 0
+    max_idempotency_keys: int = 4_000_000
+    max_batch_records: int = 10_000
+    max_record_bytes: int = MIB
+    max_meta_bytes: int = 16 * 1024
+    max_meta_keys: int = 64
+    max_tag_bytes: int = 256
+    max_node_bytes: int = 128
+    max_key_bytes: int = 256
+    max_scan_records: int = 100_000
+    io_threads: int = 4
+    recovery: Recovery = Recovery.REFUSE
+    trust_page_cache: bool = True

@@ -1,0 +1,142 @@
+"""Takes what the log has committed into the state, and tells everybody who waits for it. Runs on the event loop.
+
+Owns the waiters and the tail cache. A failed write takes its shard's logs back to what is published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from storage.apply import apply_unit
+from storage.cache import TailCache
+from storage.catalog import Catalog, Topic
+from storage.encode import EncodedUnit
+from storage.errors import ShuttingDown, StorageError, TopicNotFound
+from storage.log import Log
+from storage.wal.submission import ControlStep, RunStep, Submission, Unit
+from storage.wal.writer import Shard
+
+
+class Publisher:
+    """The one place where commits become visible."""
+
+    def __init__(self, catalog: Catalog, cache: TailCache) -> None:
+        self._catalog = catalog
+        self._cache = cache
+        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._shutting_down = False
+        #: Called with each log after something of it was committed.
+        self.on_commit: Callable[[Log], None] | None = None
+        self.commits = 0
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def settled(self, shard: Shard, submission: Submission) -> None:
+        """A submission came back from its shard: publish it, or undo what it had been given."""
+        done = submission.done
+        assert done is not None
+        if submission.error is not None:
+            if submission.generation == shard.generation:
+                self.roll_back(shard)
+            if not done.done():
+                done.set_exception(submission.error)
+            return
+        place = submission.place
+        removed = self._publish(
+            submission.unit, submission.payload, place, place + len(submission.payload), submission.row
+        )
+        shard.applied_place = place + len(submission.payload)
+        if not done.done():
+            done.set_result(removed)
+
+    def in_memory(self, log: Log, encoded: EncodedUnit, row: int) -> None:
+        """Publish a unit of an ephemeral log, which has no other place than memory."""
+        self._publish(encoded.unit, encoded.payload, 0, 0, row)
+
+    def _publish(self, unit: Unit, payload: bytes, place: int, end: int, row: int) -> int | None:
+        removed = apply_unit(self._catalog, unit, place, end, row)
+        self.commits += 1
+        for step in unit.steps:
+            log = self._catalog.log(step.topic_id)
+            if isinstance(step, ControlStep):
+                if log is None:
+                    self._tell_deleted(step.topic_id)
+                else:
+                    self._catalog.by_id[step.topic_id].provisional = False
+            elif log is not None and isinstance(step, RunStep):
+                if place:
+                    self._cache.add(log, step.run.first_seq, payload, step.offset)
+                else:
+                    log.cached[step.run.first_seq] = (payload, step.offset)
+        if unit.steps:
+            self.wake(unit.steps[0].topic_id)
+        return removed
+
+    def roll_back(self, shard: Shard) -> None:
+        """Heads of this shard's logs go back to what is published; topics not yet made are gone."""
+        shard.generation += 1
+        for topic in list(self._catalog.topics.values()):
+            for log in topic.logs:
+                if log.shard != shard.index:
+                    continue
+                if topic.provisional:
+                    self._catalog.remove(topic)
+                elif log.assigned_head != log.head or log.assigned_floor != log.marks.live_floor:
+                    log.roll_back()
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    async def wait(self, topic: Topic, seq: int, wait_ms: float) -> bool:
+        """True as soon as the log's head is beyond `seq`; False after `wait_ms`.
+
+        Raises TopicNotFound when the topic is deleted meanwhile, ShuttingDown when the engine stops.
+        """
+        if self._shutting_down:
+            raise ShuttingDown()
+        log = topic.log
+        if log.head > seq:
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(log.topic_id, [])
+        waiters.append(waiter)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while log.head <= seq:
+                    await waiter
+                    if log.head <= seq:
+                        waiter = asyncio.get_running_loop().create_future()
+                        self._waiters.setdefault(log.topic_id, []).append(waiter)
+        except TimeoutError:
+            return False
+        finally:
+            left = self._waiters.get(log.topic_id)
+            if left is not None and waiter in left:
+                left.remove(waiter)
+                if not left:
+                    del self._waiters[log.topic_id]
+        return True
+
+    def wake(self, topic_id: int) -> None:
+        """Something of this log was committed."""
+        waiters = self._waiters.pop(topic_id, None)
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        if self.on_commit is not None and (log := self._catalog.log(topic_id)) is not None:
+            self.on_commit(log)
+
+    def _tell_deleted(self, topic_id: int) -> None:
+        for waiter in self._waiters.pop(topic_id, ()):
+            if not waiter.done():
+                waiter.set_exception(TopicNotFound("the topic"))
+
+    def shut_down(self) -> None:
+        """Everybody who waits, and who will, is told that the engine stops."""
+        self._shutting_down = True
+        error: StorageError = ShuttingDown()
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+        self._waiters.clear()

@@ -1,0 +1,142 @@
+"""What goes into the engine and what comes out: plain values, no behaviour."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+from storage.config import TopicConfig
+
+
+class NewRecord(msgspec.Struct):
+    """A record to be appended.
+
+    `data` and `meta` are valid JSON text, stored and given back byte for byte. The caller vouches for the
+    JSON (the HTTP layer decodes whole bodies straight into this struct, which checks it); sizes are checked here.
+    `deliver_at` is ms since the epoch, `delay_ms` ms from now; queues only, not both.
+    """
+
+    data: msgspec.Raw
+    meta: msgspec.Raw | None = None
+    tag: str | None = None
+    node: str | None = None
+    delay_ms: int | None = None
+    deliver_at: int | None = None
+
+
+class Appended(msgspec.Struct, kw_only=True):
+    """The outcome of a write. Times are ms spent waiting for the log and for its sync (0 when none was needed)."""
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    count: int
+    created: bool = False
+    deduped: bool = False
+    payload_differs: bool = False
+    wal_append_ms: float = 0.0
+    fsync_ms: float = 0.0
+
+
+class StoredRecord(NamedTuple):
+    """A record as stored. `body` is the stored JSON object: {"data":…} or {"data":…,"meta":…}, further keys behind."""
+
+    seq: int
+    ts: int
+    node: bytes
+    tag: bytes
+    body: bytes
+
+
+class TagMatch(msgspec.Struct, frozen=True):
+    """A tag predicate: equal to `text`, or beginning with it when `prefix`. Untagged records never match."""
+
+    text: bytes
+    prefix: bool = False
+
+    def matches(self, tag: bytes) -> bool:
+        """Whether a stored tag (b'' = none) fits."""
+        if not tag:
+            return False
+        return tag.startswith(self.text) if self.prefix else tag == self.text
+
+
+class LossCause(enum.StrEnum):
+    """Why records are gone. The numbering on disk is by these names (storage.md §7)."""
+
+    CAP = "cap"
+    TTL = "ttl"
+    DELETE = "delete"
+    CONSUMED = "consumed"
+    CRASH = "crash"
+    SOURCE_TRIM = "source_trim"
+    SALVAGE = "salvage"
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """Announces a loss: seqs gap_from to gap_to (inclusive). `reason` is a LossCause value, 'mixed' or 'recreated'."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read: records with seq > from_seq, at least one if there is any, up to `limit` and `max_bytes`."""
+
+    from_seq: int = 0
+    limit: int = 256
+    max_bytes: int = 1 << 20
+    exclude_nodes: frozenset[bytes] = frozenset()
+    tag: TagMatch | None = None
+    from_ts: int | None = None
+    epoch: int | None = None
+    skip_corrupt: bool = False
+
+
+class ReadResult(msgspec.Struct, kw_only=True):
+    """`next_from_seq` is the last seq examined; records left out by filters advance it."""
+
+    topic: str
+    records: list[StoredRecord]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    tombstone: Tombstone | None = None
+    corrupt_seqs: list[int] | None = None
+    records_scanned: int = 0
+    cold_segments_read: int = 0
+
+
+class TopicState(msgspec.Struct, kw_only=True):
+    """One topic as it is now (one partition's figures where there is one). Times are ms since the epoch."""
+
+    topic: str
+    topic_id: int
+    epoch: int
+    config: TopicConfig
+    head_seq: int
+    next_seq: int
+    earliest_seq: int
+    evict_floor: int
+    count: int
+    bytes: int
+    last_write_ts: int | None = None
+    last_read_ts: int | None = None
+
+
+class DeletedRecords(msgspec.Struct, kw_only=True):
+    """The outcome of a permanent delete."""
+
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int

@@ -1,0 +1,248 @@
+"""From the bytes in a data directory to the state they stand for. Source: storage.md §6.
+
+newest valid snapshot -> its sections -> replay of each shard from redo_from -> cut -> sync -> heads.
+
+Runs in a thread, before anything else touches the state. Doing it twice gives the same state. The verdict about
+how a shard's log ends is in `log_end.py`; what salvage does instead of refusing in `salvage.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from storage import layout, snapshot
+from storage.catalog import Catalog
+from storage.config import Durability
+from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
+from storage.filesystem import FileSystem
+from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
+from storage.keys import KeyRing
+from storage.log import Log
+from storage.log_end import LogEnd, find_end
+from storage.mend import mend
+from storage.options import Options, Recovery
+from storage.records import LossCause
+from storage.replay import Replay
+from storage.salvage import Salvage
+from storage.wal.position import position, split
+from storage.watermarks import LossRange
+
+_log = structlog.get_logger("storage")
+
+
+class Recovered(NamedTuple):
+    """What recovery hands to the engine."""
+
+    catalog: Catalog
+    next_files: list[int]
+    kept: list[tuple[int, list[int]]]
+    next_snapshot: int
+    sections: dict[int, bytes]
+    losses: dict[int, list[LossRange]]
+    """Loss ranges found, by topic_id: applied already, to be written before ready."""
+    renewed: list[int]
+    """topic_ids that salvage gave a new epoch: to be written before ready."""
+    last_ts: int
+    report: Report
+
+
+class Report:
+    """What recovery saw and did."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.bytes = 0
+        self.discarded_bytes = 0
+        self.discarded_frames = 0
+        self.salvaged_bytes = 0
+        self.seconds = 0.0
+
+
+class Loaded(NamedTuple):
+    """A snapshot and what it says, or nothing."""
+
+    body: snapshot.Body | None
+    kept: list[tuple[int, list[int]]]
+    next_number: int
+    sections: list[snapshot.Section]
+    raw: dict[int, bytes]
+
+
+def recover(
+    fs: FileSystem,
+    root: str,
+    options: Options,
+    shards: int,
+    *,
+    trusted: bool,
+    now_ms: Callable[[int], int],
+    progress: Callable[[float], None],
+) -> Recovered:
+    """Rebuild the state. `trusted`: only the process died, the page cache is as it left it. `now_ms` is told the
+    greatest ts there is and answers the time from which idempotency keys live on.
+
+    Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything was changed, but for quarantine/), OSError.
+    """
+    loaded = load_snapshots(fs, root, shards)
+    catalog = Catalog(shards)
+    created_ms = loaded.body.created_ms if loaded.body else 0
+    for section in loaded.sections:
+        snapshot.restore(catalog, section, created_ms)
+    if loaded.body is not None:
+        catalog.next_topic_id = max(catalog.next_topic_id, loaded.body.next_topic_id)
+    redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
+    report = Report()
+    salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
+    ends = [
+        _replay_shard(fs, root, shards, shard, redo[shard], catalog, loaded, report, salvage, progress)
+        for shard in range(shards)
+    ]
+    _check_beginning(ends, loaded)
+    last_ts = max([created_ms, *(end.last_ts for end in ends)])
+    catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
+    for end in ends:
+        mend(fs, root, end, options, report)
+    losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
+    _renew_keys(catalog, last_ts, now_ms(last_ts))
+    progress(1.0)
+    return Recovered(
+        catalog,
+        [end.next_file for end in ends],
+        loaded.kept,
+        loaded.next_number,
+        loaded.raw,
+        losses,
+        renewed,
+        last_ts,
+        report,
+    )
+
+
+def load_snapshots(fs: FileSystem, root: str, shards: int) -> Loaded:
+    """The newest valid snapshot, or the one before; none is fine as long as the WAL begins at its first file."""
+    directory = layout.meta_dir(root)
+    numbers = layout.snapshot_numbers(fs.listdir(directory)) if fs.exists(directory) else []
+    valid: list[tuple[int, snapshot.Body]] = []
+    for number in numbers:
+        path = layout.join(directory, layout.snapshot_name(number))
+        file = fs.open(path, write=False)
+        try:
+            data = file.pread(file.size(), 0)
+        finally:
+            file.close()
+        try:
+            body = snapshot.decode(data)
+            [snapshot.decode_section(raw) for raw in body.sections]
+        except SnapshotUnsupported as error:
+            raise UnsupportedFormat(f"{path}: {error}") from error
+        except SnapshotDamaged as error:
+            _log.error("snapshot_damaged", file=path, error=str(error))
+            continue
+        valid.append((number, body))
+    next_number = (numbers[-1] if numbers else 0) + 1
+    if not valid:
+        return Loaded(None, [], next_number, [], {})
+    body = valid[-1][1]
+    kept = [(number, [position(*place) for place in each.redo_from]) for number, each in valid[-2:]]
+    sections = [snapshot.decode_section(raw) for raw in body.sections]
+    return Loaded(
+        body, kept, next_number, sections, {s.topic_id: raw for s, raw in zip(sections, body.sections, strict=True)}
+    )
+
+
+def _replay_shard(
+    fs: FileSystem,
+    root: str,
+    shards: int,
+    shard: int,
+    redo: int,
+    catalog: Catalog,
+    loaded: Loaded,
+    report: Report,
+    salvage: Salvage | None,
+    progress: Callable[[float], None],
+) -> LogEnd:
+    directory = layout.shard_dir(root, shard, shards)
+    as_of = {
+        log.topic_id: log.applied_place for topic in catalog.topics.values() for log in topic.logs if log.shard == shard
+    }
+    replay = Replay(catalog, as_of, directory, salvage)
+    if salvage is not None:
+        salvage.shard = shard
+
+    def step(fraction: float) -> None:
+        progress((shard + fraction) / shards)
+
+    end = find_end(fs, directory, shard, redo, replay, step, salvage)
+    report.frames += end.frames
+    report.bytes += end.bytes
+    if salvage is None and as_of:
+        latest = max(as_of.values())
+        if latest > end.place and split(latest)[1] > 0:
+            number, offset = split(latest)
+            raise WalCorrupt(
+                f"The log of shard {shard} ends at file {split(end.place)[0]}, offset {split(end.place)[1]}, but the snapshot "
+                f"was taken at file {number}, offset {offset}: synced frames are missing.",
+                file=layout.join(directory, layout.wal_name(split(end.place)[0])),
+                offset=split(end.place)[1],
+            )
+    return end
+
+
+def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
+    """Without a snapshot the log itself must tell everything from its first frame on."""
+    if loaded.body is not None:
+        return
+    lost = [end for end in ends if end.first_file not in (None, 1)]
+    bare = [end for end in ends if end.first_file is None]
+    if lost or (bare and (loaded.next_number > 1 or any(end.frames for end in ends))):
+        raise MetadataLost(
+            "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told apart "
+            "any more. Nothing was changed; restore meta/ or the whole directory from a backup."
+        )
+
+
+def _settle_heads(
+    catalog: Catalog, ends: list[LogEnd], salvage: Salvage | None, *, trusted: bool
+) -> tuple[dict[int, list[LossRange]], list[int]]:
+    """Seqs that may have been handed out and are not here are lost, and said to be."""
+    losses: dict[int, list[LossRange]] = {}
+    renewed: list[int] = []
+    for topic in catalog.topics.values():
+        log = topic.log
+        found: list[LossRange] = salvage.losses.get(log.topic_id, []) if salvage else []
+        certain = topic.config.durability is Durability.FSYNC or (
+            trusted and not ends[log.shard].damaged and not log.ephemeral
+        )
+        if not certain and log.reserved > log.head:
+            found = [*found, (log.head + 1, log.reserved, str(LossCause.CRASH))]
+        if found:
+            log.evict(loss=found)
+            losses[log.topic_id] = found
+        if log.ephemeral:
+            log.durable_head = log.head
+        if salvage is not None and log.shard in salvage.shards:
+            _renew_epoch(catalog, log)
+            renewed.append(log.topic_id)
+    return losses, renewed
+
+
+def _renew_epoch(catalog: Catalog, log: Log) -> None:
+    log.epoch = catalog.next_topic_id
+    catalog.next_topic_id += 1
+    log.section = None
+
+
+def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
+    """Keys that were live at the last frame live one whole window from now on: downtime does not count."""
+    for topic in catalog.topics.values():
+        ring = topic.log.keys
+        if ring is None:
+            continue
+        window_ms = topic.config.idempotency_window_ms
+        live = [each._replace(ts=now_ms) for each in ring.live(last_ts, window_ms)]
+        catalog.usage.keys += len(live) - ring.rows
+        topic.log.keys = KeyRing.of(live, window_ms) if live else None

@@ -1,0 +1,94 @@
+"""Applies replayed units: what a snapshot section holds already is only indexed, the rest goes through `apply`.
+
+Source: storage.md §5 (last paragraph), §6.
+"""
+
+from __future__ import annotations
+
+from storage import layout
+from storage.apply import apply_unit
+from storage.catalog import Catalog
+from storage.errors import WalCorrupt
+from storage.format import control
+from storage.log import Log, tag_match
+from storage.salvage import Salvage
+from storage.wal.position import position
+from storage.wal.submission import ControlStep, RunStep, Unit
+from storage.wal.units import ScannedUnit
+
+
+class Replay:
+    """Replays one shard. `as_of`: place by topic_id below which the snapshot's section knows everything."""
+
+    def __init__(self, catalog: Catalog, as_of: dict[int, int], directory: str, salvage: Salvage | None) -> None:
+        self._catalog = catalog
+        self._as_of = as_of
+        self._directory = directory
+        self._salvage = salvage
+
+    def apply(self, number: int, scanned: ScannedUnit) -> None:
+        """One whole, verified unit. Raises WalCorrupt when its seqs do not follow on."""
+        unit = scanned.unit
+        if not unit.steps:
+            return
+        topic_id = unit.steps[0].topic_id
+        place = position(number, scanned.offset)
+        log = self._catalog.log(topic_id)
+        if log is not None and place < self._as_of.get(topic_id, 0):
+            self._index(log, unit, place)
+            return
+        if log is not None:
+            unit = self._following_on(log, unit, number, scanned.offset)
+        apply_unit(self._catalog, unit, place, position(number, scanned.end))
+
+    def _index(self, log: Log, unit: Unit, place: int) -> None:
+        """Below as_of: head, counts, keys and floors are in the section; only places and delete flags are not."""
+        for step in unit.steps:
+            if isinstance(step, RunStep):
+                if step.run.last_seq >= log.marks.live_floor:
+                    log.index_only(step.run, place, step.offset)
+            elif isinstance(step, ControlStep) and isinstance(step.value, control.Delete):
+                self._flag(log, step.value)
+
+    @staticmethod
+    def _flag(log: Log, value: control.Delete) -> None:
+        if value.match is None and value.seqs is None:
+            return
+        last = value.bound_head if value.before_seq is None else min(value.bound_head, value.before_seq - 1)
+        seqs = value.seqs if value.seqs is not None else log.tagged(tag_match(value.match or []), last)
+        for seq in seqs:
+            if log.marks.live_floor <= seq <= last:
+                log.tail.delete(seq)
+
+    def _following_on(self, log: Log, unit: Unit, number: int, offset: int) -> Unit:
+        """The unit without runs that are there already; a jump needs a reservation (or salvage)."""
+        steps = unit.steps
+        head = log.head
+        for step in steps:
+            if isinstance(step, ControlStep):
+                if isinstance(step.value, control.EvictWatermark):
+                    head = max([head, *(end for _, end, _ in step.value.loss or ())])
+                continue
+            if not isinstance(step, RunStep):
+                continue
+            run = step.run
+            if run.last_seq <= head:
+                steps = [each for each in steps if each is not step]
+                continue
+            if run.first_seq != head + 1:
+                self._jump(log, head, run.first_seq, number, offset)
+            head = run.last_seq
+        return unit if steps is unit.steps else Unit(None, steps)
+
+    def _jump(self, log: Log, head: int, first_seq: int, number: int, offset: int) -> None:
+        if first_seq > head + 1 and log.reserved >= first_seq - 1:
+            return
+        if self._salvage is not None and first_seq > head + 1:
+            self._salvage.lost(log.topic_id, head + 1, first_seq - 1)
+            return
+        path = layout.join(self._directory, layout.wal_name(number))
+        raise WalCorrupt(
+            f"{path} at offset {offset}: seq {first_seq} of log {log.topic_id} follows seq {head}; records are missing.",
+            file=path,
+            offset=offset,
+        )

@@ -1,0 +1,90 @@
+"""What recovery does about damage when told to go on (TOPICS_RECOVERY=salvage): give up as little as can be, and say so.
+
+It resumes only where frames chain to the end of the file or to the next damage. What was lost in between becomes loss
+ranges (cause salvage), every log of the shard gets a new epoch (what its tail lost cannot be known), and each piece
+of damage is logged with its file and offsets. Source: storage.md §6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.filesystem import File, FileSystem
+from storage.format.wal_frame import MORE, OVERHEAD, FrameType
+from storage.records import LossCause
+from storage.wal.reader import CHUNK_BYTES, parse
+from storage.watermarks import LossRange
+
+if TYPE_CHECKING:
+    from storage.recovery import Report
+
+_log = structlog.get_logger("storage")
+
+
+class Salvage:
+    """Collects what was given up."""
+
+    def __init__(self, fs: FileSystem, report: Report) -> None:
+        self._fs = fs
+        self._report = report
+        self.losses: dict[int, list[LossRange]] = {}
+        #: Shards with damage.
+        self.shards: set[int] = set()
+        self.shard = 0
+
+    def damage(self, path: str, offset: int, what: str) -> None:
+        """Something that had been synced cannot be read."""
+        self.shards.add(self.shard)
+        _log.error("wal_damage", file=path, offset=offset, what=what)
+
+    def lost(self, topic_id: int, first_seq: int, last_seq: int) -> None:
+        """Records of a log that are gone."""
+        self.losses.setdefault(topic_id, []).append((first_seq, last_seq, str(LossCause.SALVAGE)))
+        _log.error("records_lost", topic_id=topic_id, first_seq=first_seq, last_seq=last_seq)
+
+    def resume(self, file: File, path: str, start: int) -> int | None:
+        """Offset behind `start` where whole units begin again; None when there is none in this file."""
+        size = file.size()
+        offset = start + 1
+        while offset < size:
+            data = file.pread(min(CHUNK_BYTES * 2, size - offset), offset)
+            if not data:
+                break
+            found = _first_unit(data, last=offset + len(data) >= size)
+            if found is not None:
+                skipped = offset + found - start
+                self._report.salvaged_bytes += skipped
+                _log.error("wal_skipped", file=path, offset=start, bytes=skipped)
+                return offset + found
+            offset += max(1, min(CHUNK_BYTES, len(data)))
+        self._report.salvaged_bytes += size - start
+        _log.error("wal_skipped", file=path, offset=start, bytes=size - start)
+        return None
+
+
+def _first_unit(data: bytes, *, last: bool) -> int | None:
+    """Where in `data` a unit begins: a frame from which frames chain on, that is not the inside of a batch."""
+    stop = len(data) - OVERHEAD if last else min(len(data) - OVERHEAD, CHUNK_BYTES)
+    at = 0
+    while at <= stop:
+        # A frame's first eight bytes hold a length whose upper byte is nearly always 0 and a type of 1 to 17.
+        if not 1 <= data[at + 4] <= 17:
+            at += 1
+            continue
+        frames, end, _ = parse(data, at)
+        if not frames:
+            at += 1
+            continue
+        inside = True
+        for frame in frames:
+            if frame[1] == FrameType.BATCH or (inside and frame[1] == FrameType.SYNC_POINT) or not inside:
+                return frame[0]
+            if not frame[2] & MORE:
+                # The end of a batch whose beginning is lost, or a single frame: a lone first one is believed to be single.
+                if frame is frames[0]:
+                    return frame[0]
+                inside = False
+        at = max(end, at + 1)
+    return None

@@ -1,0 +1,201 @@
+"""What a metadata snapshot holds, and how a log becomes a section of it and back. Pure. Source: storage.md §5.
+
+Body (MessagePack map): created_ms, shards, next_topic_id, pending_deletes, clean, redo_from ([file, offset] a shard),
+sections (one MessagePack map a log, as bin). Payloads are never in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import Any
+
+import msgspec
+
+from storage.catalog import Catalog, Topic
+from storage.config import TopicConfig
+from storage.format import control, snapshot_header
+from storage.keys import KeyRing, Remembered
+from storage.wal.position import position, split
+
+
+class Keys(msgspec.Struct, frozen=True, kw_only=True):
+    """Live idempotency keys in columns: 16-byte digests and payload hashes, u64 seqs, u32 counts, u64 ms left."""
+
+    digests: bytes
+    hashes: bytes
+    first_seqs: bytes
+    counts: bytes
+    remaining_ms: bytes
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """One log. Everything its shard's frames below `as_of` say is in here, nothing of what is above."""
+
+    topic_id: int
+    name: str
+    topic: int
+    partition: int
+    partitions: int
+    config: dict[str, Any]
+    epoch: int
+    head_seq: int
+    reserved: int
+    last_ts: int
+    last_write_ts: int | None
+    absorbed: int
+    floors: dict[str, int]
+    loss: list[tuple[int, int, str]]
+    live_count: int
+    live_bytes: int
+    paused: bool
+    as_of: tuple[int, int]
+    keys: Keys | None = None
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole snapshot."""
+
+    created_ms: int
+    shards: int
+    next_topic_id: int
+    pending_deletes: list[int]
+    clean: bool
+    redo_from: list[tuple[int, int]]
+    sections: list[bytes]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_body = msgspec.msgpack.Decoder(Body)
+_section = msgspec.msgpack.Decoder(Section)
+
+
+def encode(body: Body) -> bytes:
+    """The snapshot file."""
+    return snapshot_header.seal(_encoder.encode(body))
+
+
+def decode(file: bytes) -> Body:
+    """Raises SnapshotDamaged, SnapshotUnsupported."""
+    try:
+        return _body.decode(snapshot_header.unseal(file))
+    except msgspec.DecodeError as error:
+        raise snapshot_header.SnapshotDamaged(f"its body does not decode: {error}") from error
+
+
+def decode_section(data: bytes) -> Section:
+    """One section. Raises SnapshotDamaged."""
+    try:
+        return _section.decode(data)
+    except msgspec.DecodeError as error:
+        raise snapshot_header.SnapshotDamaged(f"a section does not decode: {error}") from error
+
+
+def capture(topic: Topic, now_ms: int) -> bytes:
+    """The section of a topic's log as it is now; unchanged logs give the same bytes again."""
+    log = topic.log
+    if log.section is not None:
+        return log.section
+    head, count, size = log.head, log.count, log.bytes
+    if log.ephemeral:
+        # What is in memory only is gone after any restart: only what the WAL holds counts.
+        head = log.durable_head
+        count, size = log.tail.totals(log.marks.live_floor, head + 1)
+    section = Section(
+        topic_id=log.topic_id,
+        name=topic.name,
+        topic=topic.topic_id,
+        partition=log.partition,
+        partitions=topic.config.partitions,
+        config=topic.config.to_map(),
+        epoch=log.epoch,
+        head_seq=head,
+        reserved=log.reserved,
+        last_ts=log.last_ts,
+        last_write_ts=log.last_write_ts,
+        absorbed=0,
+        floors=dict(log.marks.floors),
+        loss=list(log.marks.loss),
+        live_count=count,
+        live_bytes=size,
+        paused=topic.paused,
+        as_of=split(log.applied_place),
+        keys=_keys(log.keys, now_ms, topic.config.idempotency_window_ms),
+    )
+    encoded = _encoder.encode(section)
+    if log.keys is None:  # what is left of a key's window changes by itself
+        log.section = encoded
+    return encoded
+
+
+def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
+    """The log of a section, without its records: they come from the WAL."""
+    creation = control.TopicCreate(
+        name=section.name,
+        topic=section.topic,
+        partition=section.partition,
+        partitions=section.partitions,
+        epoch=section.epoch,
+        config=section.config,
+        paused=section.paused,
+    )
+    topic = catalog.add(section.topic_id, creation)
+    log = topic.log
+    log.head = log.assigned_head = section.head_seq
+    log.durable_head = section.head_seq
+    log.reserved = section.reserved
+    log.last_ts = section.last_ts
+    log.last_write_ts = section.last_write_ts
+    log.marks.merge(section.floors, section.loss)
+    log.assigned_floor = log.marks.live_floor
+    log.count = log.assigned_count = section.live_count
+    log.bytes = log.assigned_bytes = section.live_bytes
+    log.take_usage()
+    log.applied_place = position(*section.as_of)
+    if section.keys is not None:
+        window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
+        log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)
+        catalog.usage.keys += log.keys.rows
+    return topic
+
+
+def _keys(ring: KeyRing | None, now_ms: int, window_ms: int) -> Keys | None:
+    rows = ring.live(now_ms, window_ms) if ring is not None else []
+    if not rows:
+        return None
+    return Keys(
+        digests=b"".join(each.digest for each in rows),
+        hashes=b"".join(each.hash for each in rows),
+        first_seqs=_little(array("Q", (each.first_seq for each in rows))),
+        counts=_little(array("I", (each.count for each in rows))),
+        remaining_ms=_little(array("Q", (each.ts + window_ms - now_ms for each in rows))),
+    )
+
+
+def _little(values: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tobytes()
+
+
+def _array(code: str, data: bytes) -> array[int]:
+    values: array[int] = array(code)
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _remembered(keys: Keys, created_ms: int, window_ms: int) -> list[Remembered]:
+    left = _array("Q", keys.remaining_ms)
+    columns = zip(_array("Q", keys.first_seqs), _array("I", keys.counts), left, strict=True)
+    return [
+        Remembered(
+            keys.digests[row * 16 : row * 16 + 16],
+            keys.hashes[row * 16 : row * 16 + 16],
+            first_seq,
+            count,
+            max(0, created_ms + remaining - window_ms),
+        )
+        for row, (first_seq, count, remaining) in enumerate(columns)
+    ]

@@ -1,0 +1,207 @@
+"""Takes snapshots and trims the WAL behind them. Source: storage.md §5.
+
+1. For each shard note what is applied; capture every log's section on the loop, in slices.
+2. Sync all shards: what the sections say is durable before the snapshot that says it.
+3. tmp, fsync, rename, directory fsync. 4. Delete what lies wholly below redo_from of both kept snapshots.
+
+A crash between any two steps leaves the snapshot before, and a WAL that reaches back to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from storage import layout, snapshot
+from storage.encode import EncodedUnit
+from storage.errors import StorageError
+from storage.wal.files import no_space
+from storage.wal.position import position, split
+from storage.wal.submission import Unit
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+SLICE_NS = 2_000_000
+
+
+class Snapshotter:
+    """`kept` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them."""
+
+    def __init__(
+        self, engine: Engine, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
+    ) -> None:
+        self._engine = engine
+        self._kept = kept
+        self._next_number = next_number
+        self._saved = sections
+        self._running = asyncio.Lock()
+        self._last_ns = engine.clock.monotonic_ns()
+        self._last_wal_bytes = 0
+        self._last_commits = 0
+        #: Snapshots taken, WAL files deleted, seconds the last one took.
+        self.taken = 0
+        self.trimmed_files = 0
+        self.last_seconds = 0.0
+
+    async def tick(self) -> None:
+        """Take a snapshot when it is due: by time, by WAL bytes, and while a full disk waits for space."""
+        engine = self._engine
+        elapsed_ms = (engine.clock.monotonic_ns() - self._last_ns) // 1_000_000
+        grown = sum(shard.log.stats.bytes for shard in engine.shards) - self._last_wal_bytes
+        changed = engine.publisher.commits != self._last_commits
+        full = any(shard.log.full for shard in engine.shards)
+        timely = elapsed_ms >= engine.options.snapshot_interval_ms and (changed or len(self._kept) < 2)
+        if timely or grown >= engine.options.snapshot_wal_bytes or (full and self._trimmable()):
+            await self.take()
+
+    def _trimmable(self) -> bool:
+        """Whether one or two more snapshots would free a WAL file."""
+        oldest = self._kept[0][1] if len(self._kept) >= 2 else [0] * len(self._engine.shards)
+        return any(
+            split(now)[0] > max(1, split(then)[0]) for now, then in zip(self._redo_places(), oldest, strict=True)
+        )
+
+    def _redo_places(self) -> list[int]:
+        """Per shard the lowest place that a replay has to begin at."""
+        engine = self._engine
+        places = [shard.applied_place for shard in engine.shards]
+        for topic in engine.catalog.topics.values():
+            for log in topic.logs:
+                needed = log.wal_needed_from()
+                if needed is not None:
+                    places[log.shard] = min(places[log.shard], needed)
+        last = self._kept[-1][1] if self._kept else [position(1, 0)] * len(places)
+        # Nothing of a stopped shard is captured again: it is recovered from its last section on.
+        return [
+            last[shard.index] if shard.log.failed is not None else place
+            for shard, place in zip(engine.shards, places, strict=True)
+        ]
+
+    async def take(self, *, clean: bool = False) -> None:
+        """One snapshot, durable on return, and the trim it allows. Raises StorageError or OSError; retried later."""
+        async with self._running:
+            begin = self._engine.clock.monotonic_ns()
+            commits = self._engine.publisher.commits
+            wal_bytes = sum(shard.log.stats.bytes for shard in self._engine.shards)
+            redo = self._redo_places()
+            body, sections = await self._capture(redo, clean=clean)
+            await self._sync_shards()
+            number = self._next_number
+            self._next_number += 1
+            await self._engine.run_io(self._write, number, snapshot.encode(body))
+            self._kept.append((number, redo))
+            self._saved = sections
+            await self._engine.run_io(self._trim)
+            self._last_ns = self._engine.clock.monotonic_ns()
+            self._last_wal_bytes, self._last_commits = wal_bytes, commits
+            self.taken += 1
+            self.last_seconds = (self._last_ns - begin) / 1e9
+
+    async def _capture(self, redo: list[int], *, clean: bool) -> tuple[snapshot.Body, dict[int, bytes]]:
+        engine = self._engine
+        now_ms = engine.now_ms()
+        sections: dict[int, bytes] = {}
+        slice_begin = engine.clock.monotonic_ns()
+        for topic in list(engine.catalog.topics.values()):
+            if topic.provisional or engine.catalog.by_id.get(topic.topic_id) is not topic:
+                continue
+            if engine.shards[topic.log.shard].log.failed is not None:
+                if topic.topic_id in self._saved:
+                    sections[topic.topic_id] = self._saved[topic.topic_id]
+            else:
+                sections[topic.topic_id] = snapshot.capture(topic, now_ms)
+            if engine.clock.monotonic_ns() - slice_begin > SLICE_NS:
+                await asyncio.sleep(0)
+                slice_begin = engine.clock.monotonic_ns()
+        body = snapshot.Body(
+            created_ms=now_ms,
+            shards=len(engine.shards),
+            next_topic_id=engine.catalog.next_topic_id,
+            pending_deletes=[],
+            clean=clean,
+            redo_from=[split(place) for place in redo],
+            sections=list(sections.values()),
+        )
+        return body, sections
+
+    async def _sync_shards(self) -> None:
+        """Everything written so far becomes durable; a stopped shard's part is the section before."""
+        engine = self._engine
+        for shard in engine.shards:
+            if shard.log.failed is None:
+                barrier = EncodedUnit(Unit(None, []), b"", 0)
+                try:
+                    await engine.submit_unit(shard, 0, barrier, frees=True)
+                except StorageError:
+                    if shard.log.failed is None:
+                        raise
+                    raise  # it stopped under our hands: the next snapshot re-uses its sections
+
+    # -- on the I/O pool ---------------------------------------------------------------------------------------------
+
+    def _write(self, number: int, data: bytes) -> None:
+        engine = self._engine
+        directory = layout.meta_dir(engine.path)
+        path = layout.join(directory, layout.snapshot_name(number))
+        reserve = layout.join(directory, layout.RESERVE)
+        try:
+            self._write_file(path + layout.TMP_SUFFIX, data)
+        except OSError as error:
+            if not no_space(error) or not engine.fs.exists(reserve):
+                raise
+            engine.fs.unlink(reserve)  # kept for this moment
+            self._write_file(path + layout.TMP_SUFFIX, data)
+        engine.fs.rename(path + layout.TMP_SUFFIX, path)
+        engine.fs.sync_dir(directory)
+        with contextlib.suppress(OSError):  # without room for it the next snapshot may have to wait for space
+            self._make_reserve(reserve, 2 * len(data))
+
+    def _write_file(self, path: str, data: bytes) -> None:
+        file = self._engine.fs.open(path, create=True)
+        try:
+            file.truncate(0)
+            offset = 0
+            while offset < len(data):
+                offset += file.pwritev([memoryview(data)[offset:]], offset)
+            file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._engine.fs.unlink(path)
+            raise
+        finally:
+            file.close()
+
+    def _make_reserve(self, path: str, size: int) -> None:
+        fs = self._engine.fs
+        if fs.exists(path):
+            if fs.file_size(path) >= size:
+                return
+            fs.unlink(path)
+        file = fs.open(path, create=True)
+        try:
+            file.allocate(size)
+            file.sync()
+        finally:
+            file.close()
+        fs.sync_dir(layout.meta_dir(self._engine.path))
+
+    def _trim(self) -> None:
+        engine = self._engine
+        directory = layout.meta_dir(engine.path)
+        while len(self._kept) > 2:
+            engine.fs.unlink(layout.join(directory, layout.snapshot_name(self._kept.pop(0)[0])))
+        if len(self._kept) < 2:
+            return
+        engine.fs.sync_dir(directory)
+        for shard in engine.shards:
+            keep_from = min(split(redo[shard.index])[0] for _, redo in self._kept)
+            wal = engine.wal_directory(shard.index)
+            for number in layout.wal_numbers(engine.fs.listdir(wal)):  # ascending: a crash leaves no gap
+                if number >= keep_from:
+                    break
+                engine.wal_files.forget(shard.index, number)
+                engine.fs.unlink(layout.join(wal, layout.wal_name(number)))
+                self.trimmed_files += 1
+            engine.fs.sync_dir(wal)

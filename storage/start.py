@@ -1,0 +1,63 @@
+"""What an engine writes before it is ready, and before it stops. Source: storage.md §3, §6."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.config import Durability
+from storage.encode import encode_controls
+from storage.format import control
+from storage.recovery import Recovered
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+async def announce_losses(engine: Engine, recovered: Recovered) -> None:
+    """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return."""
+    pending: list[asyncio.Future[int | None]] = []
+    for topic in engine.catalog.topics.values():
+        log = topic.log
+        values: list[control.Control] = []
+        if log.topic_id in recovered.losses:
+            values.append(control.EvictWatermark(loss=recovered.losses[log.topic_id]))
+        if log.topic_id in recovered.renewed:
+            values.append(_config_update(topic))
+        if values:
+            pending.append(
+                engine.submit_controls(log, encode_controls(values, log.topic_id, engine.now_ms()), frees=True)
+            )
+    if pending:
+        await asyncio.gather(*pending)
+    if recovered.renewed:
+        # The damaged stretch stays in the log: two snapshots, and no start has to find its way through it again.
+        await engine.snapshotter.take()
+        await engine.snapshotter.take()
+
+
+def _config_update(topic: Topic) -> control.ConfigUpdate:
+    return control.ConfigUpdate(
+        name=topic.name,
+        topic=topic.topic_id,
+        partition=0,
+        partitions=1,
+        epoch=topic.log.epoch,
+        config=topic.config.to_map(),
+    )
+
+
+async def hand_back_reservations(engine: Engine) -> None:
+    """A clean stop: seqs reserved and not used may be handed out after the next start."""
+    pending: list[asyncio.Future[int | None]] = []
+    for topic in engine.catalog.topics.values():
+        log = topic.log
+        unused = topic.config.durability is not Durability.FSYNC and log.reserved > log.head
+        if unused and engine.shards[log.shard].log.failed is None and not topic.provisional:
+            value = control.HeadWatermark(reserved=log.head)
+            pending.append(
+                engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
+            )
+    if pending:
+        await asyncio.gather(*pending)

@@ -1,0 +1,264 @@
+"""Where a log's not yet absorbed records are: arrays, not objects.
+
+One row a batch (first seq, commit time, place in the WAL) and two numbers a record (frame and payload size), so that
+the write path makes no object a record. A record's frame lies at its batch's place plus the sizes before it.
+Holes in the seqs take no room: rows are found by seq, records by index. Source: storage.md §4 (tail).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import accumulate, compress
+from typing import NamedTuple
+
+_TRIM_ROWS = 4096
+
+
+class Run(NamedTuple):
+    """Consecutive Append frames of one batch: what the index needs of them."""
+
+    first_seq: int
+    ts: int
+    sizes: array[int]
+    payloads: array[int]
+    tagged: list[tuple[bytes, int]]
+    """(tag, seq) of the records that have a tag."""
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.sizes) - 1
+
+
+class Span(NamedTuple):
+    """Records of one batch that a read wants: frames lie back to back from `offset` behind the batch's place."""
+
+    batch_seq: int
+    place: int
+    offset: int
+    first_seq: int
+    ts: int
+    sizes: array[int]
+
+
+class TailIndex:
+    """Rows in seq order. Reserved rows (written but not yet committed) are at the end, without a place."""
+
+    __slots__ = (
+        "_leads",
+        "_payloads",
+        "_places",
+        "_seqs",
+        "_sizes",
+        "_stamps",
+        "_starts",
+        "_trimmed_records",
+        "_trimmed_rows",
+        "dead",
+    )
+
+    def __init__(self) -> None:
+        self._seqs: array[int] = array("Q")
+        self._stamps: array[int] = array("Q")
+        self._places: array[int] = array("Q")
+        self._leads: array[int] = array("I")  # bytes of the batch before its first Append frame
+        self._starts: array[int] = array("Q")
+        self._sizes: array[int] = array("I")
+        self._payloads: array[int] = array("I")
+        self._trimmed_rows = 0
+        self._trimmed_records = 0
+        #: One byte a record, 1 = deleted; None while nothing is.
+        self.dead: bytearray | None = None
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def append(self, run: Run) -> int:
+        """Add a row; returns its number for `place`."""
+        self._seqs.append(run.first_seq)
+        self._stamps.append(run.ts)
+        self._places.append(0)
+        self._leads.append(0)
+        self._starts.append(self._trimmed_records + len(self._sizes))
+        self._sizes.extend(run.sizes)
+        self._payloads.extend(run.payloads)
+        if self.dead is not None:
+            self.dead.extend(bytes(len(run.sizes)))
+        return self._trimmed_rows + len(self._seqs) - 1
+
+    def place(self, row: int, unit_place: int, lead: int) -> None:
+        """Say where a row's batch lies (0: in memory only); its first Append frame comes `lead` bytes later."""
+        self._places[row - self._trimmed_rows] = unit_place + lead if unit_place else 0
+        self._leads[row - self._trimmed_rows] = lead
+
+    def place_batch(self, first_seq: int, unit_place: int, lead: int) -> None:
+        """`place` for the batch that begins with `first_seq`, if it is still here."""
+        row = bisect_left(self._seqs, first_seq)
+        if row < len(self._seqs) and self._seqs[row] == first_seq:
+            self.place(row + self._trimmed_rows, unit_place, lead)
+
+    def dead_seqs(self) -> list[int]:
+        """Seqs of the deleted records."""
+        return [self.seq_at(index) for index, gone in enumerate(self.dead or b"") if gone]
+
+    def index(self, seq: int) -> int:
+        """Index of the first record with this seq or a later one."""
+        row = bisect_right(self._seqs, seq) - 1
+        if row < 0:
+            return 0
+        start = self._starts[row] - self._trimmed_records
+        return min(start + seq - self._seqs[row], self._row_end(row))
+
+    def seq_at(self, index: int) -> int:
+        """Seq of the record at an index."""
+        row = bisect_right(self._starts, index + self._trimmed_records) - 1
+        return self._seqs[row] + index + self._trimmed_records - self._starts[row]
+
+    def _row_end(self, row: int) -> int:
+        if row + 1 < len(self._starts):
+            return self._starts[row + 1] - self._trimmed_records
+        return len(self._sizes)
+
+    def holds(self, seq: int) -> bool:
+        """Whether a record with exactly this seq is here and not deleted."""
+        index = self.index(seq)
+        return index < len(self._sizes) and self.seq_at(index) == seq and not (self.dead and self.dead[index])
+
+    def totals(self, first_seq: int, end_seq: int) -> tuple[int, int]:
+        """(records, payload bytes) not deleted with first_seq <= seq < end_seq."""
+        a, b = self.index(first_seq), self.index(end_seq)
+        if b <= a:
+            return 0, 0
+        if self.dead is None:
+            return b - a, sum(self._payloads[a:b])
+        gone = self.dead[a:b]
+        alive = gone.translate(_FLIP)
+        return b - a - gone.count(1), sum(compress(self._payloads[a:b], alive))
+
+    def first_live(self, seq: int, end_seq: int) -> int | None:
+        """First seq >= `seq` and < `end_seq` that is here and not deleted."""
+        index = self.index(seq)
+        if self.dead is not None:
+            index = self.dead.find(0, index)
+        if index < 0 or index >= len(self._sizes):
+            return None
+        found = self.seq_at(index)
+        return found if found < end_seq else None
+
+    def delete(self, seq: int) -> int | None:
+        """Mark one record deleted; its payload bytes, or None when it is not here or was deleted before."""
+        index = self.index(seq)
+        if index >= len(self._sizes) or self.seq_at(index) != seq:
+            return None
+        if self.dead is None:
+            self.dead = bytearray(len(self._sizes))
+        if self.dead[index]:
+            return None
+        self.dead[index] = 1
+        return self._payloads[index]
+
+    def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
+        """Lowest floor above `seq` below which at least so many live records and payload bytes lie (end + 1 if fewer)."""
+        index, end = self.index(seq), len(self._sizes)
+        while index < end and (records > 0 or size_bytes > 0):
+            stop = min(end, index + 1024)
+            sizes = self._payloads[index:stop]
+            if self.dead is None:
+                running = list(accumulate(sizes))
+                counts: list[int] | range = range(1, len(sizes) + 1)
+            else:
+                alive = self.dead[index:stop].translate(_FLIP)
+                running = list(accumulate(size * live for size, live in zip(sizes, alive, strict=True)))
+                counts = list(accumulate(alive))
+            enough = max(bisect_left(counts, records), bisect_left(running, size_bytes))
+            if enough < len(sizes):
+                index += enough + 1
+                break
+            records -= counts[-1]
+            size_bytes -= running[-1]
+            index = stop
+        return self.seq_at(index - 1) + 1 if index > 0 else seq
+
+    def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:
+        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
+        row = bisect_left(self._stamps, oldest_ts)
+        if row == 0:
+            return seq
+        last = self._seqs[row - 1] + self._row_end(row - 1) - (self._starts[row - 1] - self._trimmed_records)
+        return max(seq, min(last, end_seq))
+
+    def first_seq_since(self, ts: int) -> int | None:
+        """First seq whose batch was committed at `ts` or later."""
+        row = bisect_left(self._stamps, ts)
+        return self._seqs[row] if row < len(self._seqs) else None
+
+    def spans(self, seq: int, end_seq: int) -> Iterator[Span]:
+        """Records with seq <= s < end_seq by batch, deleted ones included (the reader knows by `dead_between`)."""
+        row = max(0, bisect_right(self._seqs, seq) - 1)
+        while row < len(self._seqs) and self._seqs[row] < end_seq:
+            start, stop = self._starts[row] - self._trimmed_records, self._row_end(row)
+            first = self._seqs[row]
+            a = max(0, seq - first)
+            b = min(stop - start, end_seq - first)
+            if a < b:
+                offset = sum(self._sizes[start : start + a])
+                yield Span(
+                    first, self._places[row], offset, first + a, self._stamps[row], self._sizes[start + a : start + b]
+                )
+            row += 1
+
+    def dead_between(self, first_seq: int, count: int) -> bytes | None:
+        """Deletion bytes of `count` records of one batch from `first_seq`; None when none is deleted."""
+        if self.dead is None:
+            return None
+        index = self.index(first_seq)
+        gone = bytes(self.dead[index : index + count])
+        return gone if any(gone) else None
+
+    def oldest_place(self, seq: int) -> int | None:
+        """Where the batch of the first row with a record >= `seq` begins: what the WAL must keep. None: nothing."""
+        for row in range(self._row_from(seq), len(self._places)):
+            if self._places[row]:
+                return self._places[row] - self._leads[row]
+        return None
+
+    def _row_from(self, seq: int) -> int:
+        """First row that does not lie wholly below `seq`."""
+        row = bisect_right(self._seqs, seq) - 1
+        if row < 0:
+            return 0
+        return row + 1 if self._row_end(row) <= self.index(seq) else row
+
+    def truncate(self, seq: int) -> None:
+        """Forget rows that begin at `seq` or later: reserved rows whose write failed."""
+        row = bisect_left(self._seqs, seq)
+        if row == len(self._seqs):
+            return
+        start = self._starts[row] - self._trimmed_records
+        for rows in (self._seqs, self._stamps, self._places, self._leads, self._starts):
+            del rows[row:]
+        del self._sizes[start:]
+        del self._payloads[start:]
+        if self.dead is not None:
+            del self.dead[start:]
+
+    def drop_below(self, seq: int) -> None:
+        """Forget rows that lie wholly below `seq`; now and then, so that it costs a constant time a record."""
+        row = self._row_from(seq)
+        if row == 0 or (row < len(self._seqs) and row < _TRIM_ROWS and row * 2 < len(self._seqs)):
+            return
+        records = self._starts[row] - self._trimmed_records if row < len(self._starts) else len(self._sizes)
+        for rows in (self._seqs, self._stamps, self._places, self._leads, self._starts):
+            del rows[:row]
+        del self._sizes[:records]
+        del self._payloads[:records]
+        if self.dead is not None:
+            del self.dead[:records]
+            if not any(self.dead):
+                self.dead = None
+        self._trimmed_rows += row
+        self._trimmed_records += records
+
+
+_FLIP = bytes([1, 0]) + bytes(254)

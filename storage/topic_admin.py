@@ -1,0 +1,192 @@
+"""Making, changing and deleting topics, and deleting records. Source: api.md §2, §3; storage.md §3 (classes).
+
+While a topic is being changed or deleted, writes to it wait, so that none falls between two configs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, TypeVar
+
+from storage.catalog import Topic
+from storage.config import Durability, TopicConfig
+from storage.encode import EncodedUnit, encode_controls
+from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotEmpty
+from storage.format import control
+from storage.log import Log, tag_predicate
+from storage.records import DeletedRecords, LossCause, TagMatch
+from storage.validation import check_topic_name
+from storage.wal.submission import PlaceStep, Unit
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+Result = TypeVar("Result")
+
+
+class TopicAdmin:
+    """Operations on whole topics."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # -- making ------------------------------------------------------------------------------------------------------
+
+    def check_limit(self) -> None:
+        """Raises LimitReached when no further topic may be made."""
+        limit = self._engine.options.max_topics
+        if limit and len(self._engine.catalog.topics) >= limit:
+            raise LimitReached(f"There are {limit} topics, which is the limit.", limit="max_topics", max=limit)
+
+    def provisional(self, name: str, config: TopicConfig) -> tuple[Topic, control.TopicCreate]:
+        """A topic that exists for writers from now on and for readers once its TopicCreate is committed."""
+        engine = self._engine
+        topic_id = engine.catalog.claim_topic_id(engine.shard_is_open)
+        value = control.TopicCreate(
+            name=name, topic=topic_id, partition=0, partitions=1, epoch=topic_id, config=config.to_map()
+        )
+        topic = engine.catalog.add(topic_id, value)
+        topic.provisional = True
+        return topic, value
+
+    async def put(self, name: str, config: TopicConfig) -> bool:
+        """Make the topic, or replace its config; True when made. Durable on return."""
+        check_topic_name(name)
+        config = config.clamped()
+        if config.partitions != 1:
+            raise InvalidRequest("This version serves topics with one partition only.", field="partitions")
+        while True:
+            topic = self._engine.catalog.topics.get(name)
+            if topic is None:
+                await self._create(name, config)
+                return True
+            changing = self._engine.changing.get(topic.topic_id)
+            if changing is None:
+                break
+            await asyncio.wait([changing])
+        if topic.config.type is not config.type:
+            raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
+        if topic.config != config or topic.provisional:
+            await self._exclusively(topic, self._change(topic, config))
+        return False
+
+    async def _create(self, name: str, config: TopicConfig) -> None:
+        engine = self._engine
+        self.check_limit()
+        topic, creation = self.provisional(name, config)
+        shard = engine.shards[topic.log.shard]
+        try:
+            shard.refuse_when_full()
+        except Exception:
+            engine.catalog.remove(topic)
+            raise
+        values: list[control.Control] = [creation]
+        if (reserve := engine.reservations.first(topic, 0)) is not None:
+            values.append(reserve)
+        encoded = encode_controls(values, topic.topic_id, engine.now_ms())
+        await asyncio.shield(engine.submit_controls(topic.log, encoded, generation=shard.generation))
+
+    async def _exclusively(self, topic: Topic, work: Coroutine[None, None, Result]) -> Result:
+        """Run a change with all writes to the topic held back. It goes on when its caller goes away."""
+        task = asyncio.ensure_future(work)
+        changing = self._engine.changing
+        changing[topic.topic_id] = task
+        task.add_done_callback(lambda _: changing.pop(topic.topic_id, None))
+        return await asyncio.shield(task)
+
+    async def _change(self, topic: Topic, config: TopicConfig) -> None:
+        engine, log = self._engine, topic.log
+        shard = engine.shards[log.shard]
+        shard.refuse_when_full()
+        if log.ephemeral and config.durability is not Durability.EPHEMERAL:
+            self._write_out(log)
+        values: list[control.Control] = [
+            control.ConfigUpdate(
+                name=topic.name,
+                topic=topic.topic_id,
+                partition=0,
+                partitions=1,
+                epoch=log.epoch,
+                config=config.to_map(),
+            )
+        ]
+        over_records = log.assigned_count - config.cap_records if config.cap_records else 0
+        over_bytes = log.assigned_bytes - config.cap_bytes if config.cap_bytes else 0
+        if over_records > 0 or over_bytes > 0:
+            floor = log.tail.floor_that_frees(log.assigned_floor, max(0, over_records), max(0, over_bytes))
+            values.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
+        encoded = encode_controls(values, topic.topic_id, engine.now_ms())
+        await engine.submit_controls(log, encoded, generation=shard.generation)
+        await engine.expiry.expire(topic)
+
+    def _write_out(self, log: Log) -> None:
+        """An ephemeral log becomes durable: what memory holds goes to the WAL, ahead of the config that says so."""
+        engine = self._engine
+        shard = engine.shards[log.shard]
+        floors = control.EvictWatermark(floors=dict(log.marks.floors), loss=list(log.marks.loss))
+        engine.submit_controls(
+            log, encode_controls([floors], log.topic_id, engine.now_ms()), generation=shard.generation
+        )
+        for first_seq, (payload, offset) in list(log.cached.items()):
+            if first_seq > log.durable_head:
+                unit = Unit(None, [PlaceStep(log.topic_id, first_seq, offset)])
+                engine.submit_controls(log, EncodedUnit(unit, payload, 1), generation=shard.generation)
+        if log.tail.dead is not None:
+            seqs = log.tail.dead_seqs()
+            gone = control.Delete(bound_head=log.head, seqs=seqs)
+            engine.submit_controls(
+                log, encode_controls([gone], log.topic_id, engine.now_ms()), generation=shard.generation
+            )
+
+    # -- deleting ----------------------------------------------------------------------------------------------------
+
+    async def delete(self, name: str, *, if_empty: bool) -> bool:
+        """Delete the topic and everything in it; False when there is none. Durable on return."""
+        check_topic_name(name)
+        while True:
+            topic = self._engine.catalog.topics.get(name)
+            if topic is None:
+                return False
+            changing = self._engine.changing.get(topic.topic_id)
+            if changing is None:
+                break
+            await asyncio.wait([changing])
+        if if_empty and topic.log.assigned_count:
+            raise TopicNotEmpty(
+                f"{name} still holds {topic.log.assigned_count} records.", count=topic.log.assigned_count
+            )
+        encoded = encode_controls([control.TopicDelete(name=name)], topic.topic_id, self._engine.now_ms())
+        await self._exclusively(topic, self._await(self._engine.submit_controls(topic.log, encoded, frees=True)))
+        self._engine.reservations.forget(topic.topic_id)
+        return True
+
+    @staticmethod
+    async def _await(done: asyncio.Future[int | None]) -> int | None:
+        return await done
+
+    async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
+        """Remove records for good and silently; as durable on return as the topic is."""
+        if before_seq is None and match is None:
+            raise InvalidRequest("Give before_seq or match.", field="before_seq")
+        engine = self._engine
+        topic = engine.topic(name)
+        log = topic.log
+        value = control.Delete(
+            bound_head=log.head, before_seq=before_seq, match=None if match is None else tag_predicate(match)
+        )
+        encoded = encode_controls([value], log.topic_id, engine.now_ms())
+        if log.in_memory_only:
+            deleted = log.delete(value)
+        else:
+            needs_sync = topic.config.durability is Durability.FSYNC
+            done = engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync)
+            deleted = await asyncio.shield(done) or 0
+        return DeletedRecords(
+            topic=name,
+            deleted=deleted,
+            earliest_seq=log.earliest_seq,
+            head_seq=log.head,
+            count=log.count,
+            bytes=log.bytes,
+        )

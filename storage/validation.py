@@ -1,0 +1,99 @@
+"""What a write may contain: names, sizes, counts. Every limit has a name in Options. Source: api.md §1, §3."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+
+from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from storage.options import Options
+from storage.records import NewRecord
+
+TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
+MAX_DELAY_MS = 366 * 86_400_000
+MAX_U64 = (1 << 64) - 1
+_meta_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def check_topic_name(name: str) -> None:
+    """Raises InvalidRequest for a name that breaks the pattern."""
+    if not TOPIC_NAME.fullmatch(name):
+        raise InvalidRequest(
+            "A topic name is 1 to 255 characters from A-Z a-z 0-9 . _ : - and begins with a letter, a digit or _.",
+            field="topic",
+        )
+
+
+def check_text(value: str, field: str, max_bytes: int) -> bytes:
+    """A node, tag or key as UTF-8; raises InvalidRequest when empty, too long or not encodable."""
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{field} is not valid Unicode text.", field=field) from None
+    if not 0 < len(encoded) <= max_bytes:
+        raise InvalidRequest(f"{field} must have 1 to {max_bytes} bytes, this has {len(encoded)}.", field=field)
+    return encoded
+
+
+def check_records(records: Sequence[NewRecord], options: Options) -> array[int]:
+    """Payload sizes (data + meta as sent, bytes) of a batch within all limits."""
+    if not records:
+        raise InvalidRequest("records must hold at least one record.", field="records")
+    if len(records) > options.max_batch_records:
+        raise BatchTooLarge(
+            f"One write takes at most {options.max_batch_records} records, this has {len(records)}.",
+            field="records",
+            max=options.max_batch_records,
+        )
+    sizes = array("I")
+    limit = options.max_record_bytes
+    for index, record in enumerate(records):
+        size = len(record.data)
+        if record.meta is not None:
+            size += _check_meta(record.meta, index, options)
+        if size > limit:
+            raise RecordTooLarge(
+                f"records[{index}] has {size} bytes of data and meta, the limit is {limit}.",
+                field=f"records[{index}]",
+                max=limit,
+            )
+        if record.tag is not None:
+            check_text(record.tag, f"records[{index}].tag", options.max_tag_bytes)
+        if record.node is not None:
+            check_text(record.node, f"records[{index}].node", options.max_node_bytes)
+        sizes.append(size)
+    return sizes
+
+
+def _check_meta(meta: msgspec.Raw, index: int, options: Options) -> int:
+    field = f"records[{index}].meta"
+    size = len(meta)
+    if size > options.max_meta_bytes:
+        raise InvalidRequest(f"{field} has {size} bytes, the limit is {options.max_meta_bytes}.", field=field)
+    if bytes(meta).startswith(b"{"):
+        keys = len(_meta_keys.decode(meta))
+        if keys > options.max_meta_keys:
+            raise InvalidRequest(f"{field} has {keys} keys, the limit is {options.max_meta_keys}.", field=field)
+    return size
+
+
+def check_delays(records: Sequence[NewRecord], now_ms: int) -> str:
+    """Name of the first delay field used ('' = none). Raises InvalidRequest for one out of range."""
+    used = ""
+    for index, record in enumerate(records):
+        if record.delay_ms is None and record.deliver_at is None:
+            continue
+        name = "delay_ms" if record.delay_ms is not None else "deliver_at"
+        field = f"records[{index}].{name}"
+        if record.delay_ms is not None and record.deliver_at is not None:
+            raise InvalidRequest(f"records[{index}] has both delay_ms and deliver_at; give one.", field=field)
+        at = record.deliver_at if record.deliver_at is not None else now_ms + (record.delay_ms or 0)
+        if (record.delay_ms or 0) < 0 or at < 0:
+            raise InvalidRequest(f"{field} must not be negative.", field=field)
+        if at > now_ms + MAX_DELAY_MS:
+            raise InvalidRequest(f"{field} must be at most 366 days ({MAX_DELAY_MS} ms) ahead.", field=field)
+        used = used or field
+    return used

@@ -1,0 +1,1 @@
+"""The sharded write-ahead log: frames in files, one writer a shard."""

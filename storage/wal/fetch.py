@@ -1,0 +1,95 @@
+"""Reads frames back from WAL files, on the I/O pool. Handles are a small LRU of their own, apart from the writer's."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from storage import layout
+from storage.filesystem import File, FileSystem
+from storage.tail import Span
+from storage.wal.position import split
+
+MAX_OPEN = 64
+_MERGE_MAX_BYTES = 4 << 20
+_MERGE_WASTE = 4
+
+
+class WalFileGone(Exception):
+    """The file was trimmed after the read had been planned."""
+
+
+class WalFetcher:
+    """`run_io` runs a function on the I/O pool and awaits it."""
+
+    def __init__(self, fs: FileSystem, directories: Sequence[str], run_io: Callable[..., Awaitable[Any]]) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._run_io = run_io
+        self._open: OrderedDict[tuple[int, int], File] = OrderedDict()
+        self._lock = threading.Lock()
+
+    async def fetch(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+        """By each span's first seq: bytes that hold its frames, and where they begin. Raises WalFileGone, OSError."""
+        return await self._run_io(self._read, shard, spans)
+
+    def _read(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+        found: dict[int, tuple[bytes, int]] = {}
+        for group in _merge(spans):
+            number, begin = split(group[0].place + group[0].offset)
+            last = group[-1]
+            end = split(last.place)[1] + last.offset + sum(last.sizes)
+            data = self._pread(shard, number, end - begin, begin)
+            for span in group:
+                found[span.first_seq] = (data, split(span.place)[1] + span.offset - begin)
+        return found
+
+    def _pread(self, shard: int, number: int, size: int, offset: int) -> bytes:
+        key = (shard, number)
+        with self._lock:
+            file = self._open.get(key)
+            if file is None:
+                try:
+                    file = self._fs.open(layout.join(self._directories[shard], layout.wal_name(number)), write=False)
+                except FileNotFoundError:
+                    raise WalFileGone() from None
+                self._open[key] = file
+                if len(self._open) > MAX_OPEN:
+                    # Closed under the lock, and every pread holds it too for as short: nobody reads from it now.
+                    self._open.popitem(last=False)[1].close()
+            else:
+                self._open.move_to_end(key)
+            return file.pread(size, offset)
+
+    def forget(self, shard: int, number: int) -> None:
+        """The file is being deleted."""
+        with self._lock:
+            file = self._open.pop((shard, number), None)
+            if file is not None:
+                file.close()
+
+    def close(self) -> None:
+        with self._lock:
+            while self._open:
+                self._open.popitem()[1].close()
+
+
+def _merge(spans: list[Span]) -> list[list[Span]]:
+    """Neighbours in one file that are read together: not too far apart, not too much at once."""
+    groups: list[list[Span]] = []
+    begin = used = 0
+    for span in spans:
+        number, offset = split(span.place)
+        offset += span.offset
+        size = sum(span.sizes)
+        if groups and split(groups[-1][-1].place)[0] == number and offset >= begin:
+            extent = offset + size - begin
+            if extent <= _MERGE_MAX_BYTES and extent <= _MERGE_WASTE * (used + size) + 65536:
+                groups[-1].append(span)
+                used += size
+                continue
+        groups.append([span])
+        begin, used = offset, size
+    return groups

@@ -1,0 +1,16 @@
+"""A place in one shard's log as a single integer, so that places compare: file number << 40 | byte offset."""
+
+from __future__ import annotations
+
+SHIFT = 40
+OFFSET_MASK = (1 << SHIFT) - 1
+
+
+def position(file: int, offset: int) -> int:
+    """The position of a byte offset in a WAL file."""
+    return file << SHIFT | offset
+
+
+def split(place: int) -> tuple[int, int]:
+    """(file number, byte offset) of a position."""
+    return place >> SHIFT, place & OFFSET_MASK

@@ -1,0 +1,103 @@
+"""What travels from the event loop to a writer and back: one atomic unit of frames and its fate."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from storage.errors import StorageError
+from storage.format.control import Batch
+from storage.tail import Run
+
+
+class ControlStep(NamedTuple):
+    """A control frame, decoded."""
+
+    type: int
+    topic_id: int
+    ts: int
+    value: Any
+
+
+class RunStep(NamedTuple):
+    """Append frames, back to back. `offset` of the first from the start of the unit's bytes."""
+
+    topic_id: int
+    run: Run
+    offset: int
+
+
+class PlaceStep(NamedTuple):
+    """Append frames of records that are published already: from now on they are in the WAL, too."""
+
+    topic_id: int
+    first_seq: int
+    offset: int
+
+
+class Unit(NamedTuple):
+    """An atomic batch, or a single frame: what `apply` takes, live and in recovery."""
+
+    batch: Batch | None
+    steps: list[ControlStep | RunStep | PlaceStep]
+
+
+class Submission:
+    """A unit on its way into a shard's log.
+
+    `generation` >= 0 marks a write whose seqs build on those before it: when one fails, so do all later ones of
+    that generation. `frees` marks one that a full disk still takes, `needs_sync` one acked only after a sync.
+    The writer sets `place` (where its first byte lies) or `error`; times are monotonic ns.
+    """
+
+    __slots__ = (
+        "done",
+        "enqueued_ns",
+        "error",
+        "frames",
+        "frees",
+        "generation",
+        "internal",
+        "needs_sync",
+        "payload",
+        "place",
+        "resolved",
+        "row",
+        "synced_ns",
+        "topic_id",
+        "ts",
+        "unit",
+        "written_ns",
+    )
+
+    def __init__(
+        self,
+        unit: Unit,
+        payload: bytes,
+        *,
+        frames: int,
+        topic_id: int,
+        ts: int,
+        needs_sync: bool,
+        frees: bool = False,
+        internal: bool = False,
+        generation: int = -1,
+        row: int = -1,
+    ) -> None:
+        self.unit = unit
+        self.payload = payload
+        self.frames = frames
+        self.topic_id = topic_id
+        self.ts = ts
+        self.needs_sync = needs_sync
+        self.frees = frees
+        self.internal = internal
+        self.generation = generation
+        self.row = row
+        self.place = 0
+        self.resolved = False
+        self.error: StorageError | None = None
+        self.done: asyncio.Future[int | None] | None = None
+        self.enqueued_ns = 0
+        self.written_ns = 0
+        self.synced_ns = 0

@@ -1,0 +1,241 @@
+"""A shard as the event loop sees it: a bounded queue in front of the one thread that touches its files.
+
+The loop enqueues; the thread takes everything that waits, commits it as one group and posts the outcome back, in
+order. With `threaded=False` the same work is done on the loop by `call_soon`, so that a test can crash it after
+every call to the disk and get the same run twice. Source: storage.md §3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from storage.clock import Clock
+from storage.errors import StorageFull, WalSaturated
+from storage.options import Options
+from storage.wal.commit_window import CommitWindow
+from storage.wal.shard_log import ShardLog
+from storage.wal.submission import Submission
+
+RESUME_INTERVAL_NS = 500_000_000
+GROUP_MAX_BYTES = 8 << 20
+
+
+class Shard:
+    """Queue, thread and outcome of one shard. All methods but `_run` are the loop's."""
+
+    def __init__(
+        self,
+        index: int,
+        log: ShardLog,
+        options: Options,
+        clock: Clock,
+        settled: Callable[[Shard, Submission], None],
+        failed: Callable[[Shard], None],
+        *,
+        threaded: bool = True,
+    ) -> None:
+        self.index = index
+        self.log = log
+        self._options = options
+        self._clock = clock
+        self._settled = settled
+        self._failed = failed
+        self._threaded = threaded
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Submission] = deque()
+        self._condition = threading.Condition()
+        self._wake_at = 1
+        self._stopping = False
+        self._failure_told = False
+        self._drain_scheduled = False
+        self._thread: threading.Thread | None = None
+        self._window = CommitWindow(options.gc_min_us, options.gc_max_us)
+        self._resume_at_ns = 0
+        self._room_waiters: deque[asyncio.Future[None]] = deque()
+        #: Writes of a generation build on one another's seqs; a failure ends the generation.
+        self.generation = 0
+        #: In flight, in the order of the log. The first one's place bounds what a snapshot may call applied.
+        self.unresolved: deque[Submission] = deque()
+        #: Everything of this shard below this place has been applied.
+        self.applied_place = log.end_place
+        self.queued_frames = 0
+        self.queued_bytes = 0
+        self.peak_frames = 0
+
+    # -- enqueueing --------------------------------------------------------------------------------------------------
+
+    def has_room(self, frames: int, size_bytes: int, *, internal: bool = False) -> bool:
+        """Whether so much more fits. A tenth of the queue is kept for internal frames."""
+        if not self.unresolved:
+            return True  # a single write larger than the queue must be possible
+        share = 10 if internal else 9
+        return (
+            self.queued_frames + frames <= self._options.wal_queue_frames * share // 10
+            and self.queued_bytes + size_bytes <= self._options.wal_queue_bytes * share // 10
+        )
+
+    async def wait_room(self, frames: int, size_bytes: int) -> None:
+        """Wait until so much fits. Raises WalSaturated after the enqueue timeout."""
+        try:
+            async with asyncio.timeout(self._options.wal_enqueue_timeout_ms / 1000):
+                while not self.has_room(frames, size_bytes):
+                    waiter = self._loop.create_future()
+                    self._room_waiters.append(waiter)
+                    await waiter
+        except TimeoutError:
+            raise WalSaturated(queued_frames=self.queued_frames, max=self._options.wal_queue_frames) from None
+
+    def submit(self, each: Submission) -> asyncio.Future[int | None]:
+        """Enqueue; the future gives what `apply` returned, or the error. Shielded from the waiter's cancellation."""
+        each.done = self._loop.create_future()
+        each.enqueued_ns = self._clock.monotonic_ns()
+        self.unresolved.append(each)
+        self.queued_frames += each.frames
+        self.queued_bytes += len(each.payload)
+        self.peak_frames = max(self.peak_frames, self.queued_frames)
+        self._queue.append(each)
+        self._wake()
+        return each.done
+
+    def _wake(self) -> None:
+        if not self._threaded:
+            if not self._drain_scheduled:
+                self._drain_scheduled = True
+                self._loop.call_soon(self._drain_inline)
+        elif len(self._queue) >= self._wake_at:
+            with self._condition:
+                self._condition.notify()
+
+    # -- the outcome -------------------------------------------------------------------------------------------------
+
+    def post(self, group: list[Submission]) -> None:
+        """Called by the log, on the thread: bring the outcome to the loop."""
+        self._call(self._resolve, group)
+
+    def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
+        if self._threaded:
+            self._loop.call_soon_threadsafe(callback, argument)
+        else:
+            callback(argument)
+
+    def _resolve(self, group: list[Submission]) -> None:
+        for each in group:
+            self.queued_frames -= each.frames
+            self.queued_bytes -= len(each.payload)
+            each.resolved = True
+            self._settled(self, each)
+        while self.unresolved and self.unresolved[0].resolved:
+            self.unresolved.popleft()
+        while self._room_waiters:
+            waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def refuse_when_full(self) -> None:
+        """Raises what a write would be told anyway, before it is given a seq."""
+        if self.log.failed is not None:
+            raise self.log.failure()
+        if self.log.full:
+            raise StorageFull()
+
+    # -- the writer --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to write. The log has been opened."""
+        if self._threaded:
+            self._thread = threading.Thread(target=self._run, name=f"wal-{self.index}", daemon=True)
+            self._thread.start()
+
+    def _take(self) -> list[Submission]:
+        group: list[Submission] = []
+        size = 0
+        queue = self._queue
+        while queue and size < GROUP_MAX_BYTES:
+            each = queue.popleft()
+            size += len(each.payload)
+            group.append(each)
+        return group
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._queue and not self._stopping:
+                    self._wake_at = 1
+                    # Re-checked under the lock: a submission that came before `_wake_at` was set did not notify.
+                    if self._queue:
+                        break
+                    if not self._clock.wait(self._condition, self._next_chore_s()):
+                        break
+                self._gather()
+            self._work()
+            if self._stopping and not self._queue:
+                return
+
+    def _gather(self) -> None:
+        """Wait for company, when there has been company before. Called with the condition held."""
+        wanted, window_ns = self._window.wait_for(len(self._queue))
+        if not wanted or not self._queue or self._stopping:
+            return
+        deadline = self._clock.monotonic_ns() + window_ns
+        self._wake_at = wanted
+        while len(self._queue) < wanted and not self._stopping:
+            left = deadline - self._clock.monotonic_ns()
+            if left <= 0 or not self._clock.wait(self._condition, left / 1e9):
+                break
+        self._wake_at = 1
+        self._window.waited(len(self._queue))
+
+    def _work(self) -> None:
+        group = self._take()
+        if group:
+            self.log.commit(group)
+            if any(each.needs_sync for each in group):
+                self._window.committed(len(group))
+        self.harden()
+        if self.log.failed is not None and not self._failure_told:
+            self._failure_told = True
+            self._call(self._failed, self)
+
+    def harden(self) -> None:
+        """Chores between groups: sync what has been waiting for the timer, look for space when full."""
+        now = self._clock.monotonic_ns()
+        since = self.log.dirty_since_ns
+        if since is not None and now - since >= self._options.disk_sync_ms * 1_000_000:
+            self.log.sync()
+        if self.log.full and self.log.failed is None and now >= self._resume_at_ns:
+            self._resume_at_ns = now + RESUME_INTERVAL_NS
+            self.log.resume()
+
+    def _next_chore_s(self) -> float | None:
+        since = self.log.dirty_since_ns
+        if self.log.failed is not None:
+            return None
+        if since is not None:
+            due = since + self._options.disk_sync_ms * 1_000_000
+            return max(0.0, (due - self._clock.monotonic_ns()) / 1e9)
+        return RESUME_INTERVAL_NS / 1e9 if self.log.full else None
+
+    def _drain_inline(self) -> None:
+        self._drain_scheduled = False
+        self._work()
+        if self._queue:
+            self._wake()
+
+    async def stop(self) -> None:
+        """Write and settle what waits, sync, close the file. Raises OSError when that last sync fails."""
+        if self._thread is not None:
+            with self._condition:
+                self._stopping = True
+                self._condition.notify()
+            await self._loop.run_in_executor(None, self._thread.join)
+        while self._queue:
+            self._work()
+        await asyncio.sleep(0)  # lets the outcomes posted by the thread settle
+        if self._thread is not None:
+            await self._loop.run_in_executor(None, self.log.close)
+        else:
+            self.log.close()
