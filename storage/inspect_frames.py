@@ -180,12 +180,9 @@ class FrameChecks:
             self._logs[step.topic_id] = _Log(0)
             self._names[step.topic_id] = step.value.name
         log = self._logs.setdefault(step.topic_id, _Log(None))
-        if step.ts < log.last_ts:
-            self._complain(step.offset, f"Time goes back in {self._called(step)}: from {log.last_ts} to {step.ts}.")
-        log.last_ts = max(log.last_ts, step.ts)
         if step.type == FrameType.APPEND:
             self._check_seq(log, step)
-            log.head = step.seq
+            log.head, log.last_ts = step.seq, step.ts
         elif isinstance(step.value, control.HeadWatermark):
             log.reserved = step.value.reserved
         elif isinstance(step.value, control.EvictWatermark):
@@ -196,6 +193,8 @@ class FrameChecks:
             del self._logs[step.topic_id]
 
     def _check_seq(self, log: _Log, step: _Step) -> None:
+        if step.ts < log.last_ts:
+            self._complain(step.offset, f"Time goes back in {self._called(step)}: from {log.last_ts} to {step.ts}.")
         if log.head is None or step.seq in (log.head + 1, log.reserved + 1):
             return
         if step.seq <= log.head:

@@ -40,6 +40,9 @@ class LogEnd:
         self.rewrite_from = split(redo)[1]
         #: (file number, offset) to cut at: the end, and prepared files that were never used.
         self.cuts: list[tuple[int, int]] = []
+        #: Salvage: (file number, offset, end) of damage to be filled in, and numbers of files that are missing.
+        self.holes: list[tuple[int, int, int]] = []
+        self.missing: list[int] = []
         self.replayed: list[int] = []
         self.damaged = False
         self.loose_frames = 0
@@ -70,17 +73,19 @@ def find_end(
         if redo == position(1, 0) or (not todo and redo_offset == 0):
             return end  # nothing there, or nothing to tell it by: the caller judges
         _refuse(layout.join(directory, layout.wal_name(redo_file)), redo_offset, "the file is missing", salvage)
-    _check_gaps(directory, todo, salvage)
+    end.missing = _gaps(directory, todo, salvage)
     reader = _ShardReader(fs, directory, end, replay, progress, salvage, todo)
     reader.run(redo_offset)
     return end
 
 
-def _check_gaps(directory: str, numbers: list[int], salvage: Salvage | None) -> None:
-    for before, number in zip(numbers, numbers[1:], strict=False):
-        if number != before + 1:
-            path = layout.join(directory, layout.wal_name(before + 1))
-            _refuse(path, 0, "the file is missing, though later ones are there", salvage)
+def _gaps(directory: str, numbers: list[int], salvage: Salvage | None) -> list[int]:
+    """Numbers missing between files: a refusal, or salvage's to fill."""
+    missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
+    for number in missing:
+        path = layout.join(directory, layout.wal_name(number))
+        _refuse(path, 0, "the file is missing, though later ones are there", salvage)
+    return missing
 
 
 def _refuse(path: str, offset: int, what: str, salvage: Salvage | None) -> None:
@@ -175,7 +180,13 @@ class _ShardReader:
         if reason is not None:
             _refuse(path, scan.end, reason, self._salvage)
             assert self._salvage is not None
-            return self._salvage.resume(file, path, scan.end)
+            self._salvage.loose(scan.loose_steps)
+            resumed = self._salvage.resume(file, path, scan.end, scan.loose_end)
+            if resumed is None:
+                end.cuts.append((number, scan.end))
+            else:
+                end.holes.append((number, scan.end, resumed))
+            return resumed
         self._torn = True
         end.cuts.append((number, scan.end))
         end.damaged = end.damaged or not zero

@@ -15,6 +15,7 @@ from storage import layout
 from storage.filesystem import File, FileSystem
 from storage.log_end import LogEnd, last_nonzero
 from storage.options import Options
+from storage.salvage import filler
 from storage.wal.position import split
 from storage.wal.reader import CHUNK_BYTES
 
@@ -28,10 +29,16 @@ def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Repor
     """Cut, re-write, sync. Raises OSError: then the start is refused."""
     last_file, last_offset = split(end.place)
     cuts = dict(end.cuts)
+    for number in end.missing:
+        fs.open(layout.join(end.directory, layout.wal_name(number)), create=True).close()
     for number in sorted({*end.replayed, *cuts}):
         path = layout.join(end.directory, layout.wal_name(number))
         file = fs.open(path)
         try:
+            for hole_file, start, stop in end.holes:
+                if hole_file == number:
+                    _copy(fs, root, file, end.shard, number, start, stop - start, options)
+                    _write_whole(file, filler(stop - start), start)
             if number in cuts:
                 _set_aside(fs, root, file, end, number, cuts[number], options, report)
             if number == last_file and number in end.replayed:
@@ -52,10 +59,14 @@ def _write_again(file: File, start: int, end: int) -> None:
         data = file.pread(min(CHUNK_BYTES, end - offset), offset)
         if not data:
             return
-        done = 0
-        while done < len(data):
-            done += file.pwritev([memoryview(data)[done:]], offset + done)
+        _write_whole(file, data, offset)
         offset += len(data)
+
+
+def _write_whole(file: File, data: bytes, offset: int) -> None:
+    done = 0
+    while done < len(data):
+        done += file.pwritev([memoryview(data)[done:]], offset + done)
 
 
 def _set_aside(
@@ -103,9 +114,7 @@ def _copy(
         offset = cut
         while offset < cut + size:
             data = file.pread(min(CHUNK_BYTES, cut + size - offset), offset)
-            done = 0
-            while done < len(data):
-                done += copy.pwritev([memoryview(data)[done:]], offset - cut + done)
+            _write_whole(copy, data, offset - cut)
             offset += len(data)
         copy.sync()
     finally:

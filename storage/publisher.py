@@ -46,7 +46,6 @@ class Publisher:
         removed = self._publish(
             submission.unit, submission.payload, place, place + len(submission.payload), submission.row
         )
-        shard.applied_place = place + len(submission.payload)
         if not done.done():
             done.set_result(removed)
 

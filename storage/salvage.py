@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from storage.filesystem import File, FileSystem
-from storage.format.wal_frame import MORE, OVERHEAD, FrameType
+from storage.format.wal_frame import MORE, OVERHEAD, FrameType, encode
 from storage.records import LossCause
 from storage.wal.reader import CHUNK_BYTES, parse
+from storage.wal.submission import ControlStep, PlaceStep, RunStep
 from storage.watermarks import LossRange
 
 if TYPE_CHECKING:
@@ -44,10 +45,22 @@ class Salvage:
         self.losses.setdefault(topic_id, []).append((first_seq, last_seq, str(LossCause.SALVAGE)))
         _log.error("records_lost", topic_id=topic_id, first_seq=first_seq, last_seq=last_seq)
 
-    def resume(self, file: File, path: str, start: int) -> int | None:
-        """Offset behind `start` where whole units begin again; None when there is none in this file."""
+    def loose(self, steps: list[ControlStep | RunStep | PlaceStep]) -> None:
+        """What a batch held whose end is damaged: given up with it, for it is all or nothing."""
+        for step in steps:
+            if isinstance(step, ControlStep):
+                _log.error("control_frame_lost", topic_id=step.topic_id, type=FrameType(step.type).name)
+            elif isinstance(step, RunStep):
+                run = step.run
+                _log.error("records_given_up", topic_id=step.topic_id, first_seq=run.first_seq, last_seq=run.last_seq)
+
+    def resume(self, file: File, path: str, start: int, batch_end: int) -> int | None:
+        """Offset behind `start` where whole units begin again; None when there is none in this file.
+
+        `batch_end`: where the batch that is damaged there would have ended, 0 = unknown.
+        """
         size = file.size()
-        offset = start + 1
+        offset = max(start + 1, batch_end)
         while offset < size:
             data = file.pread(min(CHUNK_BYTES * 2, size - offset), offset)
             if not data:
@@ -62,6 +75,19 @@ class Salvage:
         self._report.salvaged_bytes += size - start
         _log.error("wal_skipped", file=path, offset=start, bytes=size - start)
         return None
+
+
+def filler(size: int) -> bytes:
+    """A frame of exactly `size` bytes that says nothing: it takes the place of damage, so that every offset behind keeps.
+
+    An EvictWatermark of no log, without floors; what pads it is in its node, or under a key that is ignored.
+    """
+    if size <= OVERHEAD + 256:
+        return encode(FrameType.EVICT_WATERMARK, 0, 0, 0, 0, node=b"\0" * (size - OVERHEAD - 1), data=b"\x80")
+    room = size - OVERHEAD - len(b"\x81\xa3pad\xc6") - 4
+    return encode(
+        FrameType.EVICT_WATERMARK, 0, 0, 0, 0, data=b"\x81\xa3pad\xc6" + room.to_bytes(4, "big") + bytes(room)
+    )
 
 
 def _first_unit(data: bytes, *, last: bool) -> int | None:

@@ -42,7 +42,7 @@ class BadUnit(ValueError):
 class _Builder:
     """The unit whose last frame has not come yet."""
 
-    __slots__ = ("batch", "frames", "offset", "run", "run_seq", "size", "steps")
+    __slots__ = ("batch", "body_offset", "frames", "offset", "run", "run_seq", "size", "steps")
 
     def __init__(self) -> None:
         self.frames = 0
@@ -51,6 +51,7 @@ class _Builder:
         self.offset = offset
         self.frames = 0
         self.size = 0
+        self.body_offset = 0
         self.batch: Batch | None = None
         self.steps: list[ControlStep | RunStep | PlaceStep] = []
         self.run: Run | None = None
@@ -89,6 +90,8 @@ class UnitScan:
         self.end = stream.end
         self.frames = 0
         self.loose_frames = 0
+        self.loose_end = 0
+        self.loose_steps: list[ControlStep | RunStep | PlaceStep] = []
         self.reason = ""
         self.sync_point: SyncPoint | None = None
         self.last_ts = 0
@@ -115,6 +118,10 @@ class UnitScan:
                 elif builder.frames == 1 and builder.batch is None:
                     raise BadUnit("a batch does not begin with a Batch frame", base + frame[0])
         self.loose_frames = builder.frames
+        self.loose_steps = builder.steps if builder.frames else []
+        if builder.frames and builder.batch is not None:
+            # What the incomplete batch would have taken: nothing of it may be mistaken for a unit of its own.
+            self.loose_end = builder.body_offset + builder.batch.body_bytes
         self.frames += builder.frames
         self.reason = self._stream.reason or ("batch" if builder.frames else "")
 
@@ -125,6 +132,7 @@ class UnitScan:
             raise BadUnit(f"a control frame of type {frame[1]} does not decode: {error}", base + frame[0]) from error
         if frame[1] == FrameType.BATCH:
             builder.size = -frame_size(frame)  # `bytes` counts what follows the Batch frame
+            builder.body_offset = base + frame[0] + frame_size(frame)
 
     def _finish(self, builder: _Builder, frame: RawFrame, base: int) -> ScannedUnit:
         batch = builder.batch

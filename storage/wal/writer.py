@@ -129,7 +129,10 @@ class Shard:
             each.resolved = True
             self._settled(self, each)
         while self.unresolved and self.unresolved[0].resolved:
-            self.unresolved.popleft()
+            first = self.unresolved.popleft()
+            # In the order of the log: a disk-class write is settled before the fsync-class one in front of it.
+            if first.error is None and first.payload:
+                self.applied_place = first.place + len(first.payload)
         while self._room_waiters:
             waiter = self._room_waiters.popleft()
             if not waiter.done():
