@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from storage.catalog import Topic
 from storage.config import Discard, Durability, TopicConfig, TopicType
@@ -35,7 +35,7 @@ from storage.wal.submission import Submission
 from storage.wal.writer import Shard
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.core import EngineCore
 
 
 class Write:
@@ -43,7 +43,7 @@ class Write:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineCore,
         name: str,
         records: Sequence[NewRecord],
         *,
@@ -153,14 +153,14 @@ class Write:
         self._check_expected(0)
         self._check_caps(config, None)
         self._check_limits(config)
-        self.engine.check_topic_limit()
+        self.engine.admin.check_limit()
         if config.durability is Durability.EPHEMERAL:
             # Its records never reach the log, so the topic cannot be made in their batch.
             return asyncio.ensure_future(self._make_ephemeral(config))
         return None
 
     async def _make_ephemeral(self, config: TopicConfig) -> None:
-        _, self.created = await self.engine.put_topic(self.name, config)
+        self.created = await self.engine.admin.put(self.name, config)
 
     def _check_kind(self, config: TopicConfig) -> None:
         if self.delayed and config.type is not TopicType.QUEUE:
@@ -220,7 +220,7 @@ class Write:
         before: list[control.Control] = []
         created = topic is None
         if topic is None:
-            topic, creation = engine.provisional_topic(self.name, self._new_config())
+            topic, creation = engine.admin.provisional(self.name, self._new_config())
             before.append(creation)
             if (first_reserve := engine.reservations.first(topic, len(self.records))) is not None:
                 before.append(first_reserve)
@@ -284,6 +284,6 @@ class Write:
         )
 
 
-async def _settled(future: asyncio.Future[object]) -> None:
+async def _settled(future: asyncio.Future[Any]) -> None:
     """Wait for somebody else's work, whatever comes of it."""
     await asyncio.wait([future])

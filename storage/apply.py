@@ -1,4 +1,4 @@
-"""Applies one committed unit to the state: the only way records and control frames take effect, live and in recovery."""
+"""Applies one committed unit: the only way records and control frames take effect, live and in recovery."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MAX_CLAIM_JITTER_MS = 5000
 
 
 class Durability(enum.StrEnum):
-    """What an ack means. EPHEMERAL: in memory. MEMORY: no promise. DISK: survives the process. FSYNC: survives power loss."""
+    """What an ack means: in memory only; no promise; survives the process; survives power loss."""
 
     EPHEMERAL = "ephemeral"
     MEMORY = "memory"

@@ -14,13 +14,13 @@ from storage.format import control
 from storage.records import LossCause
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.core import EngineCore
 
 
 class Expiry:
     """One eviction a log at a time; readers and the worker share it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._pending: dict[int, asyncio.Future[int | None]] = {}
 

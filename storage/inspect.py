@@ -126,7 +126,11 @@ class DataDirectory:
         return closing(self.fs.open(layout.join(self.root, path), write=False))
 
     def size(self, path: str) -> int:
-        return self.fs.file_size(layout.join(self.root, path))
+        """Bytes of a file; 0 when it has gone since it was listed."""
+        try:
+            return self.fs.file_size(layout.join(self.root, path))
+        except FileNotFoundError:
+            return 0
 
     def names(self, folder: str = "") -> list[str]:
         """Names in a folder, sorted; none when the folder is missing."""

@@ -74,6 +74,11 @@ class FrameChecks:
         self._steps.clear()
         self._bytes = 0
 
+    def forget(self) -> None:
+        """What comes next does not follow on what was seen: the files between are gone."""
+        self.drop_open_batch()
+        self._logs.clear()
+
     def feed(self, entry: Entry, file_number: int) -> None:
         """Take the next frame."""
         value = self._decode(entry, file_number)

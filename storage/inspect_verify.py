@@ -228,7 +228,9 @@ class _Verification:
 
     def _stranger(self, path: str) -> None:
         if path.endswith(layout.TMP_SUFFIX):
-            self._say(path, "A file that was being written when the broker stopped; it is not used.", problem=False)
+            self._say(
+                path, "A file whose writing was not finished, or goes on right now; it is not used.", problem=False
+            )
         else:
             self._say(path, "This does not belong to a data directory; it is not used.", problem=False)
 

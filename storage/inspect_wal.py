@@ -97,10 +97,22 @@ class ShardWalk:
                 with self._directory.open(wal.path) as file:
                     self._walk(wal, file)
             except FileNotFoundError:
-                if self._last is not None:  # the oldest ones may be trimmed by a live broker at any time
-                    self._say(wal.path, None, "The file vanished while the directory was being checked.")
+                self._vanished(wal)
         self._judge_end()
         return self._last
+
+    def _vanished(self, wal: WalPath) -> None:
+        """A listed file is gone: trimmed by a live broker, oldest first, or something is wrong."""
+        left = self._directory.wal_files(wal.path.rpartition("/")[0], wal.shard)
+        if left and left[0].number > wal.number:
+            self._checks.forget()
+            self._last, self._behind = None, []
+        else:
+            self._say(
+                wal.path,
+                None,
+                "The file vanished while the directory was being checked, although older ones are there.",
+            )
 
     def _walk(self, wal: WalPath, file: File) -> None:
         if any(FrameStream(file, 0, _PEEK_BYTES).chunks()):
@@ -132,9 +144,8 @@ class ShardWalk:
         """A file with frames follows those seen so far."""
         last = self._last
         if last is not None and not last.exact:
-            with self._directory.open(last.wal.path) as file:
-                last = self._feed_from(last.wal, file, last.scanned)
-            if not last.exact:
+            last = self._look_again(last)
+            if last is not None and not last.exact:
                 self._say(
                     last.wal.path,
                     last.offset,
@@ -149,6 +160,15 @@ class ShardWalk:
                     0,
                     f"{_capital(end.reason)} at the start of the file, although later files hold frames. {DAMAGE}",
                 )
+
+    def _look_again(self, end: FileEnd) -> FileEnd | None:
+        """Where the file ends now that a later one is in use; None when it has been trimmed."""
+        try:
+            with self._directory.open(end.wal.path) as file:
+                return self._feed_from(end.wal, file, end.scanned)
+        except FileNotFoundError:
+            self._checks.forget()
+            return None
 
     def _judge_end(self) -> None:
         """No file with frames follows."""

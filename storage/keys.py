@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from storage.format.checksum import digest128
 
@@ -17,7 +18,7 @@ GENERATION_ROWS = 16_384
 _FIRST_SLOTS = 16
 
 
-class Remembered(NamedTuple):
+class Remembered(msgspec.Struct, frozen=True):
     """What a key stands for. `digest` is of the key, `hash` of the payload."""
 
     digest: bytes
@@ -58,7 +59,7 @@ class _Generation:
         mask = len(self._slots) - 1
         slot = int.from_bytes(digest[:4], "little") & mask
         while (row := self._slots[slot]) != 0:
-            if self._digests[(row - 1) * 16 : row * 16] == digest:
+            if self._digests.startswith(digest, (row - 1) * 16):
                 return row - 1
             slot = (slot + 1) & mask
         return None

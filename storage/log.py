@@ -227,10 +227,8 @@ class Log:
             last = min(last, request.before_seq - 1)
         if request.match is None and request.seqs is None:
             return self.evict({LossCause.DELETE: last + 1}) if last > 0 else 0
-        if request.seqs is not None:
-            candidates = request.seqs
-        else:
-            candidates = self.tagged(tag_match(request.match or []), last)
+        seqs = request.seqs
+        candidates = seqs if seqs is not None else self.tagged(tag_match(request.match or []), last)
         gone = 0
         for seq in candidates:
             if self.marks.live_floor <= seq <= last:

@@ -91,8 +91,8 @@ def _gaps(directory: str, numbers: list[int], salvage: Salvage | None) -> list[i
 def _refuse(path: str, offset: int, what: str, salvage: Salvage | None) -> None:
     if salvage is None:
         raise WalCorrupt(
-            f"{path}, offset {offset}: {what}. This had been synced, so it is damage, not an interrupted write. Restore the "
-            "directory, or start once with TOPICS_RECOVERY=salvage to give up what cannot be read.",
+            f"{path}, offset {offset}: {what}. This had been synced, so it is damage, not an interrupted write. "
+            "Restore the directory, or start once with TOPICS_RECOVERY=salvage to give up what cannot be read.",
             file=path,
             offset=offset,
         )

@@ -42,7 +42,7 @@ def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Repor
             if number in cuts:
                 _set_aside(fs, root, file, end, number, cuts[number], options, report)
             if number == last_file and number in end.replayed:
-                # A sync that failed before leaves pages clean that never reached the disk; written, they are dirty again.
+                # After a failed sync pages are clean that never reached the disk; written again, they are dirty.
                 _write_again(file, end.rewrite_from, last_offset)
             if number in cuts:
                 file.truncate(cuts[number])

@@ -43,7 +43,8 @@ def collect(engine: Engine) -> list[Family]:
 
 
 def _histogram(labels: tuple[tuple[str, str], ...], value: Histogram) -> HistogramSample:
-    total, buckets = 0, []
+    total = 0
+    buckets: list[tuple[float, int]] = []
     for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):
         total += count
         buckets.append((bound, total))
@@ -117,11 +118,11 @@ def _engine(engine: Engine) -> list[Family]:
     usage = engine.catalog.usage
     families = [
         Family("topics_topics", "gauge", "Topics.", [Sample((), len(engine.catalog.topics))]),
-        Family("topics_live_bytes", "gauge", "Bytes of data and meta of live records.", [Sample((), usage.bytes)]),
-        Family("topics_ephemeral_bytes", "gauge", "The part of them that is in memory only.", [Sample((), usage.ephemeral_bytes)]),
+        Family("topics_live_bytes", "gauge", "Live bytes.", [Sample((), usage.bytes)]),
+        Family("topics_ephemeral_bytes", "gauge", "Those in memory only.", [Sample((), usage.ephemeral_bytes)]),
         Family("topics_idempotency_keys", "gauge", "Idempotency keys held.", [Sample((), usage.keys)]),
         Family("topics_tail_cache_bytes", "gauge", "Bytes in the tail cache.", [Sample((), engine.cache.bytes)]),
-        Family("topics_corrupt_reads", "counter", "Stored records that failed their check.", [Sample((), usage.corrupt_reads)]),
+        Family("topics_corrupt_reads", "counter", "Stored records that failed a check.", [Sample((), usage.corrupt_reads)]),
         Family(
             "topics_worker_failures", "counter", "Background rounds that raised.",
             [Sample((("worker", name),), count) for name, count in engine.supervisor.failures.items()],

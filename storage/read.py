@@ -19,7 +19,7 @@ from storage.wal.fetch import WalFileGone
 from storage.wal.position import split
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.core import EngineCore
 
 
 class Piece(NamedTuple):
@@ -42,7 +42,7 @@ class Damaged(NamedTuple):
 class Reader:
     """Reads logs of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
 
     async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:

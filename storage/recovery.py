@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from storage import layout, snapshot
@@ -184,8 +185,8 @@ def _replay_shard(
         if latest > end.place and split(latest)[1] > 0:
             number, offset = split(latest)
             raise WalCorrupt(
-                f"The log of shard {shard} ends at file {split(end.place)[0]}, offset {split(end.place)[1]}, but the snapshot "
-                f"was taken at file {number}, offset {offset}: synced frames are missing.",
+                f"The log of shard {shard} ends at file {split(end.place)[0]}, offset {split(end.place)[1]}, but the "
+                f"snapshot was taken at file {number}, offset {offset}: synced frames are missing.",
                 file=layout.join(directory, layout.wal_name(split(end.place)[0])),
                 offset=split(end.place)[1],
             )
@@ -200,8 +201,8 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
     bare = [end for end in ends if end.first_file is None]
     if lost or (bare and (loaded.next_number > 1 or any(end.frames for end in ends))):
         raise MetadataLost(
-            "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told apart "
-            "any more. Nothing was changed; restore meta/ or the whole directory from a backup."
+            "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told "
+            "apart any more. Nothing was changed; restore meta/ or the whole directory from a backup."
         )
 
 
@@ -243,6 +244,6 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
         if ring is None:
             continue
         window_ms = topic.config.idempotency_window_ms
-        live = [each._replace(ts=now_ms) for each in ring.live(last_ts, window_ms)]
+        live = [msgspec.structs.replace(each, ts=now_ms) for each in ring.live(last_ts, window_ms)]
         catalog.usage.keys += len(live) - ring.rows
         topic.log.keys = KeyRing.of(live, window_ms) if live else None

@@ -88,7 +88,7 @@ class Replay:
             return
         path = layout.join(self._directory, layout.wal_name(number))
         raise WalCorrupt(
-            f"{path} at offset {offset}: seq {first_seq} of log {log.topic_id} follows seq {head}; records are missing.",
+            f"{path}, offset {offset}: seq {first_seq} of log {log.topic_id} follows seq {head}: records are missing.",
             file=path,
             offset=offset,
         )

@@ -18,7 +18,7 @@ from storage.format import control
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.core import EngineCore
 
 MIN_STEP = 256
 
@@ -26,7 +26,7 @@ MIN_STEP = 256
 class Reservations:
     """Per log: the step (doubled while it is used up within eight sync intervals) and the request under way."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._pending: dict[int, asyncio.Future[int | None]] = {}
         self._steps: dict[int, tuple[int, int]] = {}  # topic_id -> (step, monotonic ms of the last extension)

@@ -1,8 +1,8 @@
-"""What recovery does about damage when told to go on (TOPICS_RECOVERY=salvage): give up as little as can be, and say so.
+"""What recovery does about damage when told to go on (TOPICS_RECOVERY=salvage).
 
-It resumes only where frames chain to the end of the file or to the next damage. What was lost in between becomes loss
-ranges (cause salvage), every log of the shard gets a new epoch (what its tail lost cannot be known), and each piece
-of damage is logged with its file and offsets. Source: storage.md §6.
+It gives up as little as can be, and says so: it resumes only where frames chain to the end of the file or to the next
+damage. What was lost in between becomes loss ranges (cause salvage), every log of the shard gets a new epoch (what its
+tail lost cannot be known), and each piece of damage is logged with its file and offsets. Source: storage.md §6.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Salvage:
 
 
 def filler(size: int) -> bytes:
-    """A frame of exactly `size` bytes that says nothing: it takes the place of damage, so that every offset behind keeps.
+    """A frame of exactly `size` bytes that says nothing. In the place of damage it keeps every offset behind as it was.
 
     An EvictWatermark of no log, without floors; what pads it is in its node, or under a key that is ignored.
     """
@@ -108,7 +108,7 @@ def _first_unit(data: bytes, *, last: bool) -> int | None:
             if frame[1] == FrameType.BATCH or (inside and frame[1] == FrameType.SYNC_POINT) or not inside:
                 return frame[0]
             if not frame[2] & MORE:
-                # The end of a batch whose beginning is lost, or a single frame: a lone first one is believed to be single.
+                # The end of a batch whose beginning is lost, or single: a lone first one is believed to be single.
                 if frame is frames[0]:
                     return frame[0]
                 inside = False

@@ -21,7 +21,7 @@ from storage.wal.position import position, split
 from storage.wal.submission import Unit
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.core import EngineCore
 
 SLICE_NS = 2_000_000
 
@@ -30,7 +30,7 @@ class Snapshotter:
     """`kept` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them."""
 
     def __init__(
-        self, engine: Engine, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
+        self, engine: EngineCore, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
     ) -> None:
         self._engine = engine
         self._kept = kept

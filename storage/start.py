@@ -12,10 +12,10 @@ from storage.format import control
 from storage.recovery import Recovered
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.core import EngineCore
 
 
-async def announce_losses(engine: Engine, recovered: Recovered) -> None:
+async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
     """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return."""
     pending: list[asyncio.Future[int | None]] = []
     for topic in engine.catalog.topics.values():
@@ -48,7 +48,7 @@ def _config_update(topic: Topic) -> control.ConfigUpdate:
     )
 
 
-async def hand_back_reservations(engine: Engine) -> None:
+async def hand_back_reservations(engine: EngineCore) -> None:
     """A clean stop: seqs reserved and not used may be handed out after the next start."""
     pending: list[asyncio.Future[int | None]] = []
     for topic in engine.catalog.topics.values():

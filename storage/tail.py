@@ -159,7 +159,7 @@ class TailIndex:
         return self._payloads[index]
 
     def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
-        """Lowest floor above `seq` below which at least so many live records and payload bytes lie (end + 1 if fewer)."""
+        """Lowest floor above `seq` with at least so many live records and payload bytes below it (the end if fewer)."""
         index, end = self.index(seq), len(self._sizes)
         while index < end and (records > 0 or size_bytes > 0):
             stop = min(end, index + 1024)

@@ -20,7 +20,7 @@ from storage.validation import check_topic_name
 from storage.wal.submission import PlaceStep, Unit
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.core import EngineCore
 
 Result = TypeVar("Result")
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 class TopicAdmin:
     """Operations on whole topics."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
 
     # -- making ------------------------------------------------------------------------------------------------------

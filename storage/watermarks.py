@@ -76,7 +76,7 @@ class Watermarks:
         return causes[0] if len(causes) == 1 else "mixed"
 
     def lost_to(self, seq: int) -> str | None:
-        """Why the record `seq` is gone, as far as floors and ranges tell: expired, evicted, lost, deleted; else None."""
+        """Why `seq` is gone, as far as floors and ranges tell: expired, evicted, lost or deleted; else None."""
         if seq < self.evict_floor:
             return "expired" if self.reason(seq) == LossCause.TTL else "evicted"
         if self.covering(seq):

@@ -17,7 +17,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of all control frames."""
 
 
-class TopicCreate(Control):
+class TopicCreate(Control, frozen=True):
     """A log comes into being. `topic` is the topic_id of its topic's partition 0."""
 
     name: str
@@ -29,7 +29,7 @@ class TopicCreate(Control):
     paused: bool | None = None
 
 
-class ConfigUpdate(Control):
+class ConfigUpdate(Control, frozen=True):
     """A topic's settings are replaced; `epoch` may be renewed by salvage or restore. Absent paused = unchanged."""
 
     name: str
@@ -41,13 +41,13 @@ class ConfigUpdate(Control):
     paused: bool | None = None
 
 
-class TopicDelete(Control):
+class TopicDelete(Control, frozen=True):
     """The log and all that hangs on it is gone."""
 
     name: str
 
 
-class Delete(Control):
+class Delete(Control, frozen=True):
     """Permanent, silent removal of seqs up to `bound_head` inclusive that fit every given predicate.
 
     `match` is ["tag", "Eq", text] or ["tag", "Glob", text + "*"].
@@ -60,20 +60,20 @@ class Delete(Control):
     ack: bool | None = None
 
 
-class EvictWatermark(Control):
+class EvictWatermark(Control, frozen=True):
     """Floors by cause (lowest seq not lost to it) and loss ranges [from, to, cause]; merged by max and union."""
 
     floors: dict[str, int] | None = None
     loss: list[tuple[int, int, str]] | None = None
 
 
-class HeadWatermark(Control):
+class HeadWatermark(Control, frozen=True):
     """No seq up to `reserved` is handed out a second time. The last one in the log wins."""
 
     reserved: int
 
 
-class Batch(Control):
+class Batch(Control, frozen=True):
     """Opens an atomic batch: `frames` frames of `bytes` bytes in all (here `body_bytes`) follow it.
 
     `key` is the idempotency key as sent, `hash` xxh3_128 over u32-LE-length-prefixed node, tag, data, meta of each
@@ -88,7 +88,7 @@ class Batch(Control):
     move: tuple[int, int] | None = None
 
 
-class SyncPoint(Control):
+class SyncPoint(Control, frozen=True):
     """What lies below `offset` in WAL file `file` was durable when this frame was written at `at` of that file."""
 
     file: int
@@ -124,7 +124,7 @@ def encode_control(value: Control) -> bytes:
 
 
 def decode_control(type_: int, data: bytes) -> Any:
-    """The control value in a verified frame. Raises UnknownFrameType, or msgspec.DecodeError for a map that does not fit."""
+    """The control value in a verified frame. Raises UnknownFrameType, or msgspec.DecodeError."""
     decoder = _decoders.get(type_)
     if decoder is None:
         raise UnknownFrameType(f"frame type {type_} is not known to this version")

@@ -56,7 +56,7 @@ class Chunk(NamedTuple):
 
 
 def parse(data: bytes, start: int) -> tuple[list[RawFrame], int, str]:
-    """All verified frames from `start`; where they end; and why: '' (end of data), 'short', 'zero', 'length', 'checksum'."""
+    """Verified frames from `start`; where they end; and why: '' (end of data), short, zero, length or checksum."""
     frames: list[RawFrame] = []
     add = frames.append
     unpack, unpack_sum, view = HEADER.unpack_from, CHECKSUM.unpack_from, memoryview(data)

@@ -196,7 +196,7 @@ class ShardLog:
                 each.error = self.failure()
 
     def _write(self, run: Sequence[Submission]) -> None:
-        """One run into the active file, whole or not at all. Raises OSError; `failed` is set when it could not be undone."""
+        """One run into the active file, whole or not at all. Raises OSError; sets `failed` but for a full disk."""
         active = self._active
         assert active is not None
         start = self._end

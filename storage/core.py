@@ -1,0 +1,290 @@
+"""The inside of an engine: it opens a directory, holds the parts together and carries work between loop and threads.
+
+Everything here belongs to the loop that called `start`, but for what is handed to `run_io` and the writer threads.
+`storage.engine.Engine` is its public face; the parts (append, read, expiry, ...) know it by this type.
+Source: architecture.md (the path of one record).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import structlog
+
+from storage.cache import TailCache
+from storage.catalog import Catalog, Topic
+from storage.clock import Clock, EngineTime, SystemClock
+from storage.directory import lock_text, make_folders, open_format, page_cache_kept, take_lock
+from storage.encode import EncodedUnit
+from storage.errors import StorageError, TopicNotFound
+from storage.expiry import Expiry
+from storage.filesystem import FileSystem, Lock
+from storage.log import Log
+from storage.options import Options
+from storage.posix import PosixFileSystem
+from storage.publisher import Publisher
+from storage.recovery import Recovered, Report, recover
+from storage.reservation import Reservations
+from storage.snapshotter import Snapshotter
+from storage.start import announce_losses, hand_back_reservations
+from storage.supervisor import Supervisor
+from storage.topic_admin import TopicAdmin
+from storage.validation import check_topic_name
+from storage.wal.fetch import WalFetcher
+from storage.wal.shard_log import ShardLog
+from storage.wal.submission import Submission
+from storage.wal.writer import Shard
+
+_log = structlog.get_logger("storage")
+
+
+class EngineCore:
+    """Made cold; `start` opens the directory."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: Options | None = None,
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        threaded: bool = True,
+    ) -> None:
+        self.path: str = os.path.abspath(os.fspath(path))
+        self.options = options or Options()
+        self.fs = fs or PosixFileSystem()
+        self.clock = clock or SystemClock()
+        self._threaded = threaded
+        self._time = EngineTime(self.clock, lambda step: _log.warning("clock_step", step_ms=step))
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock: Lock | None = None
+        self.closing = False
+        self._directories: list[str] = []
+        self.cluster_id = ""
+        self.ready = False
+        self.recovery_progress = 0.0
+        self.report = Report()
+        self.shards: list[Shard] = []
+        self.changing: dict[int, asyncio.Future[Any]] = {}
+        self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
+        self.supervisor = Supervisor(self.clock)
+        self.reservations = Reservations(self)
+        self.expiry = Expiry(self)
+        self.admin = TopicAdmin(self)
+        #: Called on the loop with (shard, errno) when a shard stops.
+        self.on_shard_failed: Callable[[int, int | None], None] | None = None
+        self._adopt(Catalog(1))
+
+    def _adopt(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.cache = TailCache(self.options.tail_cache_bytes)
+        self.publisher = Publisher(catalog, self.cache)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Lock, recover, open the writers. Raises OpenError, DataError, OSError; then nothing is held."""
+        if self._threaded:
+            self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
+        try:
+            recovered = await self.run_io(self._recover)
+            self._adopt(recovered.catalog)
+            await self._open_writers(recovered)
+            await announce_losses(self, recovered)
+        except BaseException:
+            await self._release()
+            raise
+        assert self._lock is not None
+        self._lock.write(lock_text(os.getpid(), self.fs.boot_id()))
+        self.report = recovered.report
+        self.ready = True
+        if self.failed_shards:
+            self._lock.write(lock_text(os.getpid(), "failed"))
+        interval_s = self.options.expiry_interval_ms / 1000
+        self.supervisor.start("expiry", interval_s, self.expiry.tick)
+        self.supervisor.start("snapshot", min(1.0, self.options.snapshot_interval_ms / 1000), self.snapshotter.tick)
+        if not self._threaded:
+            self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
+
+    def _recover(self) -> Recovered:
+        begin = self.clock.monotonic_ns()
+        self._lock = take_lock(self.fs, self.path)
+        found = open_format(self.fs, self.path, self.options.wal_shards)
+        self.cluster_id = found.cluster_id
+        trusted = self.options.trust_page_cache and page_cache_kept(self._lock.previous(), self.fs.boot_id())
+        self._lock.write(lock_text(os.getpid()))
+        self._directories = make_folders(self.fs, self.path, found.shards)
+        recovered = recover(
+            self.fs,
+            self.path,
+            self.options,
+            found.shards,
+            trusted=trusted,
+            now_ms=self._time_from,
+            progress=self._set_progress,
+        )
+        recovered.report.seconds = (self.clock.monotonic_ns() - begin) / 1e9
+        return recovered
+
+    def _time_from(self, stored_ms: int) -> int:
+        self._time.raise_to(stored_ms)
+        return self._time.now_ms()
+
+    def _set_progress(self, fraction: float) -> None:
+        self.recovery_progress = fraction
+
+    async def _open_writers(self, recovered: Recovered) -> None:
+        spawn: Callable[[Callable[[], None]], object] = self._pool.submit if self._pool else lambda job: job()
+        for index, directory in enumerate(self._directories):
+            box: list[Shard] = []
+            log = ShardLog(
+                self.fs,
+                directory,
+                index,
+                self.options,
+                self.clock,
+                lambda group, box=box: box[0].post(group),
+                lambda job: void(spawn(job)),
+            )
+            await self.run_io(log.open, recovered.next_files[index])
+            shard = Shard(
+                index,
+                log,
+                self.options,
+                self.clock,
+                self.publisher.settled,
+                self._shard_failed,
+                threaded=self._threaded,
+            )
+            box.append(shard)
+            self.shards.append(shard)
+            shard.start()
+        self.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
+        self.snapshotter = Snapshotter(self, recovered.kept, recovered.next_snapshot, recovered.sections)
+
+    def begin_shutdown(self) -> None:
+        """Whoever waits for records is told at once; everything else goes on until `close`."""
+        self.publisher.shut_down()
+
+    async def close(self) -> None:
+        """Finish what is under way, snapshot, release the directory. After a failed shard: not a clean stop."""
+        if self.closing:
+            return
+        self.closing = True
+        self.begin_shutdown()
+        await self.supervisor.stop()
+        if self.ready:
+            try:
+                await hand_back_reservations(self)
+                await self.snapshotter.take(clean=not self.failed_shards)
+            except (StorageError, OSError) as error:
+                _log.warning("final_snapshot_failed", error=str(error))
+        await self._release()
+
+    async def _release(self) -> None:
+        self.ready = False
+        for shard in self.shards:
+            try:
+                await shard.stop()
+            except OSError as error:
+                _log.error("shard_close_failed", shard=shard.index, error=str(error))
+        if self.shards:
+            self.wal_files.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+
+    async def _harden(self) -> None:
+        for shard in self.shards:
+            shard.harden()
+
+    def _shard_failed(self, shard: Shard) -> None:
+        number = shard.log.failed.errno if shard.log.failed else None
+        _log.error("shard_failed", shard=shard.index, errno=number)
+        if self._lock is not None:
+            self._lock.write(lock_text(os.getpid(), "failed"))
+        self.publisher.roll_back(shard)
+        if self.on_shard_failed is not None:
+            self.on_shard_failed(shard.index, number)
+
+    @property
+    def failed_shards(self) -> list[tuple[int, int | None]]:
+        """(shard, errno) of each shard that has stopped."""
+        return [(shard.index, shard.log.failed.errno) for shard in self.shards if shard.log.failed is not None]
+
+    # -- for the parts -------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Engine time: never goes backwards."""
+        return self._time.now_ms()
+
+    def monotonic_ms(self) -> int:
+        return self.clock.monotonic_ns() // 1_000_000
+
+    def wal_directory(self, shard: int) -> str:
+        return self._directories[shard]
+
+    def shard_is_open(self, index: int) -> bool:
+        """Whether new topics may go to this shard."""
+        return self.shards[index].log.failed is None or bool(len(self.failed_shards) == len(self.shards))
+
+    async def run_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a blocking job on the I/O pool (in deterministic tests: here and now)."""
+        if self._pool is None:
+            return job(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
+
+    def submit_controls(
+        self, log: Log, encoded: EncodedUnit, *, frees: bool = False, generation: int = -1, needs_sync: bool = True
+    ) -> asyncio.Future[int | None]:
+        """Enqueue control frames of a log. Internal frames wait in the queue's kept tenth instead of being refused."""
+        return self.submit_unit(
+            self.shards[log.shard], log.topic_id, encoded, frees=frees, generation=generation, needs_sync=needs_sync
+        )
+
+    def submit_unit(
+        self,
+        shard: Shard,
+        topic_id: int,
+        encoded: EncodedUnit,
+        *,
+        frees: bool = False,
+        generation: int = -1,
+        needs_sync: bool = True,
+    ) -> asyncio.Future[int | None]:
+        """Enqueue a unit that assigns no seqs."""
+        submission = Submission(
+            encoded.unit,
+            encoded.payload,
+            frames=encoded.frames,
+            topic_id=topic_id,
+            ts=self.now_ms(),
+            needs_sync=needs_sync,
+            frees=frees,
+            internal=True,
+            generation=generation,
+        )
+        return shard.submit(submission)
+
+    def publish_in_memory(self, log: Log, encoded: EncodedUnit, row: int) -> None:
+        """Publish a write of an ephemeral topic."""
+        self.publisher.in_memory(log, encoded, row)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, readable. Raises TopicNotFound, InvalidRequest."""
+        check_topic_name(name)
+        topic = self.catalog.topics.get(name)
+        if topic is None or topic.provisional:
+            raise TopicNotFound(name)
+        return topic
+
+
+def void(_: object) -> None:
+    """Drops what a job's submission returns: its outcome is looked at where the job's work is needed."""
