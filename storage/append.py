@@ -22,6 +22,7 @@ from storage.errors import (
     LimitReached,
     RecordTooLarge,
     SeqConflict,
+    ShuttingDown,
     StorageFull,
     TopicFull,
     TopicNotFound,
@@ -124,6 +125,8 @@ class Write:
     def _obstacle(self, topic: Topic | None) -> asyncio.Future[None] | None:
         """None when the write can be enqueued now; something to wait for; or raises what stands against it."""
         engine = self.engine
+        if engine.closing:
+            raise ShuttingDown()
         if topic is None:
             return self._check_new_topic()
         self._check_kind(topic.config)

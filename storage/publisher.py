@@ -13,6 +13,7 @@ from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.encode import EncodedUnit
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
+from storage.format.control import TopicDelete
 from storage.log import Log
 from storage.wal.submission import ControlStep, RunStep, Submission, Unit
 from storage.wal.writer import Shard
@@ -59,10 +60,11 @@ class Publisher:
         for step in unit.steps:
             log = self._catalog.log(step.topic_id)
             if isinstance(step, ControlStep):
+                if isinstance(step.value, TopicDelete):
+                    self._tell_deleted(step.topic_id, step.value.name)
                 if log is None:
-                    self._tell_deleted(step.topic_id)
-                else:
-                    self._catalog.by_id[step.topic_id].provisional = False
+                    continue
+                self._catalog.by_id[step.topic_id].provisional = False
             elif log is not None and isinstance(step, RunStep):
                 if place:
                     self._cache.add(log, step.run.first_seq, payload, step.offset)
@@ -125,10 +127,10 @@ class Publisher:
         if self.on_commit is not None and (log := self._catalog.log(topic_id)) is not None:
             self.on_commit(log)
 
-    def _tell_deleted(self, topic_id: int) -> None:
+    def _tell_deleted(self, topic_id: int, name: str) -> None:
         for waiter in self._waiters.pop(topic_id, ()):
             if not waiter.done():
-                waiter.set_exception(TopicNotFound("the topic"))
+                waiter.set_exception(TopicNotFound(name))
 
     def shut_down(self) -> None:
         """Everybody who waits, and who will, is told that the engine stops."""

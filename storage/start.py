@@ -53,9 +53,11 @@ async def hand_back_reservations(engine: EngineCore) -> None:
     pending: list[asyncio.Future[int | None]] = []
     for topic in engine.catalog.topics.values():
         log = topic.log
-        unused = topic.config.durability is not Durability.FSYNC and log.reserved > log.head
+        # Writes that are still on their way come before this frame in the log: theirs are not handed back.
+        used = log.assigned_head
+        unused = topic.config.durability is not Durability.FSYNC and log.reserved > used
         if unused and engine.shards[log.shard].log.failed is None and not topic.provisional:
-            value = control.HeadWatermark(reserved=log.head)
+            value = control.HeadWatermark(reserved=used)
             pending.append(
                 engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
             )

@@ -99,8 +99,9 @@ class TopicAdmin:
         engine, log = self._engine, topic.log
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
+        pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
-            self._write_out(log)
+            pending = self._write_out(log)
         values: list[control.Control] = [
             control.ConfigUpdate(
                 name=topic.name,
@@ -117,27 +118,29 @@ class TopicAdmin:
             floor = log.tail.floor_that_frees(log.assigned_floor, max(0, over_records), max(0, over_bytes))
             values.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
         encoded = encode_controls(values, topic.topic_id, engine.now_ms())
-        await engine.submit_controls(log, encoded, generation=shard.generation)
+        pending.append(engine.submit_controls(log, encoded, generation=shard.generation))
+        await asyncio.gather(*pending)
         await engine.expiry.expire(topic)
 
-    def _write_out(self, log: Log) -> None:
+    def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
         """An ephemeral log becomes durable: what memory holds goes to the WAL, ahead of the config that says so."""
         engine = self._engine
-        shard = engine.shards[log.shard]
-        floors = control.EvictWatermark(floors=dict(log.marks.floors), loss=list(log.marks.loss))
-        engine.submit_controls(
-            log, encode_controls([floors], log.topic_id, engine.now_ms()), generation=shard.generation
-        )
-        for first_seq, (payload, offset) in list(log.cached.items()):
+        generation = engine.shards[log.shard].generation
+
+        def submit(encoded: EncodedUnit) -> asyncio.Future[int | None]:
+            return engine.submit_controls(log, encoded, generation=generation)
+
+        now = engine.now_ms()
+        marks = control.EvictWatermark(floors=dict(log.marks.floors), loss=list(log.marks.loss))
+        pending = [submit(encode_controls([marks], log.topic_id, now))]
+        for first_seq, (payload, offset) in log.cached.items():
             if first_seq > log.durable_head:
                 unit = Unit(None, [PlaceStep(log.topic_id, first_seq, offset)])
-                engine.submit_controls(log, EncodedUnit(unit, payload, 1), generation=shard.generation)
+                pending.append(submit(EncodedUnit(unit, payload, 1)))
         if log.tail.dead is not None:
-            seqs = log.tail.dead_seqs()
-            gone = control.Delete(bound_head=log.head, seqs=seqs)
-            engine.submit_controls(
-                log, encode_controls([gone], log.topic_id, engine.now_ms()), generation=shard.generation
-            )
+            gone = control.Delete(bound_head=log.head, seqs=log.tail.dead_seqs())
+            pending.append(submit(encode_controls([gone], log.topic_id, now)))
+        return pending
 
     # -- deleting ----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ Source: storage.md §3.
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Sequence
 
 from storage.clock import Clock
@@ -73,8 +74,7 @@ class ShardLog:
         except OSError as error:
             if not no_space(error):
                 raise
-            if self._active is None:
-                self.full = True
+            self.full = True
         self._prepare_ahead()
 
     def _begin(self, prepared: PreparedFile) -> None:
@@ -143,6 +143,11 @@ class ShardLog:
         if isinstance(error, StorageFull):
             self.stats.storage_full += 1
         return error
+
+    def stop_for(self, error: Exception) -> None:
+        """Stop the shard because of something that is not an error of the disk."""
+        if self.failed is None:
+            self.failed = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error))
 
     def failure(self) -> StorageFailed:
         """What everybody is told after the shard has stopped."""
@@ -343,6 +348,8 @@ class ShardLog:
         if not self.full:
             return True
         number = self._next_number
+        if self._active is not None and self._active.size - self._end > self._options.wal_file_bytes // 2:
+            return self._resume_in_active()
         try:
             prepared = self.files.take(number, 0)
         except OSError:
@@ -357,6 +364,16 @@ class ShardLog:
             self._begin(prepared)
         except OSError as error:
             self.failed = self.failed or error
+            return False
+        self.full = False
+        self._prepare_ahead()
+        return True
+
+    def _resume_in_active(self) -> bool:
+        """The start found room for a file, but not for the reserve beside it."""
+        try:
+            self.files.make_reserve()
+        except OSError:
             return False
         self.full = False
         self._prepare_ahead()

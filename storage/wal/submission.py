@@ -61,6 +61,7 @@ class Submission:
         "needs_sync",
         "payload",
         "place",
+        "posted",
         "resolved",
         "row",
         "synced_ns",
@@ -95,6 +96,7 @@ class Submission:
         self.generation = generation
         self.row = row
         self.place = 0
+        self.posted = False
         self.resolved = False
         self.error: StorageError | None = None
         self.done: asyncio.Future[int | None] | None = None

@@ -13,12 +13,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import structlog
+
 from storage.clock import Clock
 from storage.errors import StorageFull, WalSaturated
 from storage.options import Options
 from storage.wal.commit_window import CommitWindow
 from storage.wal.shard_log import ShardLog
 from storage.wal.submission import Submission
+
+_log = structlog.get_logger("storage")
 
 RESUME_INTERVAL_NS = 500_000_000
 GROUP_MAX_BYTES = 8 << 20
@@ -114,6 +118,8 @@ class Shard:
 
     def post(self, group: list[Submission]) -> None:
         """Called by the log, on the thread: bring the outcome to the loop."""
+        for each in group:
+            each.posted = True
         self._call(self._resolve, group)
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
@@ -195,13 +201,25 @@ class Shard:
     def _work(self) -> None:
         group = self._take()
         if group:
-            self.log.commit(group)
+            self._commit(group)
             if any(each.needs_sync for each in group):
                 self._window.committed(len(group))
         self.harden()
         if self.log.failed is not None and not self._failure_told:
             self._failure_told = True
             self._call(self._failed, self)
+
+    def _commit(self, group: list[Submission]) -> None:
+        try:
+            self.log.commit(group)
+        except Exception as error:
+            # A defect, not a disk: what was written is unknown, so the shard stops, and nobody is left waiting.
+            _log.exception("writer_crashed", shard=self.index)
+            self.log.stop_for(error)
+            left = [each for each in group if not each.posted]
+            for each in left:
+                each.error = self.log.failure()
+            self.post(left)
 
     def harden(self) -> None:
         """Chores between groups: sync what has been waiting for the timer, look for space when full."""
