@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from storage.catalog import Topic
 from storage.config import Discard, Durability, TopicConfig, TopicType
-from storage.encode import WriteHeader, assemble, encode_appends, payload_hash
+from storage.encode import WriteHeader, assemble, encode_appends, encode_plain, payload_hash
 from storage.errors import (
     IdempotencyConflict,
     InvalidRequest,
@@ -31,7 +31,7 @@ from storage.format import control
 from storage.keys import key_digest
 from storage.log import Log
 from storage.records import Appended, LossCause, NewRecord
-from storage.validation import MAX_U64, check_delays, check_records, check_text, check_topic_name
+from storage.validation import MAX_U64, check_delays, check_records, check_text, check_topic_name, is_plain
 from storage.wal.submission import Submission
 from storage.wal.writer import Shard
 
@@ -68,6 +68,7 @@ class Write:
         self.total = 0
         self.digest = b""
         self.hash: bytes | None = None
+        self.plain = False
         self.delayed = ""
         self.created = False
 
@@ -99,8 +100,9 @@ class Write:
             self.digest = key_digest(self.key)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
-        self.payloads = check_records(self.records, options)
-        self.delayed = check_delays(self.records, engine.now_ms())
+        self.plain = is_plain(self.records)
+        self.payloads = check_records(self.records, options, plain=self.plain)
+        self.delayed = "" if self.plain else check_delays(self.records, engine.now_ms())
         self.total = sum(self.payloads)
         if self.key is not None:
             self.hash = payload_hash(self.records, self.node)
@@ -232,7 +234,8 @@ class Write:
         durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, first_seq, now, durable, self.node.encode() if self.node else b"")
         evicts = self._over(topic.config, log, len(self.records), self.total)
-        pieces, run = encode_appends(self.records, head, self.payloads, more=evicts is not None)
+        encode = encode_plain if self.plain else encode_appends
+        pieces, run = encode(self.records, head, self.payloads, more=evicts is not None)
         row = log.reserve(run)
         after: list[control.Control] = []
         if evicts is not None:

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from storage.format.checksum import checksum, digest128
+from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.wal_frame import CHECKSUM, LENGTH, MORE, REST, FrameFlag, encode
+from storage.format.wal_frame import CHECKSUM, LENGTH, MORE, OVERHEAD, REST, FrameFlag, encode
 from storage.records import NewRecord
 from storage.tail import Run
 from storage.wal.submission import ControlStep, PlaceStep, RunStep, Unit
 
 DURABLE = int(FrameFlag.DURABLE)
 _U32 = Struct("<I")
+# The two halves of an Append frame's header around its seq.
+_BEGIN = Struct("<BBQ")
+_MIDDLE = Struct("<QHHI")
 
 
 class EncodedUnit(NamedTuple):
@@ -94,6 +97,30 @@ def encode_appends(
         add_size(size + 4)
         seq += 1
     return pieces, Run(head.first_seq, ts, sizes, payloads, tagged)
+
+
+def encode_plain(
+    records: Sequence[NewRecord], head: WriteHeader, payloads: array[int], *, more: bool
+) -> tuple[list[bytes], Run]:
+    """`encode_appends` for records that are data alone: the same bytes, with all but the seq prepared once a length."""
+    topic_id, first_seq, ts, durable, node = head
+    flags = MORE | (DURABLE if durable else 0) | (2 if node else 0)
+    join = b"".join
+    begin = _BEGIN.pack(1, flags, topic_id)
+    opening, closing = b'{"data":', b"}"
+    overhead = len(opening) + len(closing)
+    middles = {size: _MIDDLE.pack(ts, len(node), 0, size + overhead) + node + opening for size in set(payloads)}
+    bodies = [
+        join((begin, seq.to_bytes(8, "little"), middles[size], record.data, closing))
+        for seq, size, record in zip(range(first_seq, first_seq + len(records)), payloads, records, strict=True)
+    ]
+    if not more:
+        bodies[-1] = _BEGIN.pack(1, flags & ~MORE, topic_id) + bodies[-1][_BEGIN.size :]
+    fixed = OVERHEAD + len(node) + overhead
+    sizes = array("I", [size + fixed for size in payloads])
+    lengths = {size + fixed - 12: LENGTH.pack(size + fixed - 4) for size in middles}
+    pieces = [piece for body in bodies for piece in (lengths[len(body)], body, checksum_bytes(body)[::-1])]
+    return pieces, Run(first_seq, ts, sizes, payloads, [])
 
 
 def assemble(

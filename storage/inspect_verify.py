@@ -174,10 +174,10 @@ class _Verification:
     def _check_numbers(self, folder: str, numbers: list[int]) -> None:
         for before, number in itertools.pairwise(numbers):
             if number != before + 1:
-                missing = f"{before + 1}" if number == before + 2 else f"{before + 1} to {number - 1}"
+                missing = f"File {before + 1} is" if number == before + 2 else f"Files {before + 1} to {number - 1} are"
                 self._say(
                     folder,
-                    f"File {missing} is missing: {layout.wal_name(before)} is followed by {layout.wal_name(number)}.",
+                    f"{missing} missing: {layout.wal_name(before)} is followed by {layout.wal_name(number)}.",
                 )
         if numbers and numbers[0] != 1 and not self._valid:
             self._say(

@@ -64,10 +64,10 @@ class Watermarks:
         return None
 
     def next_loss(self, seq: int) -> int | None:
-        """First seq of the first loss range behind `seq`: a read that goes on from there must stop before it."""
-        for start, _, _ in self.loss:
-            if start > seq:
-                return start
+        """First lost seq in a range behind `seq`: a read that goes on from there must stop before it."""
+        for start, end, _ in self.loss:
+            if end > seq:
+                return max(start, seq + 1)  # ranges of two causes may overlap: then it is still inside one
         return None
 
     def reason(self, seq: int) -> str:

@@ -15,7 +15,8 @@ class StoredBody(msgspec.Struct):
     """A stored object taken apart; `data` and `meta` verbatim."""
 
     data: msgspec.Raw
-    meta: msgspec.Raw | None = None
+    #: Empty when absent. (`Raw | None` would take nothing but null: msgspec lets the None win.)
+    meta: msgspec.Raw = msgspec.Raw()
 
 
 _decoder = msgspec.json.Decoder(StoredBody)
@@ -31,5 +32,5 @@ def payload_size(data: bytes, begin: int, end: int) -> int:
     for key in _FURTHER:
         if data.find(key, begin, end) >= 0:
             body = _decoder.decode(data[begin:end])
-            return len(body.data) + (0 if body.meta is None else len(body.meta))
+            return len(body.data) + len(body.meta)
     return end - begin - PLAIN_OVERHEAD
