@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from storage.catalog import Topic
 from storage.config import Discard, Durability, TopicConfig, TopicType
-from storage.encode import WriteHeader, assemble, encode_appends, encode_plain, payload_hash
+from storage.encode import WriteHeader, assemble, encode_appends, encode_controls, encode_plain, payload_hash
 from storage.errors import (
     IdempotencyConflict,
     InvalidRequest,
@@ -31,7 +31,15 @@ from storage.format import control
 from storage.keys import key_digest
 from storage.log import Log
 from storage.records import Appended, LossCause, NewRecord
-from storage.validation import MAX_U64, check_delays, check_records, check_text, check_topic_name, is_plain
+from storage.validation import (
+    MAX_U64,
+    check_config,
+    check_delays,
+    check_records,
+    check_text,
+    check_topic_name,
+    is_plain,
+)
 from storage.wal.submission import Submission
 from storage.wal.writer import Shard
 
@@ -139,7 +147,12 @@ class Write:
         if self.key is not None and (log.topic_id, self.digest) in engine.pending_keys:
             return asyncio.ensure_future(_settled(engine.pending_keys[log.topic_id, self.digest]))
         self._check_expected(log.assigned_head)
-        self._check_caps(topic.config, log)
+        try:
+            self._check_caps(topic.config, log)
+        except TopicFull:
+            if not engine.expiry.due(topic):
+                raise
+            return asyncio.ensure_future(engine.expiry.expire(topic))  # what has expired takes no room
         self._check_limits(topic.config)
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
@@ -154,6 +167,7 @@ class Write:
         if not self.create:
             raise TopicNotFound(self.name)
         config = self._new_config()
+        check_config(config, "config.")
         self._check_kind(config)
         self._check_expected(0)
         self._check_caps(config, None)
@@ -165,7 +179,8 @@ class Write:
         return None
 
     async def _make_ephemeral(self, config: TopicConfig) -> None:
-        self.created = await self.engine.admin.put(self.name, config)
+        if self.name not in self.engine.catalog.topics:  # else another write was faster, and its config counts
+            self.created = await self.engine.admin.put(self.name, config)
 
     def _check_kind(self, config: TopicConfig) -> None:
         if self.delayed and config.type is not TopicType.QUEUE:
@@ -201,7 +216,7 @@ class Write:
 
     def _check_limits(self, config: TopicConfig) -> None:
         usage, options = self.engine.catalog.usage, self.engine.options
-        if self.key is not None and usage.keys >= options.max_idempotency_keys:
+        if self.key is not None and self._keys_taken(usage.keys) >= options.max_idempotency_keys:
             raise LimitReached(
                 "Too many idempotency keys are live.", limit="max_idempotency_keys", max=options.max_idempotency_keys
             )
@@ -216,6 +231,13 @@ class Write:
             raise StorageFull(
                 "The memory for ephemeral topics is full.", limit="ephemeral_max_bytes", max=options.ephemeral_max_bytes
             )
+
+    def _keys_taken(self, held: int) -> int:
+        """Keys that are held, and those on their way that are not held yet."""
+        pending = self.engine.pending_keys
+        if held + len(pending) < self.engine.options.max_idempotency_keys:
+            return held
+        return held + sum(not done.done() for done in pending.values())
 
     # -- the write ---------------------------------------------------------------------------------------------------
 
@@ -244,7 +266,10 @@ class Write:
             log.assign_floor(floor)
         encoded = assemble(pieces, run, head, before=before, after=after, key=self.key, hash=self.hash)
         if log.ephemeral:
+            durable_go = bool(after) and not log.in_memory_only
             engine.publish_in_memory(log, encoded, row)
+            if durable_go:
+                self._announce(log, after)
             return self._answer(log, first_seq, len(self.records), created=self.created)
         shard = engine.shards[log.shard]
         submission = Submission(
@@ -264,6 +289,12 @@ class Write:
         if durable:
             answer.fsync_ms = (submission.synced_ns - submission.written_ns) / 1e6
         return answer
+
+    def _announce(self, log: Log, evictions: Sequence[control.Control]) -> None:
+        """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
+        encoded = encode_controls(evictions, log.topic_id, self.engine.now_ms())
+        done = self.engine.submit_controls(log, encoded, frees=True, needs_sync=False)
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 
     async def _committed(self, shard: Shard, log: Log, submission: Submission) -> None:
         """Enqueue and wait. A caller that goes away does not stop the write, nor what hangs on it."""

@@ -27,7 +27,7 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
         if log is None:
             continue
         if isinstance(step, PlaceStep):
-            log.tail.place_batch(step.first_seq, place, step.offset)
+            log.written_out(log.tail.place_batch(step.first_seq, place, step.offset))
             continue
         run = step.run
         log.commit(run, log.reserve(run) if row < 0 else row, place, step.offset)

@@ -138,6 +138,7 @@ class EngineCore:
         self.recovery_progress = fraction
 
     async def _open_writers(self, recovered: Recovered) -> None:
+        self.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
         spawn: Callable[[Callable[[], None]], object] = self._pool.submit if self._pool else lambda job: job()
         for index, directory in enumerate(self._directories):
             box: list[Shard] = []
@@ -163,7 +164,6 @@ class EngineCore:
             box.append(shard)
             self.shards.append(shard)
             shard.start()
-        self.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
         self.snapshotter = Snapshotter(self, recovered.kept, recovered.next_snapshot, recovered.sections)
 
     def begin_shutdown(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from storage.errors import AlreadyLocked, MetadataLost, OpenError, ShardCountCha
 from storage.filesystem import FileSystem, Lock
 
 MAX_SHARDS = 99
+#: A folder that we may not sync is none that this program made.
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP)
 
 
 class Format(NamedTuple):
@@ -21,13 +24,22 @@ class Format(NamedTuple):
 
 
 def ensure_dir(fs: FileSystem, path: str) -> None:
-    """Make a directory and its parents; its entry is durable on return."""
-    if fs.is_dir(path):
+    """Make a directory and its parents; their entries are durable on return.
+
+    Also those of folders found here: the process that made them may have been killed before it synced.
+    """
+    if path == "/":
         return
     parent = path.rsplit("/", 1)[0] or "/"
     ensure_dir(fs, parent)
-    fs.mkdir(path)
-    fs.sync_dir(parent)
+    made = not fs.is_dir(path)
+    if made:
+        fs.mkdir(path)
+    try:
+        fs.sync_dir(parent)
+    except OSError as error:
+        if made or error.errno not in _NOT_OURS:
+            raise
 
 
 def take_lock(fs: FileSystem, root: str) -> Lock:
@@ -102,9 +114,12 @@ def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
 
 
 def make_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
-    """The shard directories, made where missing."""
-    ensure_dir(fs, layout.meta_dir(root))
+    """The shard directories. They and meta/ are made where missing; what these folders hold is durable on return."""
+    wal, meta = layout.join(root, "wal"), layout.meta_dir(root)
     directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
-    for directory in directories:
-        ensure_dir(fs, directory)
+    for directory in dict.fromkeys((meta, wal, *directories)):
+        if not fs.is_dir(directory):
+            fs.mkdir(directory)
+    for directory in (root, wal, meta):
+        fs.sync_dir(directory)
     return directories

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 from storage.append import Write
@@ -79,7 +80,7 @@ class Engine(EngineCore):
         """Topics by name, bytewise; names behind `after`."""
         names = sorted(name for name in self.catalog.topics if name.startswith(prefix) and name > after)
         shown = (self.catalog.topics[name] for name in names)
-        return [self.state_of(topic) for topic in shown if not topic.provisional][:limit]
+        return [self.state_of(topic) for topic in islice((each for each in shown if not each.provisional), limit)]
 
     async def put_topic(self, name: str, config: TopicConfig | None = None) -> tuple[TopicState, bool]:
         """Make the topic or replace its config. Durable on return. (state, whether it was made)."""

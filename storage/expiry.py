@@ -6,10 +6,12 @@ A record is expired iff now - ts > ttl_ms. The EvictWatermark that says so is sy
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.encode import encode_controls
+from storage.errors import Unavailable
 from storage.format import control
 from storage.records import LossCause
 
@@ -51,11 +53,16 @@ class Expiry:
             pending.add_done_callback(lambda _: self._pending.pop(log.topic_id, None))
         await asyncio.shield(pending)
 
+    async def expire_if_possible(self, topic: Topic) -> None:
+        """`expire`, unless the log cannot take it now: reads leave out what has expired all the same."""
+        if self.due(topic) and self._engine.shards[topic.log.shard].log.failed is None:
+            with suppress(Unavailable):
+                await self.expire(topic)
+
     async def tick(self) -> None:
         """The worker's round over all topics."""
         for topic in list(self._engine.catalog.topics.values()):
-            if topic.config.ttl_ms and self.due(topic) and self._engine.shards[topic.log.shard].log.failed is None:
-                await self.expire(topic)
+            await self.expire_if_possible(topic)
             if topic.log.keys is not None:
                 dropped = topic.log.keys.expire(self._engine.now_ms(), topic.config.idempotency_window_ms)
                 self._engine.catalog.usage.keys -= dropped

@@ -53,6 +53,7 @@ class Log:
         "last_ts",
         "last_write_ts",
         "marks",
+        "memory_bytes",
         "partition",
         "reserved",
         "reserving",
@@ -73,6 +74,8 @@ class Log:
         self.ephemeral = False
         #: While ephemeral: records up to here are in the WAL, from before; later ones are in memory only.
         self.durable_head = 0
+        #: Assigned bytes that are in memory only: this log's part of `usage.ephemeral_bytes`.
+        self.memory_bytes = 0
         self.marks = Watermarks()
         self.tail = TailIndex()
         self.keys: KeyRing | None = None
@@ -103,17 +106,28 @@ class Log:
         found = self.tail.first_live(self.marks.live_floor, self.head + 1)
         return self.head + 1 if found is None else found
 
-    def _use(self, size_bytes: int) -> None:
+    def _use(self, size_bytes: int, memory_bytes: int = 0) -> None:
         self.usage.bytes += size_bytes
-        if self.ephemeral:
-            self.usage.ephemeral_bytes += size_bytes
+        self.usage.ephemeral_bytes += memory_bytes
+        self.memory_bytes += memory_bytes
+
+    def _in_memory(self, first_seq: int, end_seq: int) -> int:
+        """Live bytes with first_seq <= seq < end_seq that are in memory only."""
+        first_seq = max(first_seq, self.durable_head + 1)
+        return self.tail.totals(first_seq, end_seq)[1] if self.ephemeral and first_seq < end_seq else 0
 
     def set_ephemeral(self, ephemeral: bool) -> None:
         """Records appended from now on live in memory only (or no longer do)."""
         if ephemeral != self.ephemeral:
-            self.usage.ephemeral_bytes += self.assigned_bytes if ephemeral else -self.assigned_bytes
+            self.written_out(self.head)
             self.ephemeral = ephemeral
-            self.durable_head = self.head
+
+    def written_out(self, last_seq: int) -> None:
+        """Records up to `last_seq`, in memory only before, are in the WAL."""
+        if last_seq > self.durable_head:
+            self._use(0, -self._in_memory(self.assigned_floor, last_seq + 1))
+            self.durable_head = last_seq
+            self.section = None
 
     def take_usage(self) -> None:
         """Count what a snapshot says this log holds."""
@@ -121,7 +135,7 @@ class Log:
 
     def release(self) -> None:
         """The log is deleted: what it used is free."""
-        self._use(-self.assigned_bytes)
+        self._use(-self.assigned_bytes, -self.memory_bytes)
         self.usage.keys -= self.keys.rows if self.keys else 0
 
     # -- records -------------------------------------------------------------------------------------------------
@@ -129,20 +143,27 @@ class Log:
     def reserve(self, run: Run) -> int:
         """Take the run into the assigned view; returns its row for `commit`."""
         row = self.tail.append(run)
-        added = sum(run.payloads)
+        count, size = self._above(self.assigned_floor, run)
         self.assigned_head = run.last_seq
-        self.assigned_count += len(run.sizes)
-        self.assigned_bytes += added
-        self._use(added)
+        self.assigned_count += count
+        self.assigned_bytes += size
+        self._use(size, size if self.ephemeral else 0)
         return row
+
+    def _above(self, floor: int, run: Run) -> tuple[int, int]:
+        """(records, bytes) of an appended run that count. Below the floor lie some only where a log was written out."""
+        if run.first_seq < floor:
+            return self.tail.totals(floor, run.last_seq + 1)
+        return len(run.sizes), sum(run.payloads)
 
     def commit(self, run: Run, row: int, unit_place: int, lead: int) -> None:
         """Publish a reserved run whose batch is in the WAL at `unit_place` (0: in memory only)."""
         self.tail.place(row, unit_place, lead)
         self.head = run.last_seq
         self.last_ts = self.last_write_ts = run.ts
-        self.count += len(run.sizes)
-        self.bytes += sum(run.payloads)
+        count, size = self._above(self.marks.live_floor, run)
+        self.count += count
+        self.bytes += size
         self._index_tags(run)
         self.section = None
 
@@ -162,7 +183,8 @@ class Log:
     def roll_back(self) -> None:
         """Forget everything assigned that was not published."""
         self.tail.truncate(self.head + 1)
-        self._use(self.bytes - self.assigned_bytes)
+        memory_bytes = self._in_memory(self.marks.live_floor, self.head + 1)
+        self._use(self.bytes - self.assigned_bytes, memory_bytes - self.memory_bytes)
         self.assigned_head = self.head
         self.assigned_floor = self.marks.live_floor
         self.assigned_count = self.count
@@ -176,7 +198,7 @@ class Log:
             count, size = self.tail.totals(self.assigned_floor, floor)
             self.assigned_count -= count
             self.assigned_bytes -= size
-            self._use(-size)
+            self._use(-size, -self._in_memory(self.assigned_floor, floor))
             self.assigned_floor = floor
 
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
@@ -245,7 +267,7 @@ class Log:
         if seq >= self.assigned_floor:
             self.assigned_count -= 1
             self.assigned_bytes -= size
-            self._use(-size)
+            self._use(-size, -size if self.ephemeral and seq > self.durable_head else 0)
 
     def tagged(self, match: TagMatch, last_seq: int) -> list[int]:
         """Seqs up to `last_seq` whose tag matches (deleted ones may be among them)."""

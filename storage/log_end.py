@@ -68,15 +68,34 @@ def find_end(
     if numbers:
         end.next_file = max(numbers[-1] + 1, end.next_file)
     redo_file, redo_offset = split(redo)
+    gone = range(max([redo_file - 1, *numbers]) + 1, _begun(fs, directory) + 1)
+    if gone:
+        path = layout.join(directory, layout.wal_name(gone[0]))
+        _refuse(path, 0, "the file is missing, though it had been begun", salvage)
+        end.missing += gone
+        end.next_file = gone[-1] + 1
     todo = [number for number in numbers if number >= redo_file]
     if not todo or todo[0] != redo_file:
         if redo == position(1, 0) or (not todo and redo_offset == 0):
             return end  # nothing there, or nothing to tell it by: the caller judges
         _refuse(layout.join(directory, layout.wal_name(redo_file)), redo_offset, "the file is missing", salvage)
-    end.missing = _gaps(directory, todo, salvage)
+    end.missing += _gaps(directory, todo, salvage)
     reader = _ShardReader(fs, directory, end, replay, progress, salvage, todo)
     reader.run(redo_offset)
     return end
+
+
+def _begun(fs: FileSystem, directory: str) -> int:
+    """Number of the newest file that was begun, as CURRENT tells; 0 = none. It is written before the first frame."""
+    path = layout.join(directory, layout.CURRENT)
+    if not fs.exists(path):
+        return 0
+    file = fs.open(path, write=False)
+    try:
+        name = file.pread(file.size(), 0).decode("ascii", "replace").strip()
+    finally:
+        file.close()
+    return max(layout.wal_numbers([name]), default=0)
 
 
 def _gaps(directory: str, numbers: list[int], salvage: Salvage | None) -> list[int]:
@@ -124,6 +143,8 @@ class _ShardReader:
             path = layout.join(self._directory, layout.wal_name(number))
             file = self._fs.open(path, write=False)
             try:
+                if file.size() < start:
+                    _refuse(path, file.size(), f"it ends before offset {start}, from which it is needed", self._salvage)
                 self._read(file, path, index, number, start)
             finally:
                 file.close()
@@ -174,7 +195,7 @@ class _ShardReader:
         zero = is_zero(file, scan.end)
         if zero and scan.frames == 0:
             if file.size() > 0:
-                end.cuts.append((number, 0))
+                end.cuts.append((number, scan.end))  # at its first byte, or where the replay begins
             return None
         reason = self._damage(file, index, number, scan)
         if reason is not None:

@@ -6,6 +6,7 @@ A crash in between leaves the same evidence, and the next recovery does the same
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,6 +17,7 @@ from storage.filesystem import File, FileSystem
 from storage.log_end import LogEnd, last_nonzero
 from storage.options import Options
 from storage.salvage import filler
+from storage.wal.files import no_space
 from storage.wal.position import split
 from storage.wal.reader import CHUNK_BYTES
 
@@ -49,7 +51,7 @@ def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Repor
             file.sync()
         finally:
             file.close()
-    if end.first_file is not None:
+    if end.first_file is not None or end.missing:
         fs.sync_dir(end.directory)
 
 
@@ -78,7 +80,12 @@ def _set_aside(
     size = last + 1 - cut
     report.discarded_bytes += size
     report.discarded_frames += end.loose_frames
-    kept = _copy(fs, root, file, end.shard, number, cut, size, options)
+    kept: str | None = None
+    try:
+        kept = _copy(fs, root, file, end.shard, number, cut, size, options)
+    except OSError as error:
+        if not no_space(error):
+            raise  # a full disk is no reason not to start: nothing of the tail was acked
     _log.warning(
         "wal_tail_cut",
         shard=end.shard,
@@ -117,6 +124,10 @@ def _copy(
             _write_whole(copy, data, offset - cut)
             offset += len(data)
         copy.sync()
+    except OSError:
+        with contextlib.suppress(OSError):
+            fs.unlink(path)
+        raise
     finally:
         copy.close()
     fs.sync_dir(directory)

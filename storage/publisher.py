@@ -15,7 +15,7 @@ from storage.encode import EncodedUnit
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.format.control import TopicDelete
 from storage.log import Log
-from storage.wal.submission import ControlStep, RunStep, Submission, Unit
+from storage.wal.submission import ControlStep, PlaceStep, RunStep, Submission, Unit
 from storage.wal.writer import Shard
 
 
@@ -70,6 +70,8 @@ class Publisher:
                     self._cache.add(log, step.run.first_seq, payload, step.offset)
                 else:
                     log.cached[step.run.first_seq] = (payload, step.offset)
+            elif log is not None and isinstance(step, PlaceStep) and step.first_seq in log.cached:
+                self._cache.add(log, step.first_seq, payload, step.offset)  # no longer the only copy
         if unit.steps:
             self.wake(unit.steps[0].topic_id)
         return removed
@@ -106,6 +108,7 @@ class Publisher:
                 while log.head <= seq:
                     await waiter
                     if log.head <= seq:
+                        self._check_wait(topic)
                         waiter = asyncio.get_running_loop().create_future()
                         self._waiters.setdefault(log.topic_id, []).append(waiter)
         except TimeoutError:
@@ -117,6 +120,13 @@ class Publisher:
                 if not left:
                     del self._waiters[log.topic_id]
         return True
+
+    def _check_wait(self, topic: Topic) -> None:
+        """Whoever was woken, and waits on, must not miss what came between the two."""
+        if self._shutting_down:
+            raise ShuttingDown()
+        if self._catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)
 
     def wake(self, topic_id: int) -> None:
         """Something of this log was committed."""

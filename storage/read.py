@@ -47,25 +47,35 @@ class Reader:
 
     async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:
         """Records behind `query.from_seq`. Raises RecordCorrupt unless `skip_corrupt`."""
+        missing: set[int] = set()
         while True:
             try:
                 return await self._read(topic, query)
-            except WalFileGone:
+            except WalFileGone as gone:
                 # Trimmed between plan and fetch: what lay in it is dead by now, so a new plan does not want it.
                 if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
                     raise TopicNotFound(topic.name) from None
+                if gone.file in missing:
+                    raise RecordCorrupt(
+                        f"Record {gone.seq} of {topic.name} cannot be read: WAL file {gone.file} is missing.",
+                        topic=topic.name,
+                        seq=gone.seq,
+                        file=gone.file,
+                        offset=gone.offset,
+                    ) from None
+                missing.add(gone.file)
 
     async def _read(self, topic: Topic, query: ReadQuery) -> ReadResult:
-        if self._engine.expiry.due(topic) and self._engine.shards[topic.log.shard].log.failed is None:
-            await self._engine.expiry.expire(topic)
+        await self._engine.expiry.expire_if_possible(topic)
         topic.last_read_ts = self._engine.now_ms()
         log = topic.log
         from_seq, tombstone = self._begin(log, query)
         head = log.head
         end = min(log.marks.next_loss(from_seq) or head + 1, head + 1)
         scan = _Scan(topic, query, self._engine.now_ms(), self._engine.options.max_scan_records)
-        cursor = max(from_seq, log.marks.live_floor - 1)
-        while cursor + 1 < end and not scan.done:
+        cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
+        # What is evicted during a wait ends the read: the next one gets the tombstone.
+        while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
             pieces, reached = await self._fetch(log, cursor + 1, end, scan)
             for piece in pieces:
                 cursor = scan.take(piece)
@@ -135,9 +145,11 @@ class Reader:
         """The record `seq`. Raises RecordNotFound, with the reason, when it is not to be had."""
         if seq < 1:
             raise InvalidRequest("seq must be 1 or more.", field="seq")
-        await self._engine.expiry.expire(topic)
+        await self._engine.expiry.expire_if_possible(topic)
         log = topic.log
         reason = "future" if seq > log.head else log.marks.lost_to(seq)
+        if reason is None and seq < self._engine.expiry.due(topic):
+            reason = "expired"
         if reason is None and not log.tail.holds(seq):
             reason = "deleted"
         if reason is not None:
@@ -177,8 +189,10 @@ class _Scan:
         self.done = False
 
     def appetite(self) -> tuple[int, int]:
-        """How many records and bytes to fetch next: as many as could still be wanted."""
-        return self._query.limit - len(self.records), max(1, self._query.max_bytes - self.size) + 65536
+        """How many records and bytes to fetch next: as many as could be wanted, more the more were passed over."""
+        passed_over = self.scanned - len(self.records)
+        wanted = self._query.limit - len(self.records)
+        return max(wanted, min(4096, 2 * passed_over)), max(1, self._query.max_bytes - self.size) + 65536
 
     def take(self, piece: Piece) -> int:
         """Examine a piece's frames; the last seq examined."""

@@ -199,7 +199,8 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
         return
     lost = [end for end in ends if end.first_file not in (None, 1)]
     bare = [end for end in ends if end.first_file is None]
-    if lost or (bare and (loaded.next_number > 1 or any(end.frames for end in ends))):
+    # A shard for whose first file there was no room has none; one whose files are gone was refused before.
+    if lost or (bare and loaded.next_number > 1):
         raise MetadataLost(
             "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told "
             "apart any more. Nothing was changed; restore meta/ or the whole directory from a backup."
@@ -224,7 +225,7 @@ def _settle_heads(
             log.evict(loss=found)
             losses[log.topic_id] = found
         if log.ephemeral:
-            log.durable_head = log.head
+            log.written_out(log.head)
         if salvage is not None and log.shard in salvage.shards:
             _renew_epoch(catalog, log)
             renewed.append(log.topic_id)

@@ -92,11 +92,13 @@ class TailIndex:
         self._places[row - self._trimmed_rows] = unit_place + lead if unit_place else 0
         self._leads[row - self._trimmed_rows] = lead
 
-    def place_batch(self, first_seq: int, unit_place: int, lead: int) -> None:
-        """`place` for the batch that begins with `first_seq`, if it is still here."""
+    def place_batch(self, first_seq: int, unit_place: int, lead: int) -> int:
+        """`place` for the batch that begins with `first_seq`; its last seq, or 0 when it is no longer here."""
         row = bisect_left(self._seqs, first_seq)
-        if row < len(self._seqs) and self._seqs[row] == first_seq:
-            self.place(row + self._trimmed_rows, unit_place, lead)
+        if row == len(self._seqs) or self._seqs[row] != first_seq:
+            return 0
+        self.place(row + self._trimmed_rows, unit_place, lead)
+        return self.seq_at(self._row_end(row) - 1)
 
     def dead_seqs(self) -> list[int]:
         """Seqs of the deleted records."""

@@ -16,7 +16,7 @@ from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, Topi
 from storage.format import control
 from storage.log import Log, tag_predicate
 from storage.records import DeletedRecords, LossCause, TagMatch
-from storage.validation import check_topic_name
+from storage.validation import check_config, check_topic_name
 from storage.wal.submission import PlaceStep, Unit
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ class TopicAdmin:
         """Make the topic, or replace its config; True when made. Durable on return."""
         check_topic_name(name)
         config = config.clamped()
-        if config.partitions != 1:
-            raise InvalidRequest("This version serves topics with one partition only.", field="partitions")
+        check_config(config)
         while True:
             topic = self._engine.catalog.topics.get(name)
             if topic is None:

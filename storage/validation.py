@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from storage.config import TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
 from storage.records import NewRecord
@@ -25,6 +26,12 @@ def check_topic_name(name: str) -> None:
             "A topic name is 1 to 255 characters from A-Z a-z 0-9 . _ : - and begins with a letter, a digit or _.",
             field="topic",
         )
+
+
+def check_config(config: TopicConfig, within: str = "") -> None:
+    """Raises InvalidRequest for what this version cannot serve; `within` is where the config stands in the request."""
+    if config.partitions != 1:
+        raise InvalidRequest("This version serves topics with one partition only.", field=f"{within}partitions")
 
 
 def check_text(value: str, field: str, max_bytes: int) -> bytes:
@@ -91,7 +98,7 @@ def _check_meta(meta: msgspec.Raw, index: int, options: Options) -> int:
     size = len(meta)
     if size > options.max_meta_bytes:
         raise InvalidRequest(f"{field} has {size} bytes, the limit is {options.max_meta_bytes}.", field=field)
-    if bytes(meta).startswith(b"{"):
+    if bytes(meta).lstrip(b" \t\r\n").startswith(b"{"):
         keys = len(_meta_keys.decode(meta))
         if keys > options.max_meta_keys:
             raise InvalidRequest(f"{field} has {keys} keys, the limit is {options.max_meta_keys}.", field=field)

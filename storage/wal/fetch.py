@@ -18,7 +18,13 @@ _MERGE_WASTE = 4
 
 
 class WalFileGone(Exception):
-    """The file was trimmed after the read had been planned."""
+    """The file was trimmed after the read had been planned. `seq` is the first that was wanted of it."""
+
+    def __init__(self, file: int, offset: int, seq: int) -> None:
+        super().__init__(f"WAL file {file} is not there")
+        self.file = file
+        self.offset = offset
+        self.seq = seq
 
 
 class WalFetcher:
@@ -41,7 +47,10 @@ class WalFetcher:
             number, begin = split(group[0].place + group[0].offset)
             last = group[-1]
             end = split(last.place)[1] + last.offset + sum(last.sizes)
-            data = self._pread(shard, number, end - begin, begin)
+            try:
+                data = self._pread(shard, number, end - begin, begin)
+            except FileNotFoundError:
+                raise WalFileGone(number, begin, group[0].first_seq) from None
             for span in group:
                 found[span.first_seq] = (data, split(span.place)[1] + span.offset - begin)
         return found
@@ -51,10 +60,7 @@ class WalFetcher:
         with self._lock:
             file = self._open.get(key)
             if file is None:
-                try:
-                    file = self._fs.open(layout.join(self._directories[shard], layout.wal_name(number)), write=False)
-                except FileNotFoundError:
-                    raise WalFileGone() from None
+                file = self._fs.open(layout.join(self._directories[shard], layout.wal_name(number)), write=False)
                 self._open[key] = file
                 if len(self._open) > MAX_OPEN:
                     # Closed under the lock, and every pread holds it too for as short: nobody reads from it now.

@@ -120,9 +120,12 @@ class WalFiles:
     def drop_ahead(self) -> None:
         """Give the prepared file's space back."""
         with self._lock:
-            if self._ahead is not None:
-                self.discard(self._ahead)
-                self._ahead = None
+            self._drop_ahead()
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self.discard(self._ahead)
+            self._ahead = None
 
     # -- the reserve -------------------------------------------------------------------------------------------------
 
@@ -137,14 +140,16 @@ class WalFiles:
     def take_reserve(self, number: int) -> PreparedFile:
         """The reserve becomes file `number`. Raises OSError; ENOENT when it was used before."""
         path = layout.join(self.directory, layout.RESERVE)
-        file = self._fs.open(path)
-        try:
-            size = file.size()
-            self._fs.rename(path, self.path(number))
-            self._fs.sync_dir(self.directory)
-        except OSError:
-            file.close()
-            raise
+        with self._lock:
+            self._drop_ahead()  # it bears the number that the reserve takes
+            file = self._fs.open(path)
+            try:
+                size = file.size()
+                self._fs.rename(path, self.path(number))
+                self._fs.sync_dir(self.directory)
+            except OSError:
+                file.close()
+                raise
         return PreparedFile(number, file, size)
 
     def discard(self, prepared: PreparedFile) -> None:

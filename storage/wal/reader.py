@@ -15,7 +15,7 @@ import msgspec
 from storage.filesystem import File
 from storage.format import control
 from storage.format.checksum import checksum
-from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, OVERHEAD, FrameType
+from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, LENGTH, OVERHEAD, FrameType
 
 CHUNK_BYTES = 4 << 20
 _SYNC_POINT_SIGNATURE = struct.pack("<BBQQ", FrameType.SYNC_POINT, 0, 0, 0)
@@ -148,7 +148,7 @@ def find_sync_point(file: File, number: int, start: int) -> control.SyncPoint | 
             if point is not None:
                 found = point
             at = data.find(_SYNC_POINT_SIGNATURE, at + 1)
-        carried = data[-_SYNC_POINT_MAX:]
+        carried = data[-_SYNC_POINT_MAX - LENGTH.size :]  # a candidate is found by what follows its length
     return found
 
 

@@ -83,6 +83,8 @@ class ShardLog:
         except OSError as error:
             if not no_space(error):
                 raise
+        if self._active is not None:
+            self._active.file.close()
         self._active = prepared
         self._next_number = prepared.number + 1
         self._end = self._synced = self._point_offset = 0
@@ -330,7 +332,6 @@ class ShardLog:
         prepared = self.files.take(self._next_number, size + 256)
         self._finish_active()
         if self._active is not None:
-            self._active.file.close()
             self.stats.rotations += 1
         self._begin(prepared)
         self._prepare_ahead()

@@ -1,0 +1,74 @@
+# One word per chore; CI calls the same words. `make help` lists them.
+
+# The first interpreter found that is new enough; PYTHON=... overrides it.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; exit; }; done; echo python3)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCK := requirements.lock
+
+# Test processes side by side, and anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal --long"
+JOBS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format demo bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## serve on 127.0.0.1:4000, data in ./data (TOPICS_* settings apply)
+	@exec $(BIN)/python -m broker
+
+test: $(VENV)/.test ## every test, lint and types included
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: $(VENV)/.test ## ruff and pyright only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.test ## rewrite the sources the way lint wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(VENV)/.test ## a walk through the broker with real data
+	@exec $(BIN)/python -m demo $(ARGS)
+
+bench: $(VENV)/.test ## measure a broker of its own: make bench ARGS="--batch 100 --durability disk"
+	@exec $(BIN)/python -m loadtest.bench $(ARGS)
+
+lock: ## resolve the newest allowed versions anew into requirements.lock
+	$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip --disable-pip-version-check install -q 'setuptools>=80' -e '.[demo,test]'
+	{ sed -n '/^#/p' $(LOCK); build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip; } > build/lock.txt
+	mv build/lock.txt $(LOCK)
+	rm -rf build/lock
+
+clean: ## remove the environment and every cache; ./data stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamp files: a second `make` installs nothing unless the project's dependencies changed.
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "Python 3.11 or newer is needed: install it, or name it with PYTHON=/path/to/python3."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "This Python cannot make environments: install its venv package (Debian, Ubuntu: apt install python3-venv)."; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) -V) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.created pyproject.toml $(LOCK)
+	@echo "Installing what is needed to run ..."
+	@$(PIP) install -q -c $(LOCK) setuptools
+	@$(PIP) install -q -c $(LOCK) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@echo "Installing what is needed to test ..."
+	@$(PIP) install -q -c $(LOCK) --no-build-isolation -e '.[demo,test]'
+	@touch $@

@@ -1,0 +1,60 @@
+"""`python -m broker`: start the broker as the `TOPICS_*` environment variables say."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import socket
+import sys
+
+import structlog
+import uvloop
+
+from broker import VERSION, log_events
+from broker.http.app import build_app
+from broker.lifecycle import ExitCode, Lifecycle
+from broker.server import BrokerServer, CannotListen, listen
+from broker.settings import Settings, SettingsError, described, load
+from broker.wiring import Broker
+from storage import Engine
+
+_log = structlog.get_logger("broker")
+
+
+def main() -> int:
+    """The exit code: 0 stopped, 1 cannot start, 2 bad settings, 70 storage failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m broker",
+        description="The topics broker. It takes no options; settings are environment variables:\n\n" + described(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    parser.parse_args()
+    try:
+        settings, warnings = load()
+        log_events.configure(settings.log_level, settings.log_format)
+        for warning in warnings:
+            _log.warning("setting_ignored", reason=warning)
+        listener = listen(settings.host, settings.port)
+        return uvloop.run(_serve(settings, listener))
+    except SettingsError as error:
+        print(f"topics: {error}", file=sys.stderr)
+        return ExitCode.BAD_SETTINGS
+    except CannotListen as error:
+        print(f"topics: {error}", file=sys.stderr)
+        return ExitCode.CANNOT_START
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> ExitCode:
+    broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings)
+    server = BrokerServer(build_app(broker), settings, listener)
+    lifecycle = Lifecycle(broker, server)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, lifecycle.stop)
+    return await lifecycle.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

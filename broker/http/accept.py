@@ -1,0 +1,36 @@
+"""What a client accepts: headers of weighted items (RFC 9110 §12.4.2)."""
+
+from __future__ import annotations
+
+
+def weights(header: bytes) -> dict[str, float]:
+    """Item in lower case → its q, 1.0 where none is given, 0.0 where it makes no sense."""
+    found: dict[str, float] = {}
+    for item in header.decode("latin-1").lower().split(","):
+        name, _, parameters = item.partition(";")
+        found[name.strip()] = _weight(parameters)
+    return found
+
+
+def accepts_gzip(accept_encoding: bytes) -> bool:
+    """Whether gzip (or *) is named with a weight above 0."""
+    found = weights(accept_encoding)
+    return found.get("gzip", found.get("x-gzip", found.get("*", 0.0))) > 0
+
+
+def prefers_json(accept: bytes) -> bool:
+    """Whether JSON is named, and plain text is not preferred to it."""
+    found = weights(accept)
+    json = found.get("application/json", 0.0)
+    return json > 0 and json >= found.get("text/plain", 0.0)
+
+
+def _weight(parameters: str) -> float:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,30 @@
+"""The HTTP application: every route of this version."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.http import control
+from broker.http.dispatch import Dispatcher
+from broker.http.docs import DocsPages
+from broker.http.openapi import document
+from broker.http.routes import append, reads
+from broker.http.routing import RouteTable
+from broker.wiring import Broker
+
+
+def build_app(broker: Broker) -> Dispatcher:
+    """The ASGI application over an engine that may still be starting."""
+    table = RouteTable()
+    table.add("POST", "/v0/topics/{topic}", append.append)
+    table.add("POST", "/v0/topics/{topic}/diff", reads.diff)
+    table.add("GET", "/v0/topics/{topic}/records", reads.get_records)
+    table.add("GET", "/v0/topics/{topic}/records/{seq}", reads.get_record)
+    framework = control.control_plane()
+    control.register(framework, table)
+    docs = DocsPages(partial(document, framework))
+    table.add("GET", "/", docs.home)
+    table.add("GET", "/docs", docs.page)
+    table.add("GET", "/docs/{asset}", docs.asset)
+    table.add("GET", "/openapi.json", docs.openapi)
+    return Dispatcher(broker, table)

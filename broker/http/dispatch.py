@@ -1,0 +1,98 @@
+"""From an ASGI call to an answer: gate, route, endpoint, errors, metrics (source: api.md §1, order of checks).
+
+This stands in front of the framework: hot endpoints are called from here, and control-plane ones through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+
+import structlog
+
+from broker.http import errors
+from broker.http.answers import NO_CONTENT, Answer, Receive, Scope, Send, send_answer
+from broker.http.request import ClientGone, Request
+from broker.http.routing import Route, RouteTable
+from broker.wiring import Broker
+from storage.errors import NotReady, ShuttingDown
+
+_log = structlog.get_logger("broker.http")
+
+UNMATCHED = "unmatched"
+
+
+class Dispatcher:
+    """The ASGI application."""
+
+    def __init__(self, broker: Broker, table: RouteTable) -> None:
+        self._broker = broker
+        self._table = table
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await _lifespan(receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(self._broker, scope, receive)
+        found = self._table.match(_origin_form(scope["path"]))
+        template = UNMATCHED
+        try:
+            if found is not None:
+                route, request.values = found
+                template = route.template
+                answer = await self._routed(route, request)
+            else:
+                self._gate(always=False)
+                raise errors.PathNotFound
+        except ClientGone:
+            self._broker.http_metrics.client_gone(template)
+            return
+        except asyncio.CancelledError:
+            if not self._broker.stopping:
+                raise
+            # The end of a shutdown's grace. What this request did is unknown, and that is what it is told.
+            answer = errors.answer(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
+        except Exception as error:
+            answer = errors.answer(error, request_id=request.request_id.decode())
+        accept_encoding = request.headers.get(b"accept-encoding")
+        await send_answer(answer, send, request_id=request.request_id, accept_encoding=accept_encoding)
+        self._broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
+
+    async def _routed(self, route: Route, request: Request) -> Answer:
+        self._gate(always=route.always)
+        method: str = request.scope["method"]
+        endpoint = route.endpoint(method)
+        if endpoint is not None:
+            return await endpoint(request)
+        if method == "OPTIONS":
+            return Answer(b"", status=NO_CONTENT, headers=[(b"allow", route.allow.encode())])
+        raise errors.MethodNotAllowed(route.allow)
+
+    def _gate(self, *, always: bool) -> None:
+        if not always and not self._broker.serving:
+            if self._broker.stopping:
+                raise ShuttingDown
+            raise NotReady(replay_progress=self._broker.engine.recovery_progress)
+
+
+def _origin_form(path: str) -> str:
+    """The path in a target that names the whole URL, as clients of a proxy send it (RFC 9112 §3.2.2)."""
+    if path.startswith("/"):
+        return path
+    scheme, _, rest = path.partition("://")
+    return "/" + rest.partition("/")[2] if scheme in ("http", "https") else path
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    # Starting and stopping the engine is `broker.lifecycle`'s: the port has to open before the engine is ready.
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,119 @@
+"""Reading a body: media type, size, gzip, in that order (source: api.md §1, order of checks).
+
+Sizes are counted while reading, so that a body without a length and a small gzip of a huge one stop early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import Mapping
+
+from broker.http.answers import Receive
+from broker.http.errors import PayloadTooLarge, UnsupportedMediaType
+from storage.errors import InvalidRequest
+
+_JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
+_GZIP_FORMAT = 31
+#: Above this, decompressing is done in a thread: it may grow a thousandfold.
+_GUNZIP_ON_LOOP_BYTES = 2048
+_CHUNK_BYTES = 1 << 20
+
+
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes | None:
+    """The body, decompressed; b"" when there is none; None when the client left in the middle of it.
+
+    Raises UnsupportedMediaType, PayloadTooLarge, InvalidRequest (bad gzip). A body that is refused is not read to
+    its end here: the server below drops the rest.
+    """
+    content_type = headers.get(b"content-type")
+    typed = content_type is not None and (content_type == b"application/json" or is_json_type(content_type))
+    length = _declared_length(headers)
+    if length and not typed:
+        raise UnsupportedMediaType
+    if length > max_bytes:
+        raise PayloadTooLarge(max_bytes)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        return None
+    body: bytes = message.get("body", b"")
+    if message.get("more_body", False):
+        rest = await _read_on(body, typed, receive, max_bytes)
+        if rest is None:
+            return None
+        body = rest
+    if body and not typed:
+        raise UnsupportedMediaType
+    if len(body) > max_bytes:
+        raise PayloadTooLarge(max_bytes)
+    coding = headers.get(b"content-encoding")
+    if coding is None or not body:
+        return body
+    return await _decoded(body, coding, max_bytes)
+
+
+def is_json_type(content_type: bytes) -> bool:
+    """Whether a Content-Type is application/json, with or without parameters."""
+    return _JSON_TYPE.fullmatch(content_type) is not None
+
+
+def _declared_length(headers: Mapping[bytes, bytes]) -> int:
+    value = headers.get(b"content-length", b"0")
+    return int(value) if value.isdigit() else 0
+
+
+async def _read_on(first: bytes, typed: bool, receive: Receive, max_bytes: int) -> bytes | None:
+    parts = [first]
+    got = len(first)
+    while True:
+        if got and not typed:
+            raise UnsupportedMediaType
+        if got > max_bytes:
+            raise PayloadTooLarge(max_bytes)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        part: bytes = message.get("body", b"")
+        parts.append(part)
+        got += len(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _decoded(body: bytes, coding: bytes, max_bytes: int) -> bytes:
+    name = coding.strip().lower()
+    if name in (b"", b"identity"):
+        return body
+    if name not in (b"gzip", b"x-gzip"):
+        raise UnsupportedMediaType("Content-Encoding: only gzip is understood.")
+    if len(body) <= _GUNZIP_ON_LOOP_BYTES:
+        return gunzip(body, max_bytes)
+    return await asyncio.to_thread(gunzip, body, max_bytes)
+
+
+def gunzip(body: bytes, max_bytes: int) -> bytes:
+    """All members of a gzip stream (RFC 1952). Raises PayloadTooLarge past `max_bytes`, InvalidRequest when damaged."""
+    parts: list[bytes] = []
+    got = 0
+    rest = body
+    while rest:
+        member = zlib.decompressobj(_GZIP_FORMAT)
+        while rest and not member.eof:
+            try:
+                part = member.decompress(rest, _CHUNK_BYTES)
+            except zlib.error:
+                raise _bad_gzip() from None
+            rest = member.unconsumed_tail
+            parts.append(part)
+            got += len(part)
+            if got > max_bytes:
+                raise PayloadTooLarge(max_bytes)
+        if not member.eof:
+            raise _bad_gzip()
+        rest = member.unused_data
+    return b"".join(parts)
+
+
+def _bad_gzip() -> InvalidRequest:
+    return InvalidRequest("body: not valid gzip, which Content-Encoding says it is.", field="body")

@@ -1,0 +1,134 @@
+"""Records as JSON, by slicing: `data` and `meta` go out as the bytes they came in (source: architecture.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from storage.records import Appended, ReadResult, StoredRecord
+
+
+class _Body(msgspec.Struct):
+    """A stored body taken apart; further keys in it are not for readers."""
+
+    data: Raw
+    meta: Raw | UnsetType = UNSET
+
+
+_body = msgspec.json.Decoder(_Body)
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """Which parts of a record are given."""
+
+    tags: bool = False
+    meta: bool = True
+    data: bool = True
+
+
+def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
+    """The records as JSON objects, separated by commas."""
+    if shape.meta and shape.data:
+        names = _Names(shape.tags)
+        return b",".join(
+            [
+                b'{"$seq":%d,"$ts":%d%b,%b' % (seq, ts, names[node, tag] if node or tag else b"", body[1:])
+                for seq, ts, node, tag, body in found
+            ]
+        )
+    names = _Names(shape.tags)
+    return b",".join(
+        [
+            b'{"$seq":%d,"$ts":%d%b%b}' % (seq, ts, names[node, tag] if node or tag else b"", _parts(body, shape))
+            for seq, ts, node, tag, body in found
+        ]
+    )
+
+
+def _parts(body: bytes, shape: Shape) -> bytes:
+    parts = _body.decode(body)
+    out = b',"data":' + parts.data if shape.data else b""
+    if shape.meta and parts.meta is not UNSET:
+        out += b',"meta":' + bytes(parts.meta)
+    return out
+
+
+class _Names(dict[tuple[bytes, bytes], bytes]):
+    """`,"$node":…` and `,"$tag":…` for a pair of them; an answer holds few different ones."""
+
+    def __init__(self, tags: bool) -> None:
+        super().__init__()
+        self._tags = tags
+
+    def __missing__(self, key: tuple[bytes, bytes]) -> bytes:
+        node, tag = key
+        text = b""
+        if node:
+            text = b',"$node":' + quoted(node.decode())
+        if tag and self._tags:
+            text += b',"$tag":' + quoted(tag.decode())
+        self[key] = text
+        return text
+
+
+def quoted(text: str) -> bytes:
+    """A JSON string."""
+    return msgspec.json.encode(text)
+
+
+def diff(result: ReadResult, shape: Shape, started: float) -> bytes:
+    """The answer to a read; `started` is when its request came, by perf_counter."""
+    tombstone = b"null" if result.tombstone is None else msgspec.json.encode(result.tombstone)
+    corrupt = b"" if not result.corrupt_seqs else b',"corrupt_seqs":' + msgspec.json.encode(result.corrupt_seqs)
+    text = records(result.records, shape)
+    return (
+        b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,'
+        b'"tombstone":%b%b,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
+    ) % (
+        quoted(result.topic),
+        text,
+        result.next_from_seq,
+        result.head_seq,
+        result.earliest_seq,
+        b"true" if result.next_from_seq == result.head_seq else b"false",
+        result.head_seq - result.next_from_seq,
+        tombstone,
+        corrupt,
+        (perf_counter() - started) * 1000,
+        result.records_scanned,
+        result.cold_segments_read,
+    )
+
+
+def one_record(topic: str, record: StoredRecord, shape: Shape, started: float) -> bytes:
+    """The answer to a point read: the record with its topic, flat."""
+    text = records([record], shape)
+    elapsed_ms = (perf_counter() - started) * 1000
+    return b'%b,"topic":%b,"performance":{"server_total_ms":%.3f}}' % (text[:-1], quoted(topic), elapsed_ms)
+
+
+def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
+    """The answer to a write."""
+    listed = b""
+    if seqs:
+        listed = b'"seqs":[%b],' % ",".join(map(str, range(done.first_seq, done.last_seq + 1))).encode()
+    return (
+        b'{"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
+        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+    ) % (
+        quoted(done.topic),
+        done.first_seq,
+        done.last_seq,
+        listed,
+        done.head_seq,
+        done.count,
+        b"true" if done.created else b"false",
+        b"true" if done.deduped else b"false",
+        b',"payload_differs":true' if done.payload_differs else b"",
+        (perf_counter() - started) * 1000,
+        done.wal_append_ms,
+        done.fsync_ms,
+    )

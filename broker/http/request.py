@@ -1,0 +1,92 @@
+"""One request as the endpoints see it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import secrets
+from collections.abc import Coroutine
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from broker.http import intake
+from broker.http.answers import Receive, Scope
+from broker.http.query import Query
+
+if TYPE_CHECKING:
+    from broker.wiring import Broker
+
+T = TypeVar("T")
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_process = secrets.token_hex(4).encode()
+_numbers = itertools.count(1)
+
+
+class ClientGone(Exception):
+    """The client closed the connection; there is nobody to answer."""
+
+
+class Request:
+    """Scope, headers and body of a request, and how long it has taken so far."""
+
+    __slots__ = ("_receive", "broker", "headers", "request_id", "scope", "started", "values")
+
+    def __init__(self, broker: Broker, scope: Scope, receive: Receive) -> None:
+        self.broker = broker
+        self.scope = scope
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.request_id = request_id(self.headers.get(b"x-request-id"))
+        self.started = perf_counter()
+        self.values: list[str] = []
+        self._receive = receive
+
+    @property
+    def query(self) -> Query:
+        """The query parameters."""
+        return Query(self.scope["query_string"])
+
+    def elapsed_ms(self) -> float:
+        return (perf_counter() - self.started) * 1000
+
+    async def body(self) -> bytes:
+        """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`."""
+        limit = self.broker.settings.max_body_bytes
+        body = await intake.read_body(self.headers, self._receive, limit)
+        if body is None:
+            raise ClientGone
+        return body
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` for as long as the client stays; raises ClientGone, with `work` cancelled, when it leaves.
+
+        Only after the body has been read: it is the next message that says so.
+        """
+        working = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self._left())
+        try:
+            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise ClientGone
+        finally:
+            for task in (working, leaving):
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+            if not working.done():
+                with suppress(asyncio.CancelledError):
+                    await working
+
+    async def _left(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def request_id(given: bytes | None) -> bytes:
+    """The caller's id when it is harmless to log and echo, else a new one."""
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return b"%b-%x" % (_process, next(_numbers))

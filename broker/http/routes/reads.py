@@ -1,0 +1,130 @@
+"""POST …/diff, GET …/records and GET …/records/{seq}: the hot way out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from broker.http import render, strict_json
+from broker.http.answers import Answer
+from broker.http.query import Query, parsed
+from broker.http.render import Shape
+from broker.http.request import Request
+from broker.service import reads
+from broker.service.predicates import tag_match
+from schemas.fields import MAX_U64, parse_u64
+from storage.errors import InvalidRequest
+
+Natural = Annotated[int, Meta(ge=0)]
+
+_U64_FIELDS = ("from_seq", "limit", "max_batch_bytes", "max_bytes", "wait_ms", "from_ts", "epoch")
+
+
+class _Body(msgspec.Struct, kw_only=True):
+    from_seq: Natural | None = None
+    limit: Natural | None = None
+    max_batch_bytes: Natural | None = None
+    max_bytes: Natural | None = None
+    node: str | list[str] | None = None
+    include_tags: bool | None = None
+    include_meta: bool | None = None
+    include_data: bool | None = None
+    wait_ms: Natural | None = None
+    from_ts: Natural | None = None
+    tag: Any = None
+    epoch: Natural | None = None
+    skip_corrupt: bool | None = None
+
+
+_body = msgspec.json.Decoder(_Body)
+_any = msgspec.json.Decoder()
+
+
+async def diff(request: Request) -> Answer:
+    raw = await request.body()
+    body = await strict_json.decode(raw, _body) if raw else _Body()
+    return await _read(request, body)
+
+
+async def get_records(request: Request) -> Answer:
+    return await _read(request, _from_query(request.query))
+
+
+async def get_record(request: Request) -> Answer:
+    topic, seq_text = request.values
+    seq = parsed(parse_u64, seq_text, "seq")
+    shape = _shape_of(request.query)
+    record = await reads.read_one(request.broker.engine, topic, seq)
+    return Answer(render.one_record(topic, record, shape, request.started))
+
+
+async def _read(request: Request, body: _Body) -> Answer:
+    broker = request.broker
+    asked = _asked(request.values[0], body)
+    reading = await reads.read(broker.engine, asked)
+    if asked.wait_ms and reading.empty:
+        reading = await request.unless_gone(reads.read_on(broker.engine, broker.parking, reading, asked.wait_ms))
+    shape = Shape(
+        tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
+    )
+    return Answer(render.diff(reading.result, shape, request.started))
+
+
+def _asked(topic: str, body: _Body) -> reads.Read:
+    for field in _U64_FIELDS:
+        value = getattr(body, field)
+        if value is not None and value > MAX_U64:
+            raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
+    node = body.node
+    return reads.Read(
+        topic=topic,
+        from_seq=body.from_seq or 0,
+        limit=body.limit or 0,
+        max_batch_bytes=body.max_batch_bytes or body.max_bytes or 0,
+        nodes=() if node is None else (node,) if isinstance(node, str) else node,
+        tag=tag_match(body.tag, "tag"),
+        wait_ms=body.wait_ms or 0,
+        from_ts=body.from_ts,
+        epoch=body.epoch,
+        skip_corrupt=body.skip_corrupt is True,
+    )
+
+
+def _from_query(query: Query) -> _Body:
+    """The same fields by query; several `node=` make a list."""
+    shape = _shape_of(query)
+    return _Body(
+        from_seq=query.number("from_seq"),
+        limit=query.number("limit"),
+        max_batch_bytes=query.number("max_batch_bytes"),
+        max_bytes=query.number("max_bytes"),
+        node=query.texts("node") or None,
+        include_tags=shape.tags,
+        include_meta=shape.meta,
+        include_data=shape.data,
+        wait_ms=query.number("wait_ms"),
+        from_ts=query.number("from_ts"),
+        tag=_predicate(query.text("tag")),
+        epoch=query.number("epoch"),
+        skip_corrupt=query.flag("skip_corrupt", False),
+    )
+
+
+def _shape_of(query: Query) -> Shape:
+    return Shape(
+        tags=query.flag("include_tags", False),
+        meta=query.flag("include_meta", True),
+        data=query.flag("include_data", True),
+    )
+
+
+def _predicate(text: str | None) -> Any:
+    """A predicate in JSON when it begins like one, else a tag as it stands."""
+    if text is None or text[:1] not in ("[", '"'):
+        return text
+    try:
+        return _any.decode(text)
+    except msgspec.DecodeError:
+        raise InvalidRequest("tag: begins like JSON, but is none.", field="tag") from None

@@ -1,0 +1,172 @@
+"""Topics themselves, and the deletion of records: the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Request as FrameworkRequest
+from fastapi.routing import APIRoute
+
+from broker.http import strict_json
+from broker.http.answers import CREATED
+from broker.http.refusals import refusals
+from broker.http.request import Request
+from broker.service import deletes, topics
+from schemas.config import TopicConfig, TopicSettings
+from schemas.fields import QueryFlag, QueryU64
+from schemas.names import TOPIC_NAME_PATTERN
+from schemas.performance import Performance
+from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
+from schemas.topics import TopicAnswer, TopicDeleteAnswer, TopicEntry, TopicListAnswer, TopicPutAnswer
+from storage.records import TopicState
+
+
+class _StrictRequest(FrameworkRequest):
+    """Its JSON as our own parser has it: the framework's fails on very long integers, naming no field."""
+
+    async def json(self) -> Any:
+        return strict_json.loads(await self.body())
+
+
+class _StrictRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[FrameworkRequest], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: FrameworkRequest) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return handle
+
+
+router = APIRouter(prefix="/v0/topics", tags=["topics"], route_class=_StrictRoute)
+
+
+def current(request: FrameworkRequest) -> Request:
+    """The request as the rest of the broker sees it."""
+    return request.scope["topics.request"]
+
+
+Current = Annotated[Request, Depends(current)]
+TopicName = Annotated[
+    str, Path(description="The topic's name.", examples=["orders"], json_schema_extra={"pattern": TOPIC_NAME_PATTERN})
+]
+
+
+@router.put(
+    "/{topic}",
+    summary="Make a topic, or replace its settings",
+    description="Fields left out return to their defaults (partitions aside). 201 when the topic was made.",
+    responses={CREATED: {"model": TopicPutAnswer, "description": "The topic was made."}}
+    | refusals("invalid_request", "topic_exists_incompatible", "throttled", "storage_full"),
+)
+async def put_topic(current: Current, response: Response, topic: TopicName, settings: TopicSettings) -> TopicPutAnswer:
+    state, created = await topics.put(current.broker.engine, topic, settings)
+    if created:
+        response.status_code = CREATED
+    return TopicPutAnswer(topic=topic, created=created, config=_config(state), performance=_performance(current))
+
+
+@router.get(
+    "/{topic}",
+    summary="Describe a topic",
+    responses=refusals("invalid_request", "topic_not_found"),
+)
+async def get_topic(
+    current: Current,
+    topic: TopicName,
+    touch: Annotated[QueryFlag, Query(description="Count this look as a read, from the next answer on.")] = True,
+) -> TopicAnswer:
+    state = topics.describe(current.broker.engine, topic, touch=touch)
+    return TopicAnswer(
+        topic=state.topic,
+        type=state.config.type.value,
+        epoch=state.epoch,
+        head_seq=state.head_seq,
+        earliest_seq=state.earliest_seq,
+        next_seq=state.next_seq,
+        count=state.count,
+        bytes=state.bytes,
+        config=_config(state),
+        effective_priority=topics.effective_priority(state.config),
+        last_write_ts=state.last_write_ts,
+        last_read_ts=state.last_read_ts,
+        performance=_performance(current),
+    )
+
+
+@router.get(
+    "",
+    summary="List topics",
+    description="Sorted by name, bytewise.",
+    response_model_exclude_none=True,
+    responses=refusals("invalid_request"),
+)
+async def list_topics(
+    current: Current,
+    prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
+    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+) -> TopicListAnswer:
+    states, next_cursor = topics.page(current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor)
+    return TopicListAnswer(
+        topics=[_entry(state) for state in states], next_cursor=next_cursor, performance=_performance(current)
+    )
+
+
+@router.delete(
+    "/{topic}",
+    summary="Delete a topic and all of its records",
+    description="A topic made again under the name starts at seq 1 with another epoch.",
+    responses=refusals("invalid_request", "topic_not_empty"),
+)
+async def delete_topic(
+    current: Current,
+    topic: TopicName,
+    if_empty: Annotated[QueryFlag, Query(description="Refuse when it still holds records.")] = False,
+) -> TopicDeleteAnswer:
+    deleted = await topics.delete(current.broker.engine, topic, if_empty=if_empty)
+    return TopicDeleteAnswer(topic=topic, deleted=deleted, routers_removed=[], performance=_performance(current))
+
+
+@router.post(
+    "/{topic}/delete",
+    summary="Delete records for good",
+    description="Those below before_seq and those that fit match; with both, what both hold for. Never a tombstone.",
+    tags=["records"],
+    responses=refusals("invalid_request", "topic_not_found"),
+)
+async def delete_records(current: Current, topic: TopicName, body: DeleteRecordsRequest) -> DeleteRecordsAnswer:
+    done = await deletes.delete_records(current.broker.engine, topic, before_seq=body.before_seq, match=body.match)
+    return DeleteRecordsAnswer(
+        topic=done.topic,
+        deleted=done.deleted,
+        earliest_seq=done.earliest_seq,
+        head_seq=done.head_seq,
+        count=done.count,
+        bytes=done.bytes,
+        performance=_performance(current),
+    )
+
+
+def _config(state: TopicState) -> TopicConfig:
+    fields: dict[str, Any] = topics.echoed_config(state.config)
+    return TopicConfig(**fields)
+
+
+def _entry(state: TopicState) -> TopicEntry:
+    return TopicEntry(
+        topic=state.topic,
+        type=state.config.type.value,
+        head_seq=state.head_seq,
+        earliest_seq=state.earliest_seq,
+        count=state.count,
+        bytes=state.bytes,
+        durable=state.config.durable,
+        effective_priority=topics.effective_priority(state.config),
+    )
+
+
+def _performance(current: Request) -> Performance:
+    return Performance(server_total_ms=round(current.elapsed_ms(), 3))

@@ -1,0 +1,138 @@
+"""The life of a broker process: listening before recovery, serving, stopping in order (source: api.md §9).
+
+    listen → recover → serve → [signal] not ready, waiting requests answered → drain → close sockets
+           → requests in flight end → engine closed → exit
+
+A signal during recovery gives it up; a second signal ends the drain early. Neither skips closing the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import gc
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from broker import VERSION
+from broker.server import BrokerServer, write_port_file
+from broker.settings import OnStorageFailed
+from broker.wiring import Broker
+from storage.errors import StorageError
+
+_log = structlog.get_logger("broker")
+
+
+class ExitCode(enum.IntEnum):
+    OK = 0
+    CANNOT_START = 1
+    BAD_SETTINGS = 2
+    STORAGE_FAILED = 70
+
+
+class Lifecycle:
+    """Takes one broker from listening to exit."""
+
+    def __init__(self, broker: Broker, server: BrokerServer) -> None:
+        self._broker = broker
+        self._server = server
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._exit_code = ExitCode.OK
+
+    def stop(self) -> None:
+        """What a signal does. Calling it again shortens the drain."""
+        if self._stop.is_set():
+            _log.info("stopping_at_once")
+            self._hurry.set()
+        else:
+            _log.info("stopping", drain_ms=self._broker.settings.drain_ms)
+            self._stop.set()
+
+    async def run(self) -> ExitCode:
+        """Until it is stopped or cannot go on. Returns the exit code of the process."""
+        serving = asyncio.create_task(self._server.serve_until_told())
+        # Should the server end by itself, so does the process.
+        serving.add_done_callback(lambda _: self._stop.set())
+        await _first(self._server.listening(), self._stop.wait())
+        recovering = asyncio.create_task(self._recover())
+        await self._stop.wait()
+        recovering.cancel()
+        await asyncio.wait((recovering,))
+        await self._wind_down(serving)
+        return self._exit_code
+
+    def _announce(self) -> None:
+        settings = self._broker.settings
+        if settings.port_file is not None:
+            write_port_file(settings.port_file, self._server.port)
+        url = self._server.url
+        _log.info("listening", url=url, docs=f"{url}/docs", data_dir=str(settings.data_dir.absolute()), version=VERSION)
+
+    async def _recover(self) -> None:
+        engine = self._broker.engine
+        engine.on_shard_failed = self._shard_failed
+        try:
+            self._announce()
+            await engine.start()
+        except (StorageError, OSError) as error:
+            _log.error("cannot_start", reason=_reason(error), data_dir=str(self._broker.settings.data_dir))
+            self._fail(ExitCode.CANNOT_START)
+            return
+        except Exception as error:
+            _log.error("cannot_start", reason="the engine failed in an unexpected way", exc_info=error)
+            self._fail(ExitCode.CANNOT_START)
+            return
+        tune_garbage_collection()
+        _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
+
+    def _shard_failed(self, shard: int, number: int | None) -> None:
+        """With TOPICS_ON_STORAGE_FAILED=exit the process ends; whoever waits for the shard is answered first."""
+        if self._broker.settings.on_storage_failed is OnStorageFailed.EXIT:
+            _log.error("stopping_for_failed_storage", shard=shard, errno=number)
+            self._fail(ExitCode.STORAGE_FAILED)
+
+    def _fail(self, code: ExitCode) -> None:
+        self._exit_code = code
+        self._hurry.set()
+        self._stop.set()
+
+    async def _wind_down(self, serving: asyncio.Task[None]) -> None:
+        self._broker.stopping = True
+        self._broker.engine.begin_shutdown()
+        await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
+        self._server.tell_to_stop()
+        await serving
+        try:
+            await self._broker.engine.close()
+        except (StorageError, OSError) as error:
+            _log.error("unclean_stop", reason=_reason(error))
+            self._exit_code = ExitCode.STORAGE_FAILED
+        _log.info("stopped", exit_code=int(self._exit_code))
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Until the first of them is through; the others are cancelled."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, StorageError):
+        detail = ", ".join(f"{name} {value}" for name, value in error.detail.items())
+        return f"{error.message} ({detail})" if detail else error.message
+    return str(error)
+
+
+def tune_garbage_collection() -> None:
+    """What lives as long as the process is not looked at again, and young objects less often.
+
+    Requests make few cycles; with the default thresholds the collector shows in latencies (architecture.md).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

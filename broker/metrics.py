@@ -1,0 +1,141 @@
+"""Metrics of HTTP requests, and the two forms in which all metrics go out: Prometheus text and JSON (api.md §9).
+
+Rendered anew from plain counters at each scrape, so that nothing on the hot path knows of a metrics library. Label
+values are bounded: routes are templates, methods are those we know, statuses are classes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from storage.metrics import Family, HistogramSample, Sample
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+class Latencies:
+    """Requests by the time they took."""
+
+    __slots__ = ("counts", "total_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS) + 1)
+        self.total_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(SECONDS, seconds)] += 1
+        self.total_s += seconds
+
+    def sample(self, labels: Labels) -> HistogramSample:
+        buckets = zip((*SECONDS, math.inf), accumulate(self.counts), strict=True)
+        return HistogramSample(labels, tuple(buckets), self.total_s)
+
+
+class HttpMetrics:
+    """Requests by route, method and status class."""
+
+    def __init__(self) -> None:
+        self._requests: dict[tuple[str, str, int], int] = {}
+        self._seconds: dict[tuple[str, str], Latencies] = {}
+        self._gone: dict[str, int] = {}
+
+    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        if method not in _METHODS:
+            method = "other"
+        key = (route, method, status // 100)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        latencies = self._seconds.get((route, method))
+        if latencies is None:
+            latencies = self._seconds[route, method] = Latencies()
+        latencies.add(seconds)
+
+    def client_gone(self, route: str) -> None:
+        """Count a request that was not, because its client had left."""
+        self._gone[route] = self._gone.get(route, 0) + 1
+
+    def families(self) -> Iterator[Family]:
+        yield Family(
+            "topics_http_requests",
+            "counter",
+            "Requests answered.",
+            [
+                Sample((("route", route), ("method", method), ("status", f"{status}xx")), count)
+                for (route, method, status), count in self._requests.items()
+            ],
+        )
+        yield Family(
+            "topics_http_request_seconds",
+            "histogram",
+            "From the arrival of a request to its answer, waiting included.",
+            [
+                latencies.sample((("route", route), ("method", method)))
+                for (route, method), latencies in self._seconds.items()
+            ],
+        )
+        yield Family(
+            "topics_http_clients_gone",
+            "counter",
+            "Requests whose client left before the answer.",
+            [Sample((("route", route),), count) for route, count in self._gone.items()],
+        )
+
+
+def as_text(families: Iterable[Family]) -> bytes:
+    """The Prometheus text format, version 0.0.4."""
+    lines: list[str] = []
+    for family in families:
+        name = _exposed(family)
+        lines.append(f"# HELP {name} {_escaped(family.help, quotes=False)}")
+        lines.append(f"# TYPE {name} {family.kind}")
+        for sample in family.samples:
+            lines += [_line(name + suffix, labels, value) for suffix, labels, value in _numbers(sample)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def as_json(families: Iterable[Family]) -> bytes:
+    """`{"metrics": [{name, type, help, samples: [{name, labels, value}]}]}`, with the names of the text form."""
+    metrics: list[dict[str, Any]] = []
+    for family in families:
+        name = _exposed(family)
+        samples = [
+            {"name": name + suffix, "labels": dict(labels), "value": value}
+            for sample in family.samples
+            for suffix, labels, value in _numbers(sample)
+        ]
+        metrics.append({"name": name, "type": family.kind, "help": family.help, "samples": samples})
+    return msgspec.json.encode({"metrics": metrics})
+
+
+def _exposed(family: Family) -> str:
+    return f"{family.name}_total" if family.kind == "counter" else family.name
+
+
+def _numbers(sample: Sample | HistogramSample) -> Iterator[tuple[str, Labels, float]]:
+    """(suffix of the name, labels, value) of each number in a sample."""
+    if isinstance(sample, Sample):
+        yield "", sample.labels, sample.value
+        return
+    for bound, count in sample.buckets:
+        yield "_bucket", (*sample.labels, ("le", "+Inf" if bound == math.inf else str(bound))), count
+    yield "_sum", sample.labels, sample.sum
+    yield "_count", sample.labels, sample.buckets[-1][1]
+
+
+def _line(name: str, labels: Labels, value: float) -> str:
+    shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
+    return f"{name}{{{shown}}} {value}" if shown else f"{name} {value}"
+
+
+def _escaped(text: str, *, quotes: bool = True) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text

@@ -1,0 +1,1 @@
+"""What the API does, with no web framework: thin functions between the routes and the storage engine."""

@@ -1,0 +1,45 @@
+"""Writing records (source: api.md §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from broker.service.predicates import check_topic_name
+from broker.service.topics import storage_config
+from schemas.config import TopicSettings
+from storage.records import Appended, NewRecord
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+class Append(msgspec.Struct, kw_only=True):
+    """One write, and what it depends on."""
+
+    topic: str
+    records: Sequence[NewRecord]
+    node: str | None = None
+    idempotency_key: str | None = None
+    idempotency_strict: bool = False
+    create: bool = True
+    settings: TopicSettings | None = None
+    expected_seq: int | None = None
+
+
+async def append(engine: Engine, write: Append) -> Appended:
+    """On return the records are as safe as the topic's durability class says. Raises as the engine does."""
+    check_topic_name(write.topic)
+    config = None if write.settings is None else storage_config(write.topic, write.settings, "config.")
+    return await engine.append(
+        write.topic,
+        write.records,
+        node=write.node,
+        idempotency_key=write.idempotency_key,
+        idempotency_strict=write.idempotency_strict,
+        create=write.create,
+        config=config,
+        expected_seq=write.expected_seq,
+    )

@@ -1,0 +1,33 @@
+"""Names and tag predicates as they come in requests (source: api.md §1, §3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.names import is_topic_name
+from storage.errors import InvalidRequest
+from storage.records import TagMatch
+
+_NAME_RULE = "1 to 255 of A-Z a-z 0-9 . _ : -, beginning with a letter, a digit or _"
+_FORMS = '"x", ["tag","Eq","x"] or ["tag","Glob","x*"]'
+
+
+def check_topic_name(name: str, field: str = "topic") -> None:
+    """Raises InvalidRequest when no topic can be called that."""
+    if not is_topic_name(name):
+        raise InvalidRequest(f"{field}: not a topic name, which is {_NAME_RULE}.", field=field)
+
+
+def tag_match(predicate: Any, field: str) -> TagMatch | None:
+    """The predicate in a decoded JSON value; None for null. Raises InvalidRequest naming `field`."""
+    match predicate:
+        case None:
+            return None
+        case str(text) | ["tag", "Eq", str(text)]:
+            return TagMatch(text.encode())
+        case ["tag", "Glob", str(text)]:
+            if not text.endswith("*") or "*" in text[:-1]:
+                raise InvalidRequest(f"{field}: a glob has exactly one *, at its end.", field=field)
+            return TagMatch(text[:-1].encode(), prefix=True)
+        case _:
+            raise InvalidRequest(f"{field}: expected {_FORMS}.", field=field)

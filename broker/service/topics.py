@@ -1,0 +1,95 @@
+"""Topics themselves: making, listing, describing, deleting (source: api.md §2, §3)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from broker.service.predicates import check_topic_name
+from schemas.config import TopicSettings
+from storage.config import TopicConfig
+from storage.errors import InvalidRequest
+from storage.records import TopicState
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
+
+
+def storage_config(topic: str, settings: TopicSettings, prefix: str = "") -> TopicConfig:
+    """The settings as the engine takes them, clamped. Raises InvalidRequest; `prefix` stands before field names."""
+    if settings.partitions > 1:
+        field = f"{prefix}partitions"
+        raise InvalidRequest(f"{field}: this version serves one partition a topic, not more.", field=field)
+    if settings.dead_letter is not None:
+        field = f"{prefix}dead_letter"
+        check_topic_name(settings.dead_letter, field)
+        if settings.dead_letter == topic:
+            raise InvalidRequest(f"{field}: a topic cannot be its own dead letter topic.", field=field)
+    return msgspec.convert(settings.resolved(), TopicConfig).clamped()
+
+
+def echoed_config(config: TopicConfig) -> dict[str, Any]:
+    """Every field by name, as stored, and `durable`."""
+    return {**config.to_map(), "durable": config.durable}
+
+
+def effective_priority(config: TopicConfig) -> int:
+    """The set priority; 0 where it is automatic."""
+    return config.priority or 0
+
+
+async def put(engine: Engine, topic: str, settings: TopicSettings) -> tuple[TopicState, bool]:
+    """Make the topic or replace its settings. True when it was made. On return the change is durable."""
+    check_topic_name(topic)
+    config = storage_config(topic, settings)
+    return await engine.put_topic(topic, config)
+
+
+def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
+    """The topic as found; with `touch` the look counts as a read from now on."""
+    check_topic_name(topic)
+    state = engine.state(topic)
+    if touch:
+        engine.touch(topic)
+    return state
+
+
+def page(
+    engine: Engine, *, prefix: str, page_size: int | None, cursor: str | None
+) -> tuple[list[TopicState], str | None]:
+    """One page of topics in byte order, and the cursor of the next one when more follow."""
+    size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    after = decode_cursor(cursor) if cursor is not None else ""
+    found = engine.topics(prefix=prefix, after=after, limit=size + 1)
+    if len(found) <= size:
+        return found, None
+    return found[:size], encode_cursor(found[size - 1].topic)
+
+
+async def delete(engine: Engine, topic: str, *, if_empty: bool) -> bool:
+    """False when there was none. On return the deletion is durable."""
+    check_topic_name(topic)
+    return await engine.delete_topic(topic, if_empty=if_empty)
+
+
+def encode_cursor(name: str) -> str:
+    """The last name of a page with its checksum, URL-safe."""
+    raw = name.encode()
+    return base64.urlsafe_b64encode(zlib.crc32(raw).to_bytes(4, "little") + raw).rstrip(b"=").decode()
+
+
+def decode_cursor(cursor: str) -> str:
+    """Raises InvalidRequest when `encode_cursor` did not make it."""
+    try:
+        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        if zlib.crc32(raw[4:]).to_bytes(4, "little") != raw[:4]:
+            raise ValueError("checksum")
+        return raw[4:].decode()
+    except (ValueError, binascii.Error):
+        raise InvalidRequest("cursor: not one that this broker gave out.", field="cursor") from None

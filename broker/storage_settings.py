@@ -1,0 +1,65 @@
+"""Settings of the storage engine: each is the option of the same name (source: storage/options.py)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec.structs import fields
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+from storage.options import Options, Recovery
+
+_OPTIONS = Options()
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class StorageSettings(BaseSettings):
+    """Sizes are bytes, times ms (µs where the name says so)."""
+
+    wal_shards: Annotated[int, Field(ge=0, le=256)] = Field(
+        _OPTIONS.wal_shards, description="Log writers; 0 = as the directory was made, min(cpus, 8) for a new one."
+    )
+    wal_file_bytes: Annotated[int, Field(ge=1 << 16)] = Field(
+        _OPTIONS.wal_file_bytes, description="Size of a log file."
+    )
+    wal_reserve_bytes: Count = Field(_OPTIONS.wal_reserve_bytes, description="Kept for deletions on a full disk.")
+    wal_queue_frames: Positive = Field(_OPTIONS.wal_queue_frames, description="Most frames waiting for a writer.")
+    wal_queue_bytes: Positive = Field(_OPTIONS.wal_queue_bytes, description="Most bytes waiting for a writer.")
+    wal_enqueue_timeout_ms: Count = Field(
+        _OPTIONS.wal_enqueue_timeout_ms, description="How long a write waits for room before 503 wal_saturated."
+    )
+    gc_min_us: Count = Field(_OPTIONS.gc_min_us, description="Least group-commit window under load, in µs.")
+    gc_max_us: Count = Field(_OPTIONS.gc_max_us, description="Widest group-commit window, in µs.")
+    disk_sync_ms: Positive = Field(_OPTIONS.disk_sync_ms, description="How soon writes of class disk are synced.")
+    sync_point_bytes: Positive = Field(_OPTIONS.sync_point_bytes, description="Log bytes between sync points.")
+    sync_point_ms: Positive = Field(_OPTIONS.sync_point_ms, description="Time between sync points.")
+    snapshot_interval_ms: Positive = Field(_OPTIONS.snapshot_interval_ms, description="Time between snapshots.")
+    snapshot_wal_bytes: Positive = Field(_OPTIONS.snapshot_wal_bytes, description="Log bytes between snapshots.")
+    expiry_interval_ms: Positive = Field(_OPTIONS.expiry_interval_ms, description="How often ttl is looked after.")
+    quarantine_max_bytes: Count = Field(_OPTIONS.quarantine_max_bytes, description="Most bytes set aside by recovery.")
+    ephemeral_max_bytes: Count = Field(_OPTIONS.ephemeral_max_bytes, description="Most bytes of ephemeral topics.")
+    tail_cache_bytes: Count = Field(_OPTIONS.tail_cache_bytes, description="Newest records kept in memory.")
+    max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
+    max_total_bytes: Count = Field(_OPTIONS.max_total_bytes, description="Most live bytes of all topics; 0 = no limit.")
+    max_idempotency_keys: Count = Field(_OPTIONS.max_idempotency_keys, description="Most keys remembered at a time.")
+    max_batch_records: Positive = Field(_OPTIONS.max_batch_records, description="Most records in one write.")
+    max_record_bytes: Positive = Field(_OPTIONS.max_record_bytes, description="Most bytes of data and meta a record.")
+    max_meta_bytes: Count = Field(_OPTIONS.max_meta_bytes, description="Most bytes of meta a record.")
+    max_meta_keys: Count = Field(_OPTIONS.max_meta_keys, description="Most keys in a meta object.")
+    max_tag_bytes: Annotated[int, Field(ge=1, le=65_535)] = Field(_OPTIONS.max_tag_bytes, description="Longest tag.")
+    max_node_bytes: Annotated[int, Field(ge=1, le=65_535)] = Field(_OPTIONS.max_node_bytes, description="Longest node.")
+    max_key_bytes: Positive = Field(_OPTIONS.max_key_bytes, description="Longest idempotency key.")
+    max_scan_records: Positive = Field(_OPTIONS.max_scan_records, description="Most seqs one read examines.")
+    io_threads: Annotated[int, Field(ge=1, le=256)] = Field(_OPTIONS.io_threads, description="Threads for reading.")
+    recovery: Recovery = Field(_OPTIONS.recovery, description="What to do about a damaged log: refuse or salvage.")
+    trust_page_cache: bool = Field(
+        _OPTIONS.trust_page_cache, description="false on volumes that can be detached without a flush."
+    )
+
+    def storage_options(self) -> Options:
+        """As the engine takes them."""
+        return msgspec.convert({field.name: getattr(self, field.name) for field in fields(Options)}, Options)

@@ -1,0 +1,5 @@
+"""`python -m client` is the `topics` program."""
+
+from client.cli import main
+
+main()

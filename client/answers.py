@@ -1,0 +1,149 @@
+"""From what came back to a value or an error. No I/O."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from client.errors import ConnectionFailed, TopicsError, UnexpectedAnswer, api_error
+from client.values import Diff, Record, Tombstone
+from client.wire import Call, NoReply, Reply
+
+T = TypeVar("T")
+
+#: How much of an answer that makes no sense is shown.
+_EXCERPT_BYTES = 120
+
+
+def settle(call: Call[T], outcome: Reply | NoReply) -> T:
+    """The call's value; raises the error of `client.errors` that the outcome stands for."""
+    if isinstance(outcome, NoReply):
+        raise ConnectionFailed(outcome.reason, outcome="unknown" if outcome.sent else "none")
+    if not 200 <= outcome.status < 300:
+        raise refusal(outcome)
+    try:
+        return call.parse(outcome)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unexpected(call, outcome, str(error)) from error
+
+
+def refusal(reply: Reply) -> TopicsError:
+    """The error of an answer that is no success."""
+    try:
+        envelope = msgspec.json.decode(reply.body, type=_Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        if reply.status in (502, 503, 504):
+            message = f"A proxy in front of the broker answered {reply.status}."
+            return api_error(reply.status, "bad_gateway", message, None, _retry_after_s(reply, {}))
+        excerpt = reply.body[:_EXCERPT_BYTES].decode("utf-8", "replace")
+        return UnexpectedAnswer(f"The answer has status {reply.status} and is not from a topics broker: {excerpt!r}.")
+    error = envelope.error
+    detail = error.detail or {}
+    return api_error(reply.status, error.code, error.message, detail, _retry_after_s(reply, detail))
+
+
+def json_value(kind: type[T]) -> Callable[[Reply], T]:
+    """A parser of bodies of that shape; fields it does not know are ignored."""
+
+    def parse(reply: Reply) -> T:
+        return msgspec.json.decode(reply.body, type=kind)
+
+    return parse
+
+
+def diff(reply: Reply) -> Diff:
+    """The answer of a read."""
+    body = _DIFF.decode(reply.body)
+    return Diff(
+        topic=body.topic,
+        records=[_record(record) for record in body.records],
+        next_from_seq=body.next_from_seq,
+        head_seq=body.head_seq,
+        earliest_seq=body.earliest_seq,
+        caught_up=body.caught_up,
+        lag=body.lag,
+        tombstone=body.tombstone,
+        corrupt_seqs=body.corrupt_seqs,
+    )
+
+
+def record(reply: Reply) -> Record:
+    """The answer of a point read."""
+    return _record(_RECORD.decode(reply.body))
+
+
+def text(reply: Reply) -> str:
+    """A body that is plain text."""
+    return reply.body.decode("utf-8")
+
+
+class _Refusal(msgspec.Struct):
+    code: str
+    message: str
+    detail: dict[str, Any] | None = None
+
+
+class _Envelope(msgspec.Struct):
+    error: _Refusal
+
+
+class _Record(msgspec.Struct):
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | None = msgspec.field(name="$node", default=None)
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    # Empty when absent. (`Raw | None` would take nothing but null: msgspec lets the None win.)
+    meta: msgspec.Raw = msgspec.Raw()
+
+
+class _Diff(msgspec.Struct):
+    topic: str
+    records: list[_Record]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    lag: int = 0
+    tombstone: Tombstone | None = None
+    corrupt_seqs: list[int] | None = None
+
+
+_DIFF = msgspec.json.Decoder(_Diff)
+_RECORD = msgspec.json.Decoder(_Record)
+
+
+def _record(raw: _Record) -> Record:
+    # Copied out: a Raw would keep the whole answer, up to 8 MiB, alive as long as one of its records.
+    return Record(
+        seq=raw.seq,
+        ts=raw.ts,
+        node=raw.node,
+        tag=raw.tag,
+        data_raw=bytes(raw.data),
+        meta_raw=bytes(raw.meta) or None,
+    )
+
+
+def _retry_after_s(reply: Reply, detail: dict[str, Any]) -> float | None:
+    """How long to wait, from detail.retry_after_ms (finer), else from the header: seconds, or a date."""
+    milliseconds = detail.get("retry_after_ms")
+    if isinstance(milliseconds, int | float):
+        return max(0.0, milliseconds / 1000)
+    value = reply.headers.get("retry-after", "").strip()
+    if value.isdecimal():
+        return float(value)
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, moment.timestamp() - time.time())
+
+
+def _unexpected(call: Call[Any], reply: Reply, reason: str) -> UnexpectedAnswer:
+    request = call.request
+    return UnexpectedAnswer(f"The answer to {request.method} {request.target} cannot be read: {reason}.")

@@ -1,0 +1,166 @@
+"""The calls of the API: what to send, and how to read what comes back. No I/O (source: api.md §1 to §3, §9)."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from client import answers
+from client.encoding import encode_records
+from client.errors import InvalidRequest
+from client.values import (
+    Appended,
+    Diff,
+    Health,
+    Ready,
+    Record,
+    RecordsDeleted,
+    TopicDeleted,
+    TopicPage,
+    TopicPut,
+    TopicSettings,
+    TopicState,
+    one_line,
+)
+from client.wire import Call, Replay, Request
+
+_TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
+_JSON = {"Content-Type": "application/json"}
+
+#: A tag to look for: itself, or a predicate such as ["tag", "Glob", "order.*"].
+Match = str | Sequence[str]
+
+
+class AppendOptions(TypedDict, total=False):
+    """What `append` can be told besides the records; left out = the broker's default."""
+
+    node: str | None
+    idempotency_key: str | None
+    idempotency_strict: bool
+    create: bool
+    config: TopicSettings | None
+    expected_seq: int | None
+    disable_backpressure: bool
+
+
+class ReadOptions(TypedDict, total=False):
+    """What `read` can be told besides where to start; left out = the broker's default."""
+
+    limit: int
+    max_batch_bytes: int
+    node: str | Sequence[str] | None
+    include_tags: bool
+    include_meta: bool
+    include_data: bool
+    wait_ms: int
+    from_ts: int | None
+    tag: Match | None
+    epoch: int | None
+    skip_corrupt: bool
+
+
+def health() -> Call[Health]:
+    return Call(request=_get("/v0/health"), parse=answers.json_value(Health))
+
+
+def ready(replay: Replay = Replay.NEVER) -> Call[Ready]:
+    return Call(request=_get("/v0/ready", replay=replay), parse=answers.json_value(Ready))
+
+
+def metrics() -> Call[str]:
+    return Call(request=_get("/v0/metrics", headers={"Accept": "text/plain"}), parse=answers.text)
+
+
+def put_topic(topic: str, settings: Mapping[str, Any]) -> Call[TopicPut]:
+    return Call(request=_send("PUT", _path(topic), settings), parse=answers.json_value(TopicPut))
+
+
+def state(topic: str, *, touch: bool = True) -> Call[TopicState]:
+    query = {} if touch else {"touch": "false"}
+    return Call(request=_get(_path(topic), query), parse=answers.json_value(TopicState))
+
+
+def topics_page(prefix: str, page_size: int, cursor: str | None) -> Call[TopicPage]:
+    query = {"prefix": prefix or None, "page_size": str(page_size), "cursor": cursor}
+    return Call(request=_get("/v0/topics", query), parse=answers.json_value(TopicPage))
+
+
+def delete_topic(topic: str, *, if_empty: bool = False) -> Call[TopicDeleted]:
+    # Not repeated blindly: a producer may have made the topic anew between the two.
+    target = _path(topic) + ("?if_empty=true" if if_empty else "")
+    request = Request(method="DELETE", target=target, replay=Replay.IF_UNTOUCHED)
+    return Call(request=request, parse=answers.json_value(TopicDeleted))
+
+
+def append(topic: str, records: Iterable[Any], options: AppendOptions) -> Call[Appended]:
+    """An append always carries a key, a random one if need be: that is what makes repeating it safe."""
+    fields = {name: value for name, value in options.items() if value is not None}
+    fields.setdefault("idempotency_key", uuid.uuid4().hex)
+    try:
+        rest = msgspec.json.encode(fields)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"The options of the append cannot be written as JSON: {error}.") from error
+    body = b'{"records":' + encode_records(records) + b"," + rest[1:]
+    target = _path(topic) + "?return_seqs=false"
+    request = Request(method="POST", target=target, body=body, headers=_JSON)
+    return Call(request=request, parse=answers.json_value(Appended))
+
+
+def read(topic: str, from_seq: int, options: ReadOptions) -> Call[Diff]:
+    fields = {"from_seq": from_seq, **{name: value for name, value in options.items() if value is not None}}
+    wait_s = options.get("wait_ms", 0) / 1000
+    return Call(request=_send("POST", _path(topic, "/diff"), fields, wait_s=wait_s), parse=answers.diff)
+
+
+def get_record(topic: str, seq: int) -> Call[Record]:
+    query = {"include_tags": "true"}
+    return Call(request=_get(_path(topic, f"/records/{int(seq)}"), query), parse=answers.record)
+
+
+def delete_records(topic: str, *, before_seq: int | None, match: Match | None) -> Call[RecordsDeleted]:
+    # Not repeated blindly: it is bounded by the head at the call, and a later call has a later head.
+    fields = {"before_seq": before_seq, "match": match}
+    body = {name: value for name, value in fields.items() if value is not None}
+    request = _send("POST", _path(topic, "/delete"), body, replay=Replay.IF_UNTOUCHED)
+    return Call(request=request, parse=answers.json_value(RecordsDeleted))
+
+
+def verbatim(call: Call[Any]) -> Call[bytes]:
+    """The same call, whose value is the broker's answer as it came, on one line."""
+    return Call(request=call.request, parse=lambda reply: one_line(reply.body))
+
+
+def _path(topic: str, rest: str = "") -> str:
+    if not _TOPIC.fullmatch(topic):
+        raise InvalidRequest(
+            f"{topic!r} cannot be a topic's name: 1 to 255 letters, digits, and . _ : - (not first, but for _).",
+            detail={"field": "topic"},
+        )
+    return f"/v0/topics/{quote(topic, safe='')}{rest}"
+
+
+def _get(
+    path: str,
+    query: Mapping[str, str | None] | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    replay: Replay = Replay.SAFE,
+) -> Request:
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    target = f"{path}?{urlencode(given)}" if given else path
+    return Request(method="GET", target=target, headers=headers or {}, replay=replay)
+
+
+def _send(
+    method: str, target: str, fields: Mapping[str, Any], *, wait_s: float = 0.0, replay: Replay = Replay.SAFE
+) -> Request:
+    try:
+        body = msgspec.json.encode(fields)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"The request cannot be written as JSON: {error}.") from error
+    return Request(method=method, target=target, body=body, headers=_JSON, wait_s=wait_s, replay=replay)

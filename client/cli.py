@@ -1,0 +1,77 @@
+"""The `topics` program: commands, --version, and what its exit status means."""
+
+from __future__ import annotations
+
+import io
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from client.commands.append import append
+from client.commands.delete import delete
+from client.commands.listing import list_topics
+from client.commands.put import put
+from client.commands.read import read
+from client.commands.serve import serve
+from client.commands.state import state
+from client.commands.tail import tail
+from client.commands.terminal import EXIT_CODES_HELP
+
+app = typer.Typer(
+    name="topics",
+    epilog=EXIT_CODES_HELP,
+    no_args_is_help=True,
+    # Reflows the docstrings; the default mode would keep their line breaks.
+    rich_markup_mode="markdown",
+    # A traceback tells a user nothing: what can go wrong is said in sentences.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, command in (
+    ("serve", serve),
+    ("list", list_topics),
+    ("put", put),
+    ("append", append),
+    ("read", read),
+    ("tail", tail),
+    ("state", state),
+    ("delete", delete),
+):
+    app.command(name, epilog=EXIT_CODES_HELP)(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        try:
+            typer.echo(f"topics {metadata.version('topics-broker')}")
+        except metadata.PackageNotFoundError:
+            typer.echo("topics (run from its sources, not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Work with the topics of a broker: durable, ordered logs of JSON records.
+
+    To try it, with `topics serve` running in another terminal:
+
+    - `topics append greetings -d '{"hello": "world"}'`
+    - `topics read greetings`
+
+    The options of a command: `topics COMMAND --help`
+    """
+
+
+def main() -> None:
+    """Runs the program; ends the process with one of the exit statuses of the help text."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character gets its number, not a traceback.
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="topics")

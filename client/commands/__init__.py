@@ -1,0 +1,1 @@
+"""The commands of the `topics` program, one a module; `client.cli` puts them together."""

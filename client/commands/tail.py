@@ -1,0 +1,50 @@
+"""`topics tail`: prints the last records of a topic, and each new one as it arrives."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from client.calls import ReadOptions
+from client.commands.connection import (
+    DEFAULT_URL,
+    JsonOption,
+    RetryForOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
+from client.commands.read import TagOption
+from client.commands.records import RecordPrinter, tag_predicate
+
+
+def tail(
+    topic: TopicArgument,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Begin this many seqs before the end.")] = 10,
+    from_seq: Annotated[
+        int | None,
+        typer.Option("--from-seq", min=0, help="Begin behind this seq instead; 0 = at the start.", show_default=False),
+    ] = None,
+    tag: TagOption = None,
+    retry_for_s: RetryForOption = 60.0,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Print the last records of a topic, then follow it until Ctrl-C.
+
+    A restart of the broker is bridged without losing the place. With --json: lines as `topics read --json` prints
+    them, {"tombstone": {...}} included.
+    """
+    printer = RecordPrinter(as_json=as_json, flush=True)
+    with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
+        state = client.state(topic, touch=False)
+        begin = max(0, state.head_seq - last) if from_seq is None else from_seq
+        if from_seq is None and begin < state.earliest_seq - 1:
+            # Nobody who asks for the last ten wants to hear that there were others once.
+            begin = state.earliest_seq - 1
+        options: ReadOptions = {"tag": tag_predicate(tag), "epoch": state.epoch}
+        for item in client.tail(topic, begin, **options):
+            printer.write(item)

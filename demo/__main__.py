@@ -1,0 +1,97 @@
+"""`python -m demo`: see demo/story.py for what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from rich.console import Console
+
+from client import TopicsError
+from demo.flights import DataSetMissing, data_file
+from demo.own_broker import BrokerDied, OwnBroker
+from demo.screen import Screen
+from demo.story import Outcome, Plan, tell
+
+#: --quick takes every n-th flight.
+_QUICK = 20
+_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def demo(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="DIR", help="Keep the broker's data here; must be empty or missing."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Only every {_QUICK}th flight.")] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Records a request.")] = 500,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=2, max=64, help="Batches under way at once.")] = 8,
+) -> None:
+    """Stream all 336,776 flights that left New York in 2013 through a broker, and kill it half-way.
+
+    Starts a broker of its own, writes one topic per airline (acknowledged only when synced to disk), kills the broker
+    with SIGKILL while writes are in flight, starts it again, goes on with the same idempotency keys, reads everything
+    back and compares. Exit status: 0 all there, once, in order · 1 not so · 2 cannot run · 130 interrupted.
+    """
+    screen = Screen(Console(highlight=False))
+    try:
+        file = data_file()
+    except DataSetMissing as error:
+        screen.say(str(error))
+        raise typer.Exit(_USAGE) from None
+    if data_dir is not None and data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
+        raise typer.BadParameter(f"{data_dir} is not an empty directory.", param_hint="--data-dir")
+    plan = Plan(data_file=file, every=_QUICK if quick else 1, batch=batch, at_once=in_flight)
+    with ExitStack() as cleanup:
+        work_dir = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="topics-demo-")))
+        broker = OwnBroker(data_dir or work_dir / "data", work_dir)
+        # Whatever happens to the event loop, no broker is left behind, and its files go only after it.
+        cleanup.callback(broker.stop_process)
+        outcome = _run(plan, broker, screen)
+    screen.summary(outcome)
+    if not outcome.verdict.clean:
+        raise typer.Exit(_FAILED)
+
+
+def _run(plan: Plan, broker: OwnBroker, screen: Screen) -> Outcome:
+    try:
+        return asyncio.run(_supervised(plan, broker, screen))
+    except BaseException as error:
+        ending = _first(error)
+        if isinstance(ending, BrokerDied | TopicsError):
+            screen.say(str(ending))
+            raise typer.Exit(_FAILED) from None
+        if isinstance(ending, KeyboardInterrupt | asyncio.CancelledError):
+            screen.say("Interrupted; the broker is stopped.")
+            raise typer.Exit(_INTERRUPTED) from None
+        raise
+
+
+async def _supervised(plan: Plan, broker: OwnBroker, screen: Screen) -> Outcome:
+    task = asyncio.current_task()
+    assert task is not None
+    # As Ctrl-C does it: unwind, so that the broker is stopped on the way out.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await tell(plan, broker, screen)
+    finally:
+        await broker.close()
+
+
+def _first(error: BaseException) -> BaseException:
+    """One error of a group: the others have the same cause."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m demo")

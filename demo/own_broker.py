@@ -1,0 +1,120 @@
+"""A broker of the demonstration's own: a process that is started, killed, started again, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from client import AsyncClient, RetryPolicy, TopicsError
+
+START_WITHIN_S = 60.0
+_STOP_WITHIN_S = 15.0
+_LOG_LINES_SHOWN = 15
+
+
+class BrokerDied(Exception):
+    """The broker ended without having been told to."""
+
+
+class OwnBroker:
+    """`start` and `kill` may alternate; each start takes any free port. `close` ends it, whatever state it is in."""
+
+    def __init__(self, data_dir: Path, work_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._port_file = work_dir / "port"
+        self._log_path = work_dir / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._client: AsyncClient | None = None
+
+    @property
+    def client(self) -> AsyncClient:
+        """A client of the running broker. It does not outlast it: a restarted one has another."""
+        assert self._client is not None, "not started"
+        return self._client
+
+    async def start(self) -> None:
+        """Starts it and waits until it serves; raises BrokerDied with the end of its log when it does not."""
+        await self._close_client()
+        self._port_file.unlink(missing_ok=True)
+        self._process = self._spawn()
+        # A broken connection is for the writers to see: bridging it silently would hide what is demonstrated.
+        retry = RetryPolicy(total_s=30.0, reconnect=False)
+        self._client = AsyncClient(f"http://127.0.0.1:{await self._port()}", retry=retry)
+        try:
+            await self._client.wait_until_ready(START_WITHIN_S)
+        except TopicsError as error:
+            raise self._died(str(error)) from error
+
+    async def kill(self) -> None:
+        """SIGKILL: no chance to finish, flush or say goodbye. The client stays, for those who still wait on it."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(self._process.wait)
+
+    def check(self) -> None:
+        """Raises BrokerDied when it is not running."""
+        if self._process is None or self._process.poll() is not None:
+            raise self._died("The broker ended by itself")
+
+    async def close(self) -> None:
+        """Ends it: in good order if it can, by force if it must."""
+        await self._close_client()
+        self.stop_process()
+
+    def stop_process(self) -> None:
+        """The part of `close` that needs no event loop."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    async def _close_client(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self._log_path.open("ab") as log:
+            # A session of its own, so that Ctrl-C in the terminal reaches the demonstration alone, which then
+            # ends the broker in good order.
+            return subprocess.Popen(
+                [sys.executable, "-m", "broker"],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        # Settings of a broker that is run for other purposes must not reach this one.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+        return inherited | {
+            "TOPICS_HOST": "127.0.0.1",
+            "TOPICS_PORT": "0",
+            "TOPICS_PORT_FILE": str(self._port_file),
+            "TOPICS_DATA_DIR": str(self._data_dir),
+        }
+
+    async def _port(self) -> int:
+        """The port it has taken, as soon as it says so."""
+        deadline = asyncio.get_running_loop().time() + START_WITHIN_S
+        while asyncio.get_running_loop().time() < deadline:
+            self.check()
+            try:
+                return int(self._port_file.read_text())
+            except (FileNotFoundError, ValueError):
+                await asyncio.sleep(0.02)
+        raise self._died(f"The broker did not open a port within {START_WITHIN_S:g} s")
+
+    def _died(self, what: str) -> BrokerDied:
+        lines = self._log_path.read_text("utf-8", "replace").splitlines()[-_LOG_LINES_SHOWN:]
+        return BrokerDied("\n".join([f"{what.rstrip('.')}. The end of its log:", *lines]))

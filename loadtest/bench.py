@@ -1,0 +1,144 @@
+"""Measures a broker over HTTP.
+
+    python -m loadtest.bench --batch 100 --durability fsync          closed loop: as fast as the answers come
+    python -m loadtest.bench --batch 100 --rate 1000                 open loop: latency from when a request was due
+    python -m loadtest.bench --kill                                  are all acknowledged records there after kill -9?
+    python -m loadtest.bench --read --batch 1000                     reading back
+    python -m loadtest.bench --all --save table                      the table of docs/performance.md
+    python -m loadtest.bench --against ../other --rounds 7           this checkout against another one, alternating
+
+Starts a broker of its own in a directory that is thrown away, unless --url names one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from loadtest import compare, report
+from loadtest.measure import Measured, Target, measure
+from loadtest.own_broker import BrokerFailed, OwnBroker
+from loadtest.scenario import Scenario
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0; 1 when something acknowledged is missing or the broker failed."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.against:
+            return _compare(options)
+        return _measure(options, shlex.join(["python", "-m", "loadtest.bench", *(arguments or sys.argv[1:])]))
+    except BrokerFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--url", default="", help="a running broker instead of one of its own")
+    add("--connections", type=int, default=64)
+    add("--seconds", type=float, default=10.0, help="length of the measured window")
+    add("--warmup", type=float, default=1.0, help="seconds of load before it")
+    add("--batch", type=int, default=100, help="records a request")
+    add("--durability", choices=["ephemeral", "memory", "disk", "fsync"], default="fsync")
+    add("--record-bytes", type=int, default=100, help="size of the data of a record")
+    add("--topics", type=int, default=1, help="topics the connections are spread over")
+    add("--rate", type=float, default=0.0, help="requests a second: open loop")
+    add("--no-seqs", action="store_true", help="ask for answers without the list of seqs")
+    add("--read", action="store_true", help="read instead of write; --batch is the limit")
+    add("--preload", type=int, default=100_000, help="records to read")
+    add("--all", action="store_true", help="append at batch 1, 100, 1000 of class disk and fsync; diff at limit 1000")
+    add("--verify", action="store_true", help="afterwards, compare what is there with what was acknowledged")
+    add("--kill", action="store_true", help="as --verify, the broker being killed under load and started again before")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the own broker")
+    add("--tree", type=Path, default=None, help="folder whose broker package is run (default: this checkout)")
+    add("--against", type=Path, default=None, help="folder of another checkout to compare with: the old one")
+    add("--rounds", type=int, default=5, help="of a comparison")
+    add("--dir", default="", help="where the data directory is made (default: the temporary directory)")
+    add("--save", default="", metavar="NAME", help="keep the outcome in loadtest/results/NAME.json")
+    add("--json", action="store_true", help="print JSON instead of a table")
+    return parser
+
+
+def scenarios(options: argparse.Namespace) -> list[Scenario]:
+    """What the command line asks for."""
+    one = Scenario(
+        kind="read" if options.read else "append",
+        connections=options.connections,
+        seconds=options.seconds,
+        warmup_s=options.warmup,
+        batch=options.batch,
+        durability=options.durability,
+        record_bytes=options.record_bytes,
+        topics=options.topics,
+        rate=options.rate,
+        preload=options.preload,
+        seqs=not options.no_seqs,
+    )
+    if not options.all:
+        return [one]
+    replace = msgspec.structs.replace
+    appends = [
+        replace(one, kind="append", batch=batch, durability=durability)
+        for durability in ("disk", "fsync")
+        for batch in (1, 100, 1000)
+    ]
+    return [*appends, replace(one, kind="read", batch=1000)]
+
+
+def _run(options: argparse.Namespace, scenario: Scenario, tree: Path | None) -> Measured:
+    """One scenario against a fresh broker, or the one at --url."""
+    if options.url:
+        address = urlsplit(options.url)
+        target = Target(host=address.hostname or "127.0.0.1", port=address.port or 80)
+        return measure(target, scenario, verify=options.verify)
+    own = OwnBroker(tree=tree, settings=dict(each.split("=", 1) for each in options.set), parent=options.dir)
+    try:
+        own.start()
+        target = Target(host=own.host, port=own.port, own=own)
+        return measure(target, scenario, verify=options.verify, kill=options.kill)
+    finally:
+        own.close()
+
+
+def _measure(options: argparse.Namespace, command: str) -> int:
+    results: list[Measured] = []
+    for scenario in scenarios(options):
+        results.append(_run(options, scenario, options.tree))
+        if not options.json:
+            print(f"{scenario.name}: {results[-1].records_per_s:,.0f} records/s", file=sys.stderr)
+    if options.json:
+        print(msgspec.json.encode(results).decode())
+    else:
+        print(report.table(results))
+        for line in (line for each in results for line in report.remarks(each)):
+            print(line)
+    if options.save:
+        print(f"kept in {report.keep(options.save, command, results).name}", file=sys.stderr)
+    return 0 if all(each.verdict is None or each.verdict.holds for each in results) else 1
+
+
+def _compare(options: argparse.Namespace) -> int:
+    for scenario in scenarios(options):
+        ratios = compare.alternate(
+            lambda scenario=scenario: _run(options, scenario, options.against),
+            lambda scenario=scenario: _run(options, scenario, options.tree),
+            options.rounds,
+        )
+        if options.json:
+            print(msgspec.json.encode({"scenario": scenario, "ratios": ratios}).decode())
+        else:
+            print("\n".join(compare.lines(scenario.name, ratios)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""Makes the load, in a process of its own: requests prepared beforehand, answers looked at as little as possible.
+
+    python -m loadtest.generator < task.json
+
+It shares the machine with what it measures, so it must cost little: no HTTP library, a request is one `bytes`, of an
+answer only status and length are parsed (and the seqs, when a ledger is kept). Prints one JSON line at the beginning
+and at the end of the measured window, and one with what it saw. Times are those of CLOCK_MONOTONIC.
+
+Closed loop: each connection sends as soon as it has its answer; latency counts from the sending. Open loop: requests
+are due at a fixed rate, on a grid of 1 ms, whether or not answers come; latency counts from when a request was *due*,
+so that a stall is charged to every request it held up (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import sys
+from array import array
+from collections import deque
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+import msgspec
+import uvloop
+
+from loadtest.scenario import Scenario, append_request, numbered, read_requests, topic_name
+
+_TICK_S = 0.001
+_GRACE_S = 10.0
+_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """What the generator is told. `ledger`: file to write the acknowledged writes to, "" = none."""
+
+    scenario: Scenario
+    host: str
+    port: int
+    ledger: str = ""
+
+
+class Seen(msgspec.Struct, kw_only=True):
+    """What it saw within the window. Latencies are seconds; `failed` counts answers by status, 0 = connection lost."""
+
+    requests: int
+    seconds: float
+    latencies: dict[str, float]
+    failed: dict[int, int]
+    cpu_s: float
+    max_backlog: int = 0
+
+
+class Load:
+    """Decides what is sent when, and keeps the score. `send_next` is what connections call when they are free."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.keep_ledger = bool(task.ledger)
+        scenario, host = task.scenario, f"{task.host}:{task.port}"
+        topics = [topic_name(index) for index in range(scenario.topics)]
+        if scenario.kind == "read":
+            self._requests = [read_requests(scenario, topic, host) for topic in topics]
+        else:
+            self._requests = [[append_request(scenario, topic, host)] for topic in topics]
+        self.measuring = False
+        self.over = False
+        self.latencies = array("d")
+        self.requests = 0
+        self.failed: dict[int, int] = {}
+        #: write number, topic, first seq, last seq of each acknowledged write
+        self.ledger = array("Q")
+        self._numbers = 0
+        self._idle: list[Connection] = []
+        self._due: deque[float] = deque()
+        self.max_backlog = 0
+
+    def next_request(self, connection: Connection) -> bytes:
+        requests = self._requests[connection.topic]
+        chosen = requests[connection.turn % len(requests)]
+        connection.turn += 1
+        if self.keep_ledger:
+            self._numbers += 1
+            connection.number = self._numbers
+            return numbered(chosen, connection.number)
+        return chosen
+
+    def free(self, connection: Connection) -> None:
+        """The connection can send again."""
+        if self.over:
+            connection.close()
+        elif not self.task.scenario.rate:
+            connection.send(self.next_request(connection), monotonic())
+        elif self._due:
+            connection.send(self.next_request(connection), self._due.popleft())
+        else:
+            self._idle.append(connection)
+
+    def answered(self, since: float, ok: bool, status: int) -> None:
+        if self.measuring:
+            if ok:
+                self.requests += 1
+                self.latencies.append(monotonic() - since)
+            else:
+                self.failed[status] = self.failed.get(status, 0) + 1
+
+    async def open_loop(self) -> None:
+        """Have requests due at the rate, on a grid of whole ms of the loop's clock, until it is over."""
+        loop = asyncio.get_running_loop()
+        tick = int(loop.time() / _TICK_S) + 1
+        rate, owed = self.task.scenario.rate * _TICK_S, 0.0
+        while not self.over:
+            waker = loop.create_future()
+            loop.call_at(tick * _TICK_S, waker.set_result, None)
+            await waker
+            now = int(loop.time() / _TICK_S)
+            for at in range(tick, now + 1):
+                owed += rate
+                self._due.extend([at * _TICK_S] * int(owed))
+                owed -= int(owed)
+            tick = now + 1
+            while self._due and self._idle:
+                connection = self._idle.pop()
+                connection.send(self.next_request(connection), self._due.popleft())
+            if self.measuring:
+                self.max_backlog = max(self.max_backlog, len(self._due))
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection with at most one request on its way."""
+
+    __slots__ = (
+        "_buffer",
+        "_left",
+        "_load",
+        "_ok",
+        "_since",
+        "_status",
+        "_transport",
+        "closed",
+        "number",
+        "topic",
+        "turn",
+    )
+
+    def __init__(self, load: Load, index: int) -> None:
+        self._load = load
+        self.topic = index % load.task.scenario.topics
+        self.turn = index * 7  # readers start apart
+        self.number = 0
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._buffer = b""
+        self._left = 0
+        self._ok = False
+        self._status = 0
+        self._since = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
+        self._load.free(self)
+
+    def send(self, request: bytes, since: float) -> None:
+        self._since = since
+        self._transport.write(request)
+
+    def close(self) -> None:
+        self._since = 0.0
+        self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._left:
+            self._left -= len(data)
+            if self._load.keep_ledger:
+                self._buffer += data
+        else:
+            self._buffer += data
+            head_end = self._buffer.find(b"\r\n\r\n")
+            if head_end < 0:
+                return
+            self._status = int(self._buffer[9:12])
+            self._ok = 200 <= self._status < 300
+            self._left = head_end + 4 + content_length(self._buffer, head_end) - len(self._buffer)
+        if self._left > 0:
+            return
+        if self._load.keep_ledger and self._ok:
+            first, last = acknowledged(self._buffer)
+            self._load.ledger.extend((self.number, self.topic, first, last))
+        self._buffer = b""
+        self._load.answered(self._since, self._ok, self._status)
+        self._load.free(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._since:
+            self._load.answered(self._since, False, 0)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+
+def content_length(answer: bytes, head_end: int) -> int:
+    """The Content-Length of an answer whose head ends there."""
+    name = b"\r\ncontent-length: "
+    at = answer.find(name, 0, head_end)
+    if at < 0:
+        at = answer[:head_end].lower().index(name)
+    begin = at + len(name)
+    return int(answer[begin : answer.index(b"\r", begin)])
+
+
+def acknowledged(answer: bytes) -> tuple[int, int]:
+    """First and last seq of an answer to a write."""
+    return _number(answer, b'"first_seq":'), _number(answer, b'"last_seq":')
+
+
+def _number(answer: bytes, name: bytes) -> int:
+    begin = answer.index(name) + len(name)
+    return int(answer[begin : answer.index(b",", begin)])
+
+
+def summary(latencies: array[float]) -> dict[str, float]:
+    """p50, p90, p99, p999, max and mean."""
+    if not latencies:
+        return {}
+    ordered = sorted(latencies)
+    found = {
+        f"p{name}": ordered[int(len(ordered) * q)]
+        for name, q in (("50", 0.5), ("90", 0.9), ("99", 0.99), ("999", 0.999))
+    }
+    return found | {"max": ordered[-1], "mean": sum(ordered) / len(ordered)}
+
+
+async def _keep_connected(load: Load, index: int) -> None:
+    """One connection, made anew when it breaks, until the load is over or nobody listens any more."""
+    loop = asyncio.get_running_loop()
+    while not load.over:
+        try:
+            _, connection = await loop.create_connection(
+                lambda: Connection(load, index), load.task.host, load.task.port
+            )
+        except OSError:
+            return
+        await connection.closed
+
+
+def _say(event: str) -> None:
+    print(msgspec.json.encode({"event": event}).decode(), flush=True)
+
+
+async def run(task: Task) -> Seen:
+    """Warm up, measure, let the answers on their way come in."""
+    scenario, load = task.scenario, Load(task)
+    connections = [asyncio.create_task(_keep_connected(load, index)) for index in range(scenario.connections)]
+    pacing = asyncio.create_task(load.open_loop()) if scenario.rate else None
+    await asyncio.sleep(scenario.warmup_s)
+    gc.collect()
+    gc.disable()
+    _say("begin")
+    begin, cpu = monotonic(), _cpu_s()
+    load.measuring = True
+    await asyncio.wait(connections, timeout=scenario.seconds)
+    load.measuring = False
+    seconds, cpu_s = monotonic() - begin, _cpu_s() - cpu
+    _say("end")
+    load.over = True
+    for connection in load._idle:
+        connection.close()
+    await asyncio.wait(connections, timeout=_GRACE_S)
+    if pacing is not None:
+        await pacing
+    if task.ledger:
+        await asyncio.to_thread(Path(task.ledger).write_bytes, load.ledger.tobytes())
+    return Seen(
+        requests=load.requests,
+        seconds=seconds,
+        latencies=summary(load.latencies),
+        failed=load.failed,
+        cpu_s=cpu_s,
+        max_backlog=load.max_backlog,
+    )
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
+    print(msgspec.json.encode(uvloop.run(run(task))).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What is seen of a broker from outside: processor time of its process, counters of /v0/metrics."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from loadtest.own_broker import ask
+
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_SAMPLE = re.compile(r"^(?P<name>[a-z_]+)(?:\{[^}]*\})? (?P<value>[0-9.e+-]+)$", re.MULTILINE)
+
+
+class Cpu(msgspec.Struct, frozen=True):
+    """Processor seconds of a process: all of it, and its main thread, where the event loop runs."""
+
+    total_s: float
+    main_s: float
+
+    def since(self, before: Cpu) -> Cpu:
+        return Cpu(self.total_s - before.total_s, self.main_s - before.main_s)
+
+
+def cpu_of(pid: int) -> Cpu:
+    """Processor time used so far, to 10 ms."""
+    return Cpu(_used_s(Path(f"/proc/{pid}/stat")), _used_s(Path(f"/proc/{pid}/task/{pid}/stat")))
+
+
+def _used_s(stat: Path) -> float:
+    # The command's name is in brackets and may hold anything; what follows it is fixed.
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+
+
+def busy_s() -> float:
+    """Processor seconds that all processes of the machine have used, interrupts included."""
+    user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+    return (user + nice + system + irq + softirq) / _TICKS_A_SECOND
+
+
+def counters(host: str, port: int) -> dict[str, float]:
+    """The sums over all labels of each sample of /v0/metrics (buckets left out)."""
+    _, text = ask(host, port, "GET", "/v0/metrics")
+    found: dict[str, float] = {}
+    for sample in _SAMPLE.finditer(text.decode()):
+        name = sample["name"]
+        if not name.endswith("_bucket"):
+            found[name] = found.get(name, 0.0) + float(sample["value"])
+    return found
+
+
+class WalUse(msgspec.Struct, frozen=True):
+    """What a load made of the log; all 0 when the broker does not say."""
+
+    fsyncs: float = 0.0
+    groups: float = 0.0
+    writes_per_group: float = 0.0
+    fsync_ms: float = 0.0
+    bytes: float = 0.0
+
+
+def wal_use(before: dict[str, float], after: dict[str, float]) -> WalUse:
+    """The difference of two looks at the counters."""
+
+    def grown(name: str) -> float:
+        return after.get(name, 0.0) - before.get(name, 0.0)
+
+    groups, fsyncs = grown("topics_wal_group_size_count"), grown("topics_wal_fsyncs_total")
+    return WalUse(
+        fsyncs=fsyncs,
+        groups=groups,
+        writes_per_group=grown("topics_wal_group_size_sum") / groups if groups else 0.0,
+        fsync_ms=1000 * grown("topics_wal_fsync_seconds_sum") / fsyncs if fsyncs else 0.0,
+        bytes=grown("topics_wal_bytes_total"),
+    )

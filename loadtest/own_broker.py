@@ -1,0 +1,119 @@
+"""A broker started for a measurement: on any free port, in a data directory that is thrown away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+_START_WITHIN_S = 120.0
+_STOP_WITHIN_S = 30.0
+_LOG_LINES_SHOWN = 15
+
+
+class BrokerFailed(Exception):
+    """The broker did not start or did not stay; the end of its log is in the message."""
+
+
+class OwnBroker:
+    """Start, kill, start again on the same data, close. `tree` is the folder whose `broker` package is run."""
+
+    def __init__(self, *, tree: Path | None = None, settings: dict[str, str] | None = None, parent: str = "") -> None:
+        self._tree = tree or Path(__file__).resolve().parents[1]
+        self._settings = settings or {}
+        self._work = Path(tempfile.mkdtemp(prefix="topics-load-", dir=parent or None))
+        self._log = self._work / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.host = "127.0.0.1"
+        self.port = 0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def data_dir(self) -> Path:
+        return self._work / "data"
+
+    def start(self) -> float:
+        """Until it is ready; returns how many seconds that took, the interpreter's start included."""
+        begin = time.monotonic()
+        port_file = self._work / "port"
+        port_file.unlink(missing_ok=True)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "broker"],
+                cwd=self._tree,
+                env=self._environment(port_file),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        while time.monotonic() < begin + _START_WITHIN_S:
+            if self._process.poll() is not None:
+                break
+            if not self.port and port_file.exists():
+                self.port = int(port_file.read_text())
+            if self.port and is_ready(self.host, self.port):
+                return time.monotonic() - begin
+            time.sleep(0.005)
+        raise self._failed("did not become ready")
+
+    def _environment(self, port_file: Path) -> dict[str, str]:
+        # Settings of a broker that is run for other purposes must not reach this one.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+        own = {
+            "TOPICS_HOST": self.host,
+            "TOPICS_PORT": "0",
+            "TOPICS_PORT_FILE": str(port_file),
+            "TOPICS_DATA_DIR": str(self.data_dir),
+            "PYTHONPATH": str(self._tree),
+        }
+        return inherited | own | {f"TOPICS_{name}": value for name, value in self._settings.items()}
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone. `start` goes on with the same data."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self.port = 0
+
+    def close(self) -> None:
+        """End it, in good order if it can, and remove its data."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def _failed(self, what: str) -> BrokerFailed:
+        lines = self._log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES_SHOWN:]
+        return BrokerFailed("\n".join([f"The broker {what}. The end of its log:", *lines]))
+
+
+def is_ready(host: str, port: int) -> bool:
+    """Whether the broker there serves requests."""
+    try:
+        status, _ = ask(host, port, "GET", "/v0/ready")
+    except (OSError, HTTPException):
+        return False
+    return status == 200
+
+
+def ask(host: str, port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    """One request on a connection of its own: (status, body)."""
+    connection = HTTPConnection(host, port, timeout=60)
+    try:
+        connection.request(method, path, body or None, {"Content-Type": "application/json"} if body else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()

@@ -1,0 +1,83 @@
+"""What is measured: one kind of load, as a value, and the bytes of its requests."""
+
+from __future__ import annotations
+
+import msgspec
+
+ID_DIGITS = 12
+#: Stands for the number of a write in the template of its request; as long as the number is.
+PLACEHOLDER = b"@" * ID_DIGITS
+PRELOAD_BATCH = 1000
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """One load. `rate` is requests a second, 0 = as fast as the answers come (closed loop)."""
+
+    kind: str = "append"
+    connections: int = 64
+    seconds: float = 10.0
+    warmup_s: float = 1.0
+    batch: int = 100
+    durability: str = "fsync"
+    record_bytes: int = 100
+    topics: int = 1
+    rate: float = 0.0
+    preload: int = 100_000
+    seqs: bool = True
+
+    @property
+    def name(self) -> str:
+        """Short, unique among the scenarios of a table, fit for a file name."""
+        if self.kind == "read":
+            return f"diff-{self.batch}"
+        return f"append-{self.durability}-{self.batch}" + (f"-{self.rate:g}ps" if self.rate else "")
+
+
+def topic_name(index: int) -> str:
+    return f"load-{index}"
+
+
+def record(size_bytes: int, index: int) -> bytes:
+    """JSON of one record of exactly so many bytes (never fewer than it takes): write number, index, text."""
+    head = b'{"write":"%b","index":%d,"text":"' % (PLACEHOLDER, index)
+    return head + b"x" * max(0, size_bytes - len(head) - 2) + b'"}'
+
+
+def append_body(batch: int, record_bytes: int) -> bytes:
+    """The body of a write, PLACEHOLDER standing for its number."""
+    return b'{"records":[%b]}' % b",".join(b'{"data":%b}' % record(record_bytes, index) for index in range(batch))
+
+
+def numbered(template: bytes, number: int) -> bytes:
+    """The request or body of the write `number`."""
+    return template.replace(PLACEHOLDER, b"%012d" % number)
+
+
+def request(method: str, path: str, body: bytes, host: str) -> bytes:
+    """A whole HTTP/1.1 request."""
+    return (b"%b %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b") % (
+        method.encode(),
+        path.encode(),
+        host.encode(),
+        len(body),
+        body,
+    )
+
+
+def append_request(scenario: Scenario, topic: str, host: str) -> bytes:
+    """A write to `topic`, PLACEHOLDER standing for its number."""
+    path = f"/v0/topics/{topic}" + ("" if scenario.seqs else "?return_seqs=false")
+    return request("POST", path, append_body(scenario.batch, scenario.record_bytes), host)
+
+
+def read_requests(scenario: Scenario, topic: str, host: str) -> list[bytes]:
+    """Reads that walk through what was preloaded, `batch` records at a time."""
+    return [
+        request(
+            "POST",
+            f"/v0/topics/{topic}/diff",
+            b'{"from_seq":%d,"limit":%d,"max_batch_bytes":8388608}' % (seq, scenario.batch),
+            host,
+        )
+        for seq in range(0, max(1, scenario.preload - scenario.batch + 1), scenario.batch)
+    ]

@@ -1,0 +1,104 @@
+"""A topic's settings, as sent and as echoed (source: api.md §2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from schemas.fields import I32, U64, AnswerModel, Flag, RequestModel
+
+TopicType = Literal["log", "queue"]
+Discard = Literal["old", "reject"]
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+Retention = Literal["all", "consumed"]
+Partitions = Annotated[int, Field(strict=True, ge=1, le=1024)]
+
+EXAMPLE_SETTINGS: dict[str, Any] = {"ttl_ms": 86_400_000, "cap_records": 1_000_000, "durability": "fsync"}
+EXAMPLE_CONFIG: dict[str, Any] = {
+    "type": "log",
+    "ttl_ms": 86_400_000,
+    "cap_records": 1_000_000,
+    "cap_bytes": 0,
+    "discard": "old",
+    "durability": "fsync",
+    "durable": True,
+    "priority": None,
+    "auto_priority": True,
+    "auto_create": True,
+    "dedupe_node": True,
+    "idempotency_window_ms": 120_000,
+    "retention": "all",
+    "consumed_max_bytes": 0,
+    "partitions": 1,
+    "lease_ms": 30_000,
+    "claim_jitter_ms": 0,
+    "max_deliveries": 0,
+    "dead_letter": None,
+    "leases_durable": False,
+    "retry_backoff_ms": 0,
+    "retry_backoff_max_ms": 3_600_000,
+}
+
+
+class TopicSettings(RequestModel):
+    """What a topic is to be set to. Fields left out return to their defaults (partitions aside)."""
+
+    type: TopicType = Field("log", description="Cannot be changed later.")
+    ttl_ms: U64 = Field(0, description="Records older than this are gone; 0 = never.")
+    cap_records: U64 = Field(0, description="Most live records; 0 = no limit.")
+    cap_bytes: U64 = Field(0, description="Most live bytes of data and meta; 0 = no limit.")
+    discard: Discard = Field("old", description="At a cap: drop the oldest, or refuse the write.")
+    durability: Durability | None = Field(None, description="What an ack means. Left out: as `durable` says.")
+    durable: Flag = Field(False, description="fsync when true, disk when false; counts only without `durability`.")
+    priority: I32 | None = Field(None, description="Clamped to -1000 … 1000; null = automatic.")
+    auto_priority: Flag = True
+    auto_create: Flag = True
+    dedupe_node: Flag = Field(True, description="Readers that name their node do not get their own records.")
+    idempotency_window_ms: U64 = Field(120_000, description="How long a key is remembered.")
+    retention: Retention = "all"
+    consumed_max_bytes: U64 = 0
+    partitions: Partitions = Field(1, description="Left out: as it is.")
+    lease_ms: U64 = Field(30_000, description="Queues; clamped to 100 … 86 400 000.")
+    claim_jitter_ms: U64 = Field(0, description="Queues; clamped to 0 … 5000.")
+    max_deliveries: U64 = Field(0, description="Queues; 0 = no limit.")
+    dead_letter: str | None = Field(None, description="Queues: the topic that gets jobs delivered too often.")
+    leases_durable: Flag = False
+    retry_backoff_ms: U64 = 0
+    retry_backoff_max_ms: U64 = 3_600_000
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SETTINGS]})
+
+    def resolved(self) -> dict[str, Any]:
+        """Every field by name with `durability` decided, `durable` left out: what the storage engine stores."""
+        fields = self.model_dump(exclude={"durable"})
+        if fields["durability"] is None:
+            fields["durability"] = "fsync" if self.durable else "disk"
+        return fields
+
+
+class TopicConfig(AnswerModel):
+    """Every setting of a topic as it is stored: clamped, and with its durability class decided."""
+
+    type: TopicType
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: Discard
+    durability: Durability
+    durable: bool
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    dedupe_node: bool
+    idempotency_window_ms: int
+    retention: Retention
+    consumed_max_bytes: int
+    partitions: int
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    leases_durable: bool
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int

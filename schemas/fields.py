@@ -1,0 +1,80 @@
+"""Field types shared by the models: integers as JSON has them, and how null is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+MAX_U64 = 2**64 - 1
+
+#: strict: true, "1" and 1.5 are not integers.
+U64 = Annotated[int, Field(strict=True, ge=0, le=MAX_U64)]
+I32 = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+def parse_u64(text: str) -> int:
+    """A u64 as a path or query has it: digits only. Raises ValueError."""
+    # isascii: str.isdigit also takes digits of other scripts. The length first: int() of very long text is slow.
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= MAX_U64):
+        raise ValueError(f"expected an integer from 0 to {MAX_U64}")
+    return int(text)
+
+
+def parse_flag(text: str) -> bool:
+    """A boolean as a query has it: true or false, 1 or 0. Raises ValueError."""
+    if text in ("true", "1"):
+        return True
+    if text in ("false", "0"):
+        return False
+    raise ValueError("expected true or false")
+
+
+def _from_text(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda value: parse(value) if isinstance(value, str) else value
+
+
+QueryU64 = Annotated[int, BeforeValidator(_from_text(parse_u64))]
+QueryFlag = Annotated[bool, BeforeValidator(_from_text(parse_flag))]
+
+#: Any JSON value, kept and given back byte for byte. An empty schema: the value may be of any type.
+JsonValue = Annotated[Any, WithJsonSchema({"description": "Any JSON value, given back byte for byte."})]
+
+TagPredicate = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "description": 'A tag: "x" or ["tag","Eq","x"] for equal, ["tag","Glob","x*"] for beginning with x.',
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "array",
+                    "prefixItems": [{"const": "tag"}, {"enum": ["Eq", "Glob"]}, {"type": "string"}],
+                    "minItems": 3,
+                    "maxItems": 3,
+                },
+            ],
+        }
+    ),
+]
+
+
+class RequestModel(BaseModel):
+    """A request body: unknown fields are ignored, and null in a field is the same as leaving it out."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: field for name, field in value.items() if field is not None}  # pyright: ignore[reportUnknownVariableType]
+        return value
+
+
+class AnswerModel(BaseModel):
+    """An answer. Clients ignore fields they do not know; here an unknown field is a mistake of ours."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)

@@ -1,0 +1,121 @@
+"""Topics themselves (source: api.md §3)."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from schemas.config import EXAMPLE_CONFIG, TopicConfig, TopicType
+from schemas.fields import AnswerModel
+from schemas.performance import Performance
+from schemas.records import EXAMPLE_PERFORMANCE
+
+
+class TopicPutAnswer(AnswerModel):
+    topic: str
+    created: bool
+    config: TopicConfig
+    performance: Performance
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"topic": "orders", "created": True, "config": EXAMPLE_CONFIG, "performance": EXAMPLE_PERFORMANCE}
+            ]
+        },
+        extra="forbid",
+    )
+
+
+class TopicAnswer(AnswerModel):
+    topic: str
+    type: TopicType
+    epoch: int = Field(description="Another one after the topic was deleted and made again.")
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int = Field(description="Live records.")
+    bytes: int = Field(description="Live bytes of data and meta.")
+    config: TopicConfig
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    performance: Performance
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "topic": "orders",
+                    "type": "log",
+                    "epoch": 1,
+                    "head_seq": 40,
+                    "earliest_seq": 13,
+                    "next_seq": 41,
+                    "count": 28,
+                    "bytes": 2800,
+                    "config": EXAMPLE_CONFIG,
+                    "effective_priority": 0,
+                    "last_write_ts": 1_767_225_600_000,
+                    "last_read_ts": None,
+                    "performance": EXAMPLE_PERFORMANCE,
+                }
+            ]
+        },
+        extra="forbid",
+    )
+
+
+class TopicEntry(AnswerModel):
+    topic: str
+    type: TopicType
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+class TopicListAnswer(AnswerModel):
+    topics: list[TopicEntry]
+    next_cursor: str | None = Field(None, description="Left out on the last page.")
+    performance: Performance
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "topics": [
+                        {
+                            "topic": "orders",
+                            "type": "log",
+                            "head_seq": 40,
+                            "earliest_seq": 13,
+                            "count": 28,
+                            "bytes": 2800,
+                            "durable": True,
+                            "effective_priority": 0,
+                        }
+                    ],
+                    "performance": EXAMPLE_PERFORMANCE,
+                }
+            ]
+        },
+        extra="forbid",
+    )
+
+
+class TopicDeleteAnswer(AnswerModel):
+    topic: str
+    deleted: bool = Field(description="False when there was none.")
+    routers_removed: list[str]
+    performance: Performance
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"topic": "orders", "deleted": True, "routers_removed": [], "performance": EXAMPLE_PERFORMANCE}
+            ]
+        },
+        extra="forbid",
+    )

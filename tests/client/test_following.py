@@ -1,0 +1,79 @@
+"""Where an endless reader stands, in particular when the topic is deleted and made again under it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from client import Client, Record, Tombstone
+from client.following import Follower
+from client.transport import reply
+from tests.client.fake_broker import FakeBroker
+
+
+@pytest.fixture
+def client(fake: FakeBroker) -> Client:
+    return Client("http://fake", http=httpx.MockTransport(fake))
+
+
+class Reader:
+    """Makes a follower's calls one by one."""
+
+    def __init__(self, fake: FakeBroker, follower: Follower) -> None:
+        self._fake = fake
+        self._follower = follower
+
+    def next(self) -> list[Any]:
+        call = self._follower.call()
+        request = httpx.Request(call.request.method, f"http://fake{call.request.target}", content=call.request.body)
+        return [_short(item) for item in call.parse(reply(self._fake(request)))]
+
+
+def _short(item: Record | Tombstone) -> Any:
+    return item.data if isinstance(item, Record) else item.reason
+
+
+def test_the_epoch_is_learnt_first_and_goes_with_every_read(fake: FakeBroker, client: Client) -> None:
+    client.append("t", ["a"])
+    reader = Reader(fake, Follower("t", 0, {}))
+    assert [reader.next(), reader.next(), reader.next()] == [[], ["a"], []]
+    assert [json.loads(r.content)["epoch"] for r in fake.requests[-2:]] == [1, 1]
+
+
+def test_a_known_epoch_is_not_asked_for(fake: FakeBroker, client: Client) -> None:
+    client.append("t", ["a"])
+    assert Reader(fake, Follower("t", 0, {"epoch": 1})).next() == ["a"]
+
+
+def test_a_topic_made_again_is_read_from_its_start_even_when_it_is_longer(fake: FakeBroker, client: Client) -> None:
+    client.append("t", ["old"])
+    reader = Reader(fake, Follower("t", 0, {}))
+    reader.next()
+    reader.next()
+    client.delete_topic("t")
+    client.append("t", ["new 1", "new 2", "new 3"])
+    assert [reader.next(), reader.next(), reader.next()] == [["recreated"], [], ["new 1", "new 2", "new 3"]]
+
+
+def test_no_record_is_skipped_when_it_is_made_again_twice_in_a_row(fake: FakeBroker, client: Client) -> None:
+    client.append("t", ["old"])
+    reader = Reader(fake, Follower("t", 0, {}))
+    reader.next()
+    reader.next()
+    client.delete_topic("t")
+    client.append("t", ["second"])
+    assert reader.next() == ["recreated"]
+    client.delete_topic("t")
+    client.append("t", ["third 1", "third 2"])
+    assert [reader.next(), reader.next()] == [[], ["third 1", "third 2"]]
+
+
+def test_reading_on_from_where_it_stood_repeats_nothing(fake: FakeBroker, client: Client) -> None:
+    client.append("t", ["a", "b"])
+    follower = Follower("t", 0, {"epoch": 1})
+    Reader(fake, follower).next()
+    client.append("t", ["c"])
+    assert Reader(fake, Follower("t", follower.from_seq, {"epoch": 1})).next() == ["c"]

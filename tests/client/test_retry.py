@@ -1,0 +1,179 @@
+"""When a call is repeated and how long is waited before, without a network and without waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client import calls
+from client.errors import ConnectionFailed, StorageFull, Throttled, TopicNotFound, TopicsError, Unavailable
+from client.retry import Pause, RetryPolicy, exchange
+from client.wire import Call, NoReply, Reply, Request
+from tests.client.fake_broker import error
+
+UNREACHABLE = NoReply(reason="No broker can be reached.", sent=False)
+BROKEN = NoReply(reason="The connection broke.", sent=True)
+APPENDED = Reply(
+    status=200, headers={}, body=b'{"topic":"t","first_seq":1,"last_seq":1,"head_seq":1,"count":1,"created":true}'
+)
+HEADERS_3_S = {"Retry-After": "3"}
+
+
+def refusal(status: int, code: str, **particulars: Any) -> Reply:
+    response = error(status, code, "No.", **particulars)
+    return Reply(status=status, headers=response.headers, body=response.content)
+
+
+class Exchange:
+    """Plays the network and the clock: answers each request with the next outcome, and lets waits pass at once."""
+
+    def __init__(
+        self, call: Call[Any], outcomes: list[Reply | NoReply], policy: RetryPolicy, draw: float = 1.0
+    ) -> None:
+        self.requests: list[Request] = []
+        self.waits_s: list[float] = []
+        self.now_s = 1000.0
+        self._outcomes = iter(outcomes)
+        self._steps = exchange(call, policy, now=lambda: self.now_s, draw=lambda: draw)
+
+    def run(self) -> Any:
+        outcome: Reply | NoReply | None = None
+        while True:
+            try:
+                step = self._steps.send(outcome)
+            except StopIteration as done:
+                return done.value
+            if isinstance(step, Pause):
+                self.waits_s.append(step.seconds)
+                self.now_s += step.seconds
+                outcome = None
+            else:
+                self.requests.append(step)
+                outcome = next(self._outcomes)
+
+
+def run(call: Call[Any], *outcomes: Reply | NoReply, **settings: Any) -> Exchange:
+    play = Exchange(call, list(outcomes), RetryPolicy(**settings))
+    play.run()
+    return play
+
+
+def append() -> Call[Any]:
+    return calls.append("t", [1], {})
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        UNREACHABLE,
+        BROKEN,
+        refusal(429, "throttled", detail={"retry_after_ms": 5}),
+        refusal(503, "wal_saturated"),
+        refusal(503, "storage_failed"),
+        refusal(503, "not_ready"),
+        refusal(507, "storage_full"),
+        Reply(status=502, headers={}, body=b"<html>bad gateway</html>"),
+    ],
+)
+def test_an_append_is_repeated_with_the_same_bytes_and_so_the_same_key(first: Reply | NoReply) -> None:
+    play = run(append(), first, APPENDED)
+    assert len(play.requests) == 2
+    assert play.requests[0].body == play.requests[1].body
+    assert b"idempotency_key" in (play.requests[0].body or b"")
+
+
+@pytest.mark.parametrize(
+    "final", [refusal(400, "invalid_request"), refusal(404, "topic_not_found"), refusal(422, "topic_full")]
+)
+def test_a_refusal_that_does_not_pass_is_not_repeated(final: Reply) -> None:
+    play = Exchange(append(), [final], RetryPolicy())
+    with pytest.raises(TopicsError) as caught:
+        play.run()
+    assert caught.value.tries == 1
+    assert play.waits_s == []
+
+
+def test_a_cap_that_only_deleting_lifts_is_not_waited_for() -> None:
+    with pytest.raises(Throttled, match="No"):
+        run(append(), refusal(429, "throttled", detail={"limit": "max_topics", "max": 5}))
+
+
+def test_a_cap_that_other_requests_free_again_is_waited_for() -> None:
+    play = run(append(), refusal(429, "throttled", detail={"limit": "max_inflight_per_key", "max": 5}), APPENDED)
+    assert len(play.requests) == 2
+
+
+def test_a_delete_is_repeated_when_it_certainly_did_not_happen() -> None:
+    deleted = Reply(status=200, headers={}, body=b'{"topic":"t","deleted":true}')
+    assert len(run(calls.delete_topic("t"), UNREACHABLE, refusal(503, "not_ready"), deleted).requests) == 3
+
+
+@pytest.mark.parametrize("unsure", [BROKEN, refusal(503, "storage_failed")])
+@pytest.mark.parametrize(
+    "call", [calls.delete_topic("t"), calls.delete_records("t", before_seq=None, match="x")], ids=["topic", "records"]
+)
+def test_a_delete_that_may_have_happened_is_not_repeated(call: Call[Any], unsure: Reply | NoReply) -> None:
+    with pytest.raises(TopicsError) as caught:
+        run(call, unsure)
+    assert caught.value.outcome == "unknown"
+
+
+def test_asking_whether_the_broker_is_ready_is_answered_for_this_moment() -> None:
+    with pytest.raises(Unavailable):
+        run(calls.ready(), refusal(503, "not_ready"))
+
+
+def test_waits_double_up_to_the_cap() -> None:
+    play = run(append(), *[UNREACHABLE] * 6, APPENDED, base_s=0.1, cap_s=1.0)
+    assert play.waits_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 2000))
+def test_a_wait_is_anywhere_between_nothing_and_its_bound(draw: float, tries: int) -> None:
+    policy = RetryPolicy(base_s=0.05, cap_s=5.0)
+    wait = policy.backoff_s(tries, ConnectionFailed("gone"), draw)
+    assert wait == pytest.approx(draw * min(5.0, 0.05 * 2 ** min(tries, 20) / 2))
+
+
+def test_retry_after_is_waited_before_the_random_part() -> None:
+    play = run(append(), refusal(503, "wal_saturated", headers=HEADERS_3_S), APPENDED, base_s=0.5)
+    assert play.waits_s == pytest.approx([3.5])
+
+
+def test_retry_after_ms_is_finer_and_wins_over_the_header() -> None:
+    first = refusal(429, "throttled", detail={"retry_after_ms": 250}, headers=HEADERS_3_S)
+    assert run(append(), first, APPENDED, base_s=0).waits_s == pytest.approx([0.25])
+
+
+def test_retrying_ends_with_the_last_error_when_the_next_try_would_come_too_late() -> None:
+    play = Exchange(append(), [UNREACHABLE] * 99, RetryPolicy(total_s=10.0, base_s=1.0, cap_s=4.0))
+    with pytest.raises(ConnectionFailed, match=r"Gave up after 4 tries in 7\.0 s") as caught:
+        play.run()
+    assert play.waits_s == [1, 2, 4]
+    assert (caught.value.tries, caught.value.tried_for_s) == (4, 7.0)
+
+
+def test_a_wait_longer_than_what_is_left_is_not_begun() -> None:
+    play = Exchange(append(), [refusal(507, "storage_full", headers={"Retry-After": "900"})], RetryPolicy(total_s=60))
+    with pytest.raises(StorageFull):
+        play.run()
+    assert play.waits_s == []
+
+
+def test_nothing_is_repeated_without_any_time_for_it() -> None:
+    with pytest.raises(Unavailable):
+        run(append(), refusal(503, "wal_saturated"), total_s=0)
+
+
+def test_without_reconnecting_only_a_broker_that_answers_is_asked_again() -> None:
+    assert len(run(append(), refusal(503, "not_ready"), APPENDED, reconnect=False).requests) == 2
+    with pytest.raises(ConnectionFailed):
+        run(append(), UNREACHABLE, reconnect=False)
+
+
+def test_an_error_of_the_call_itself_passes_through() -> None:
+    with pytest.raises(TopicNotFound):
+        run(calls.state("t"), refusal(404, "topic_not_found"))

@@ -1,0 +1,88 @@
+"""Addresses, and what network failures mean."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from client import Client, ConnectionFailed, RetryPolicy, transport
+from client.errors import InvalidRequest
+from client.wire import Request
+
+
+@pytest.mark.parametrize(
+    ("given", "base"),
+    [
+        ("http://127.0.0.1:4000", "http://127.0.0.1:4000"),
+        ("http://127.0.0.1:4000/", "http://127.0.0.1:4000"),
+        ("http://127.0.0.1:4000/v0/", "http://127.0.0.1:4000"),
+        ("broker:4000", "http://broker:4000"),
+        ("localhost", "http://localhost"),
+        (" https://example.com/behind/a/path ", "https://example.com/behind/a/path"),
+        ("http://[::1]:4000", "http://[::1]:4000"),
+    ],
+)
+def test_an_address_may_be_written_in_several_ways(given: str, base: str) -> None:
+    assert transport.base_url(given) == base
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "http://", "ftp://x", "http://x:port", "http://x:99999", "://", "http://[::1", "x" * 70, "a..b"],
+)
+def test_what_is_no_address_is_refused(given: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"http://127\.0\.0\.1:4000"):
+        transport.base_url(given)
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (httpx.ConnectError("refused"), False),
+        (httpx.ConnectTimeout("slow"), False),
+        (httpx.PoolTimeout("busy"), False),
+        (httpx.ReadTimeout("slow"), True),
+        (httpx.WriteTimeout("slow"), True),
+        (httpx.ReadError("reset"), True),
+        (httpx.WriteError("reset"), True),
+        (httpx.RemoteProtocolError("closed without an answer"), True),
+    ],
+)
+def test_only_a_failure_before_the_first_byte_is_certain_to_have_done_nothing(
+    error: httpx.HTTPError, sent: bool
+) -> None:
+    found = transport.no_reply(error, "http://b:1", 3.0)
+    assert found.sent is sent
+    assert "http://b:1" in found.reason
+
+
+def test_a_held_request_may_take_its_waiting_time_longer() -> None:
+    limits = transport.time_limits(Request(method="GET", target="/", wait_s=25), 10)
+    assert (limits.read, limits.write) == (35, 10)
+
+
+@pytest.mark.parametrize("proxy", ["http://proxy.invalid:1", "socks5://proxy.invalid:1", "no proxy at all"])
+def test_loopback_is_never_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, proxy)
+    for url in ("http://127.0.0.1:1", "localhost:1", "http://[::1]:1"):
+        with Client(url, retry=RetryPolicy(total_s=0)) as client, pytest.raises(ConnectionFailed, match="No broker"):
+            client.health()
+
+
+def test_a_proxy_that_cannot_be_used_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "nonsense://x")
+    with pytest.raises(InvalidRequest, match="proxy"):
+        Client("http://broker.invalid:4000")
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a b", "k\u00e9y"])
+def test_a_key_no_header_can_carry_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(InvalidRequest, match="printable ASCII") as caught:
+        Client(token=token)
+    assert token not in str(caught.value)
+
+
+def test_the_line_break_at_the_end_of_a_key_from_a_file_is_left_out() -> None:
+    with transport.opened(httpx.Client, "http://127.0.0.1:1", "key\n", 1.0, None) as http:
+        assert http.headers["authorization"] == "Bearer key"

@@ -1,0 +1,64 @@
+"""What every test shares: long mode, hypothesis profiles, an empty data directory.
+
+Warnings are errors and the order is random (`--randomly-seed=N`, which stands in the header of every run, repeats
+it): see pyproject.toml and docs/testing.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+LONG_MODE_VARIABLE = "TOPICS_TEST_LONG"
+
+# No deadlines: a test must not fail because the machine is busy. too_slow likewise.
+settings.register_profile(
+    "default",
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("long", settings.get_profile("default"), max_examples=3000, stateful_step_count=120)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also run the tests marked long, and longer sweeps")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--long"):
+        # One switch for everything that asks, child processes included.
+        os.environ[LONG_MODE_VARIABLE] = "1"
+    settings.load_profile("long" if is_long(os.environ) else "default")
+
+
+def is_long(environment: Mapping[str, str]) -> bool:
+    """Whether long mode is on: set, and neither empty nor 0."""
+    return environment.get(LONG_MODE_VARIABLE, "") not in ("", "0")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_long(os.environ):
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture
+def long_mode() -> bool:
+    """Whether a sweep may take its time (`pytest --long`)."""
+    return is_long(os.environ)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A path for a data directory of this test's own; nothing is there yet."""
+    return tmp_path / "data"

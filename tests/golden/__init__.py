@@ -1,0 +1,1 @@
+"""Bytes as they were once written to disk, kept for good. See README.md here."""

@@ -1,0 +1,149 @@
+"""Writes the golden files that are missing, never one that exists. See README.md.
+
+Each value below is what its file in v1/ holds; the tests compare both ways.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.format import control, snapshot_header, wal_frame
+from storage.format.wal_frame import FrameType
+from tests.support.spec_frames import decode_frame
+from tests.support.spec_meta import unseal_snapshot
+
+FOLDER = Path(__file__).parent / "v1"
+TS = 1_755_000_000_123
+
+DURABLE, MORE, BINARY = 4, 8, 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenFrame:
+    """The arguments of one frame; `control` is its decoded data where it is a control frame."""
+
+    type: FrameType
+    flags: int = 0
+    topic_id: int = 7
+    seq: int = 0
+    ts: int = TS
+    node: bytes = b""
+    tag: bytes = b""
+    data: bytes = b""
+    control: control.Control | None = None
+
+    def encoded(self) -> bytes:
+        data = self.data if self.control is None else control.encode_control(self.control)
+        return wal_frame.encode(self.type, self.flags, self.topic_id, self.seq, self.ts, self.node, self.tag, data)
+
+
+def _append(**values: object) -> GoldenFrame:
+    return GoldenFrame(type=FrameType.APPEND, **{"seq": 1, "data": b'{"data":null}', **values})  # type: ignore[arg-type]
+
+
+def _control(value: control.Control, **values: object) -> GoldenFrame:
+    return GoldenFrame(type=control.TYPE_OF[type(value)], control=value, **values)  # type: ignore[arg-type]
+
+
+CONFIG = {
+    "type": "log",
+    "durability": "fsync",
+    "ttl_ms": 60_000,
+    "cap_records": 0,
+    "dead_letter": None,
+    "partitions": 1,
+}
+
+FRAMES: dict[str, GoldenFrame] = {
+    "append-bare": _append(),
+    "append-node-tag-meta": _append(
+        seq=2, node=b"worker-1", tag=b"orders", data=b'{"data":{"a": 1.10},"meta":{"k":"v"}}', flags=DURABLE
+    ),
+    "append-verbatim": _append(
+        seq=3,
+        topic_id=(1 << 64) - 1,
+        data='{"data":[1e400,0.10,"ä\\u00e4",{"a":1,"a":2},123456789012345678901234567890]}'.encode(),
+    ),
+    "append-first-of-batch": _append(seq=4, flags=MORE),
+    "append-deliver-at": _append(seq=5, data=b'{"data":"job","meta":{},"deliver_at":1755000060123}'),
+    "append-greatest-seq": _append(seq=(1 << 64) - 1, ts=(1 << 63) - 1),
+    "append-last-hop": _append(seq=6, flags=7 << 5),
+    "append-binary": _append(seq=7, flags=BINARY, data=b"\x82\xa1k\xc0\xa1v\xc4\x02\x00\xff"),
+    "topic-create": _control(
+        control.TopicCreate(name="orders", topic=7, partition=0, partitions=1, epoch=7, config=CONFIG), flags=DURABLE
+    ),
+    "topic-create-paused": _control(
+        control.TopicCreate(name="jobs:eu", topic=7, partition=2, partitions=3, epoch=9, config=CONFIG, paused=True),
+        topic_id=9,
+        flags=DURABLE,
+    ),
+    "config-update": _control(
+        control.ConfigUpdate(name="orders", topic=7, partition=0, partitions=4, epoch=11, config=CONFIG, paused=False),
+        flags=DURABLE,
+    ),
+    "topic-delete": _control(control.TopicDelete(name="orders"), flags=DURABLE),
+    "delete-before": _control(control.Delete(bound_head=100, before_seq=51)),
+    "delete-match-exact": _control(control.Delete(bound_head=100, match=["tag", "Eq", "orders"])),
+    "delete-match-prefix-before": _control(
+        control.Delete(bound_head=100, before_seq=90, match=["tag", "Glob", "ord*"]), flags=DURABLE
+    ),
+    "delete-ack": _control(control.Delete(bound_head=100, seqs=[3, 5, 90], ack=True)),
+    "evict-floors": _control(control.EvictWatermark(floors={"cap": 12, "ttl": 9})),
+    "evict-loss": _control(control.EvictWatermark(floors={"crash": 300}, loss=[(257, 512, "crash")])),
+    "head-watermark": _control(control.HeadWatermark(reserved=512)),
+    "batch": _control(control.Batch(frames=3, body_bytes=177, first_seq=4), flags=MORE),
+    "batch-with-key": _control(
+        control.Batch(frames=1, body_bytes=59, first_seq=4, key="order-4711", hash=bytes(range(16))),
+        flags=MORE | DURABLE,
+    ),
+    "batch-of-controls": _control(control.Batch(frames=2, body_bytes=130), flags=MORE),
+    "batch-of-a-move": _control(control.Batch(frames=1, body_bytes=59, first_seq=1, move=(6, 90)), flags=MORE),
+    "sync-point": _control(control.SyncPoint(file=3, at=1_048_999, offset=1_048_576), topic_id=0),
+}
+
+SNAPSHOT_BODY = b"\x83\xadnext_topic_id\x08\xa6shards\x02\xa5clean\xc3"
+
+
+def files() -> dict[str, bytes]:
+    """Every golden file: its name in v1/ and its bytes."""
+    made = {f"frame-{name}.bin": frame.encoded() for name, frame in FRAMES.items()}
+    made["snapshot-header.bin"] = snapshot_header.seal(SNAPSHOT_BODY)
+    return made
+
+
+def show() -> None:
+    """What the independent decoder reads in each file."""
+    for path in sorted(FOLDER.glob("frame-*.bin")):
+        # A SyncPoint says where it lies, so it is put there.
+        at = FRAMES["sync-point"].control.at if path.stem == "frame-sync-point" else 0  # type: ignore[union-attr]
+        frame = decode_frame(bytes(at) + path.read_bytes(), at, path.name)
+        print(frame)
+    path = FOLDER / "snapshot-header.bin"
+    print(unseal_snapshot(path.read_bytes(), path.name))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--show", action="store_true", help="print what the independent decoder reads in the files")
+    if parser.parse_args().show:
+        show()
+        return 0
+    status = 0
+    for name, content in files().items():
+        path = FOLDER / name
+        if not path.exists():
+            path.write_bytes(content)
+            print(f"made {path.name}")
+        elif path.read_bytes() != content:
+            print(
+                f"{path.name} differs from what the code writes now; golden files are never rewritten", file=sys.stderr
+            )
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from broker.http.app import build_app
+from broker.settings import Settings
+from broker.wiring import Broker
+from storage import Engine, Options
+
+SMALL = Options(wal_shards=1, wal_file_bytes=4 << 20, wal_reserve_bytes=1 << 16)
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    async with Engine.open(tmp_path / "data", SMALL) as engine:
+        yield engine
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Override it in a module to test under other limits."""
+    return Settings(data_dir=tmp_path / "data")
+
+
+@pytest.fixture
+def broker(engine: Engine, settings: Settings) -> Broker:
+    return Broker(engine, settings)
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(broker) as client:
+        yield client
+
+
+def client_of(broker: Broker) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(build_app(broker)), base_url="http://broker")

@@ -1,0 +1,122 @@
+"""Metrics: both forms, and bounds on what they name."""
+
+from __future__ import annotations
+
+import math
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.http.accept import prefers_json
+from broker.metrics import SECONDS, HttpMetrics, Latencies, as_text
+from storage.metrics import Family, Sample
+from tests.http.calls import append, fill
+
+
+async def samples(client: httpx.AsyncClient) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """All samples by name, as an independent parser reads them."""
+    answer = await client.get("/v0/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(answer.text):
+        assert family.documentation
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+async def test_the_text_is_prometheus_text_and_every_name_is_ours(client: httpx.AsyncClient) -> None:
+    await fill(client, "t", 3)
+    found = await samples(client)
+    assert found
+    assert all(name.startswith("topics_") for name in found)
+    assert found["topics_ready"] == [({}, 1.0)]
+
+
+async def test_both_forms_tell_the_same(client: httpx.AsyncClient) -> None:
+    text = await samples(client)
+    answer = await client.get("/v0/metrics", headers={"accept": "application/json"})
+    assert answer.headers["content-type"] == "application/json"
+    metrics = answer.json()["metrics"]
+    names = {sample["name"] for metric in metrics for sample in metric["samples"]}
+    assert set(text) <= names
+    assert {"name", "type", "help", "samples"} == set(metrics[0])
+
+
+@pytest.mark.parametrize(
+    ("accept", "json"),
+    [
+        (b"", False),
+        (b"*/*", False),
+        (b"text/plain", False),
+        (b"application/json", True),
+        (b"application/json;q=0.5, text/plain", False),
+        (b"text/plain;q=0.1, application/json", True),
+        (b"application/json;q=0", False),
+        (b"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1", False),
+    ],
+)
+def test_accept_decides_the_form(accept: bytes, json: bool) -> None:
+    assert prefers_json(accept) is json
+
+
+async def test_requests_are_counted_by_route_and_class(client: httpx.AsyncClient) -> None:
+    await append(client, "a", {"data": 1})
+    await append(client, "b", {"data": 1})
+    await client.get("/v0/topics/none")
+    counted = {tuple(labels.values()): value for labels, value in (await samples(client))["topics_http_requests_total"]}
+    assert counted["/v0/topics/{topic}", "POST", "2xx"] == 2
+    assert counted["/v0/topics/{topic}", "GET", "4xx"] == 1
+
+
+async def test_strange_requests_make_no_series_of_their_own(client: httpx.AsyncClient) -> None:
+    for number in range(5):
+        await client.request(f"METHOD{number}", f"/strange/{number}")
+    counted = (await samples(client))["topics_http_requests_total"]
+    strange = [(labels, value) for labels, value in counted if labels["route"] == "unmatched"]
+    assert strange == [({"route": "unmatched", "method": "other", "status": "4xx"}, 5.0)]
+
+
+async def test_latencies_are_a_histogram(client: httpx.AsyncClient) -> None:
+    await client.get("/v0/health")
+    found = await samples(client)
+    buckets = [
+        (labels["le"], value)
+        for labels, value in found["topics_http_request_seconds_bucket"]
+        if labels["route"] == "/v0/health"
+    ]
+    assert buckets[-1] == ("+Inf", 1.0)
+    assert [value for _, value in buckets] == sorted(value for _, value in buckets)
+
+
+def test_a_value_on_a_bound_counts_below_it() -> None:
+    latencies = Latencies()
+    for seconds in (SECONDS[0], SECONDS[0] + 1e-9, 1e9):
+        latencies.add(seconds)
+    sample = latencies.sample(())
+    assert sample.buckets[0] == (SECONDS[0], 1)
+    assert sample.buckets[1] == (SECONDS[1], 2)
+    assert sample.buckets[-1] == (math.inf, 3)
+
+
+def test_labels_and_helps_are_escaped() -> None:
+    family = Family("topics_x", "gauge", "Two\nlines \\.", [Sample((("a", 'q"\\\n'),), 1)])
+    assert as_text([family]) == (
+        b'# HELP topics_x Two\\nlines \\\\.\n# TYPE topics_x gauge\ntopics_x{a="q\\"\\\\\\n"} 1\n'
+    )
+
+
+def test_clients_that_leave_are_counted() -> None:
+    metrics = HttpMetrics()
+    metrics.client_gone("/v0/topics/{topic}/diff")
+    assert b'topics_http_clients_gone_total{route="/v0/topics/{topic}/diff"} 1' in as_text(metrics.families())
+
+
+async def test_the_engine_shows_its_own(client: httpx.AsyncClient) -> None:
+    await fill(client, "orders", 3)
+    found = await samples(client)
+    assert ({"topic": "orders"}, 3.0) in found["topics_topic_head_seq"]
+    assert found["topics_wal_frames_total"][0][1] >= 3
+    assert found["topics_wal_fsync_seconds_count"]

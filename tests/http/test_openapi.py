@@ -1,0 +1,163 @@
+"""The OpenAPI document tells what there is, and its page needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.openapi.models import OpenAPI
+
+from broker.wiring import Broker
+from schemas import config, errors, health, records, topics
+from tests.http.calls import refused
+
+MODELS = {
+    name: model
+    for module in (config, errors, health, records, topics)
+    for name, model in vars(module).items()
+    if isinstance(model, type) and hasattr(model, "model_validate")
+}
+OPERATIONS = {
+    ("get", "/v0/health"),
+    ("get", "/v0/ready"),
+    ("get", "/v0/metrics"),
+    ("get", "/v0/topics"),
+    ("put", "/v0/topics/{topic}"),
+    ("get", "/v0/topics/{topic}"),
+    ("post", "/v0/topics/{topic}"),
+    ("delete", "/v0/topics/{topic}"),
+    ("post", "/v0/topics/{topic}/diff"),
+    ("post", "/v0/topics/{topic}/delete"),
+    ("get", "/v0/topics/{topic}/records"),
+    ("get", "/v0/topics/{topic}/records/{seq}"),
+}
+
+
+@pytest.fixture
+async def document(client: httpx.AsyncClient) -> dict[str, Any]:
+    answer = await client.get("/openapi.json")
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for part in value.values():
+            yield from references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from references(part)
+
+
+async def test_the_document_is_valid(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
+    OpenAPI.model_validate(document)
+
+
+async def test_every_operation_is_there_and_no_other(document: dict[str, Any]) -> None:
+    assert {(method, path) for method, path, _ in operations(document)} == OPERATIONS
+
+
+async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(references(document)) <= known
+
+
+async def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(set(names)) == len(names)
+
+
+async def test_every_operation_shows_an_example(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        success = operation["responses"]["200"]["content"]
+        for media in success.values():
+            assert "example" in media, f"{method} {path}: answer"
+        for media in operation.get("requestBody", {}).get("content", {}).values():
+            assert "example" in media, f"{method} {path}: body"
+
+
+async def test_the_examples_fit_their_models(document: dict[str, Any]) -> None:
+    checked = 0
+    for name, schema in document["components"]["schemas"].items():
+        for example in schema.get("examples", []):
+            MODELS[name].model_validate(example)
+            checked += 1
+    assert checked >= 10
+
+
+async def test_path_parameters_are_described(document: dict[str, Any]) -> None:
+    for _, path, operation in operations(document):
+        described = {item["name"] for item in operation.get("parameters", []) if item["in"] == "path"}
+        assert described == set(re.findall(r"{(\w+)}", path))
+
+
+async def test_refusals_are_described_by_the_envelope(document: dict[str, Any]) -> None:
+    for _, _, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if not status.startswith("2"):
+                schema = response["content"]["application/json"]["schema"]
+                assert schema["$ref"] == "#/components/schemas/ErrorAnswer"
+
+
+async def test_an_invalid_field_is_400_and_422_means_a_full_topic(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        assert ("422" in operation["responses"]) is ((method, path) == ("post", "/v0/topics/{topic}"))
+
+
+async def test_the_example_requests_work(broker: Broker, client: httpx.AsyncClient, document: dict[str, Any]) -> None:
+    await client.put("/v0/topics/orders")
+    for method, path, operation in operations(document):
+        for media, content in operation.get("requestBody", {}).get("content", {}).items():
+            answer = await client.request(
+                method, path.format(topic="orders"), json=content["example"], headers={"content-type": media}
+            )
+            assert answer.is_success, answer.text
+
+
+async def test_the_page_loads_nothing_from_elsewhere(client: httpx.AsyncClient) -> None:
+    page = await client.get("/docs")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert "//" not in page.text
+    assert "http" not in page.headers["content-security-policy"]
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "'unsafe-eval'" not in page.headers["content-security-policy"]
+
+
+async def test_what_the_page_loads_is_there(client: httpx.AsyncClient) -> None:
+    page = await client.get("/docs")
+    assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(assets) >= 4
+    for asset in assets:
+        answer = await client.get(httpx.URL("http://broker/docs").join(asset))
+        assert answer.status_code == 200
+        assert answer.content
+
+
+async def test_the_page_shows_this_document(client: httpx.AsyncClient) -> None:
+    script = (await client.get("/docs/start.js")).text
+    assert 'url: "openapi.json"' in script
+    assert "validatorUrl: null" in script
+
+
+@pytest.mark.parametrize("name", ["nothing", "..%2Fcore.py", "%2e%2e", "redoc.standalone.js"])
+async def test_only_the_assets_of_the_page_are_served(client: httpx.AsyncClient, name: str) -> None:
+    refused(await client.get(f"/docs/{name}"), 404, "not_found")
+
+
+async def test_the_root_leads_to_the_page(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/")
+    assert answer.status_code == 307
+    assert answer.headers["location"] == "/docs"

@@ -1,0 +1,63 @@
+"""The route table by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.http.answers import Answer
+from broker.http.request import Request
+from broker.http.routing import RouteTable
+
+
+async def here(request: Request) -> Answer:
+    return Answer(b"")
+
+
+async def there(request: Request) -> Answer:
+    return Answer(b"")
+
+
+@pytest.fixture
+def table() -> RouteTable:
+    table = RouteTable()
+    table.add("GET", "/a", here)
+    table.add("POST", "/a", there)
+    table.add("GET", "/a/{x}", here)
+    table.add("GET", "/a/{x}/b/{y}", here)
+    table.add("GET", "/a/fixed", there, always=True)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("path", "template", "values"),
+    [
+        ("/a", "/a", []),
+        ("/a/1", "/a/{x}", ["1"]),
+        ("/a/1/b/2", "/a/{x}/b/{y}", ["1", "2"]),
+        ("/a/fixed", "/a/fixed", []),
+        ("/a/{}", "/a/{x}", ["{}"]),
+    ],
+)
+def test_a_path_leads_to_its_template(table: RouteTable, path: str, template: str, values: list[str]) -> None:
+    found = table.match(path)
+    assert found is not None
+    assert (found[0].template, found[1]) == (template, values)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/b", "/a/", "/a//b/2", "/a/1/b", "/a/1/b/", "/a/1/b/2/", "a"])
+def test_other_paths_lead_nowhere(table: RouteTable, path: str) -> None:
+    assert table.match(path) is None
+
+
+def test_get_serves_head_and_others_do_not(table: RouteTable) -> None:
+    found = table.match("/a")
+    assert found is not None
+    assert found[0].endpoint("HEAD") is here
+    assert found[0].endpoint("POST") is there
+    assert found[0].endpoint("PUT") is None
+    assert found[0].allow == "GET, HEAD, OPTIONS, POST"
+
+
+def test_two_endpoints_for_one_method_are_a_mistake(table: RouteTable) -> None:
+    with pytest.raises(ValueError, match="GET /a is there twice"):
+        table.add("GET", "/a", there)

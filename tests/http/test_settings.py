@@ -1,0 +1,154 @@
+"""Settings from the environment: what is read, what is refused, what is ignored."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker import VERSION
+from broker.settings import (
+    HttpServer,
+    LogFormat,
+    OnStorageFailed,
+    Settings,
+    SettingsError,
+    described,
+    is_loopback,
+    load,
+)
+from broker.storage_settings import StorageSettings
+from storage import Options, Recovery
+from tests.support.live_server import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("TOPICS_"):
+            monkeypatch.delenv(name)
+
+
+def test_without_settings_everything_has_its_default() -> None:
+    settings, warnings = load()
+    assert (settings.host, settings.port, settings.data_dir) == ("127.0.0.1", 4000, Path("data"))
+    assert settings.http is HttpServer.ZTTP
+    assert settings.drain_ms == 0
+    assert settings.max_body_bytes == 64 << 20
+    assert settings.max_parked == 10_000
+    assert settings.storage_options() == Options()
+    assert warnings == []
+
+
+def test_every_option_of_the_engine_is_a_setting() -> None:
+    assert set(StorageSettings.model_fields) == {field.name for field in msgspec.structs.fields(Options)}
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+    assert all(f"TOPICS_{name.upper()}" in described() for name in Settings.model_fields)
+
+
+def test_settings_are_read_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "PORT": "0",
+        "DATA_DIR": "/var/lib/topics",
+        "LOG_FORMAT": "json",
+        "ON_STORAGE_FAILED": "exit",
+        "TRUST_PAGE_CACHE": "0",
+        "RECOVERY": "salvage",
+        "MAX_RECORD_BYTES": "1000",
+        "WAL_ENQUEUE_TIMEOUT_MS": "5",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"TOPICS_{name}", value)
+    settings, _ = load()
+    assert settings.port == 0
+    assert settings.data_dir == Path("/var/lib/topics")
+    assert settings.log_format is LogFormat.JSON
+    assert settings.on_storage_failed is OnStorageFailed.EXIT
+    options = settings.storage_options()
+    assert options.trust_page_cache is False
+    assert options.recovery is Recovery.SALVAGE
+    assert (options.max_record_bytes, options.wal_enqueue_timeout_ms) == (1000, 5)
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_PORT", "")
+    assert load()[0].port == 4000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "x"),
+        ("PORT", "-1"),
+        ("PORT", "65536"),
+        ("PORT", "4000.5"),
+        ("DRAIN_MS", "-1"),
+        ("HTTP", "hypercorn"),
+        ("LOG_LEVEL", "loud"),
+        ("LOG_FORMAT", "xml"),
+        ("ON_STORAGE_FAILED", "panic"),
+        ("MAX_BODY_BYTES", "0"),
+        ("MAX_PARKED", "-1"),
+        ("ALLOW_INSECURE_NO_AUTH", "maybe"),
+        ("WAL_SHARDS", "257"),
+        ("DISK_SYNC_MS", "0"),
+        ("RECOVERY", "hope"),
+        ("MAX_TAG_BYTES", "65536"),
+    ],
+)
+def test_a_bad_value_is_told_by_the_variables_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"TOPICS_{name}", value)
+    with pytest.raises(SettingsError, match=rf"^TOPICS_{name} is '{value}': .+\.$") as refusal:
+        load()
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["API_KEYS", "API_KEYS_FILE"])
+def test_keys_that_cannot_be_checked_refuse_to_start_and_are_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(f"TOPICS_{name}", "hunter2")
+    monkeypatch.setenv("TOPICS_ALLOW_INSECURE_NO_AUTH", "1")
+    with pytest.raises(SettingsError, match=f"TOPICS_{name} is set") as refusal:
+        load()
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "no-such-host.invalid"])
+def test_a_bind_beyond_this_machine_needs_to_be_allowed(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("TOPICS_HOST", host)
+    with pytest.raises(SettingsError, match="TOPICS_ALLOW_INSECURE_NO_AUTH"):
+        load()
+    monkeypatch.setenv("TOPICS_ALLOW_INSECURE_NO_AUTH", "1")
+    assert load()[0].host == host
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("", False), ("0.0.0.0", False)],
+)
+def test_loopback_is_this_machine_alone(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def test_a_port_put_there_by_kubernetes_is_ignored_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_PORT", "tcp://10.96.0.7:4000")
+    settings, warnings = load()
+    assert settings.port == 4000
+    [warning] = warnings
+    assert warning.startswith("TOPICS_PORT is ignored")
+
+
+def test_a_key_without_a_certificate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_TLS_KEY", "/key.pem")
+    with pytest.raises(SettingsError, match="TOPICS_TLS_CERT"):
+        load()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert f'version = "{VERSION}"' in (ROOT / "pyproject.toml").read_text()

@@ -1,0 +1,58 @@
+"""The documents do what they show: their commands are run, in order, and the output is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.console import Step, fits, section, steps
+from tests.support.terminal import CURL, ROOT, START, Terminal
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    opened = Terminal(tmp_path)
+    yield opened
+    opened.close()
+
+
+def quick_start() -> list[Step]:
+    return steps(section((ROOT / "README.md").read_text(), "quickstart"))
+
+
+def api_examples() -> list[Step]:
+    return steps(section((ROOT / "docs/api.md").read_text(), "examples"))
+
+
+def run(terminal: Terminal, step: Step) -> None:
+    printed = terminal.do(step)
+    if step.shown is not None:
+        assert fits(step.shown, printed), f"{step.text}\nshown:\n{step.shown}\nprinted:\n{printed}"
+
+
+def test_the_quick_start_does_what_it_shows(terminal: Terminal) -> None:
+    for step in quick_start():
+        run(terminal, step)
+    assert terminal.close() == 0
+
+
+def test_the_quick_start_kills_the_server_and_starts_it_again() -> None:
+    commands = [step.text for step in quick_start()]
+    assert commands[0] == START
+    assert commands.count(START) == 2
+    assert any(command.startswith("kill -9") for command in commands)
+
+
+def test_the_examples_of_the_api_do_what_they_show(terminal: Terminal) -> None:
+    examples = api_examples()
+    assert len(examples) > 10
+    for step in examples:
+        run(terminal, step)
+
+
+def test_the_stand_in_for_curl_prints_the_same(terminal: Terminal) -> None:
+    for step in api_examples():
+        with_stand_in = step.text.replace("curl ", f"{CURL} ", 1) if step.text.startswith("curl ") else step.text
+        run(terminal, Step(kind=step.kind, text=with_stand_in, shown=step.shown))

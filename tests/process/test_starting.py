@@ -1,0 +1,73 @@
+"""The port opens before recovery: who asks is told how far it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from storage import Engine, NewRecord, Options
+from tests.support.broker_process import BrokerProcess
+
+RECORDS = 300_000
+BATCH = 5000
+ATTEMPTS = 5
+
+
+class Glimpse(NamedTuple):
+    """What one look at a starting broker showed."""
+
+    ready_status: int
+    ready: dict[str, object]
+    health_status: int
+    read: tuple[int, str]
+
+
+async def fill(data_dir: Path) -> None:
+    """A directory with so many records in its log that reading it takes a while."""
+    options = Options(wal_shards=1, wal_file_bytes=16 << 20, wal_reserve_bytes=1 << 16)
+    async with Engine.open(data_dir, options) as engine:
+        batch = [NewRecord(msgspec.Raw(b'"%b"' % (b"x" * 98)))] * BATCH
+        for _ in range(RECORDS // BATCH):
+            await engine.append("large", batch)
+
+
+def glimpses(broker: BrokerProcess) -> list[Glimpse]:
+    """Start it and look until it is ready; every look but the last shows a broker that is not."""
+    broker.launch()
+    broker.wait_listening()
+    seen: list[Glimpse] = []
+    while not seen or seen[-1].ready_status != 200:
+        read = broker.call("POST", "/v0/topics/large/diff", {"limit": 1})
+        health = broker.call("GET", "/v0/health")
+        status, ready = broker.call("GET", "/v0/ready")
+        code = read[1]["error"]["code"] if "error" in read[1] else ""
+        seen.append(Glimpse(status, ready, health[0], (read[0], code)))
+    return seen
+
+
+def progress(seen: list[Glimpse]) -> list[float]:
+    return [each.ready["error"]["detail"]["replay_progress"] for each in seen[:-1]]  # type: ignore[index]
+
+
+async def test_while_it_recovers_it_says_how_far_it_is_and_lives(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        await fill(broker.data_dir)
+        for _ in range(ATTEMPTS):
+            seen = glimpses(broker)
+            shown = progress(seen)
+            assert all(each.health_status == 200 for each in seen)
+            assert all(each.read == (503, "not_ready") for each in seen[:-1])
+            assert all(each.ready_status in (200, 503) for each in seen)
+            assert shown == sorted(shown)
+            assert all(0 <= each <= 1 for each in shown)
+            assert seen[-1].ready == {"status": "ready", "wal_replay_complete": True, "topics": 1}
+            if any(0 < each < 1 for each in shown):
+                break
+            assert broker.stop() == 0  # a moment's pause of this process, and recovery was over: look again
+        else:
+            raise AssertionError(f"recovery was never seen under way: {shown}")
+        state = broker.ok("GET", "/v0/topics/large")
+        assert (state["count"], state["head_seq"]) == (RECORDS, RECORDS)
+        assert broker.stop() == 0

@@ -1,0 +1,121 @@
+"""SIGTERM: what is asked for is answered, what is answered is kept, and the process is gone soon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess, verify
+from tests.support.kill_connection import Connection, call
+from tests.support.kill_ledger import Outcome
+from tests.support.kill_load import Ledger, Load
+from tests.support.kill_settle import check, settle
+from tests.support.kill_view import views
+
+ROUNDS = 3
+PARKED = 8
+#: Longer than a stop may take: whoever waited for this long was not answered by the stop.
+WAIT_MS = 30_000
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, wal_shards=2, wal_file_bytes=1 << 20, wal_reserve_bytes=1 << 16) as process:
+        yield process
+
+
+async def park(broker: BrokerProcess, count: int) -> list[asyncio.Task[tuple[int, object]]]:
+    """Readers who wait for a record that nobody writes."""
+    body = {"from_seq": 0, "wait_ms": WAIT_MS}
+    waiting = [asyncio.create_task(call(broker.port, "POST", "/v0/topics/quiet/diff", body)) for _ in range(count)]
+    async with asyncio.timeout(20):
+        while await parked(broker.port) < count:
+            await asyncio.sleep(0.01)
+    return waiting
+
+
+async def parked(port: int) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.closing(writer):
+        writer.write(b"GET /v0/metrics HTTP/1.1\r\nhost: b\r\nconnection: close\r\n\r\n")
+        text = (await reader.read()).decode()
+    lines = [line for line in text.splitlines() if line.startswith("topics_parked_requests ")]
+    return int(float(lines[0].split()[1]))
+
+
+async def test_a_stop_under_load_answers_everybody_and_loses_nothing(
+    broker: BrokerProcess, dice: random.Random
+) -> None:
+    ledger = Ledger(dice)
+    broker.start()
+    await ledger.create(broker.port)
+    for _ in range(ROUNDS):
+        await call(broker.port, "PUT", "/v0/topics/quiet")
+        waiting = await park(broker, PARKED)
+        await Load(ledger, broker.port, dice.randrange(50, 600), lambda: broker.signal(signal.SIGTERM)).run()
+        for status, answer in await asyncio.gather(*waiting):
+            assert isinstance(answer, dict)
+            nothing = status == 200 and answer["records"] == []
+            assert nothing or (status == 503 and answer["error"]["code"] == "shutting_down"), answer
+        assert await asyncio.to_thread(broker.wait) == 0
+        broker.start()
+        async with Connection(broker.port) as connection:
+            found = await views(connection)
+            del found["quiet"]
+            check(ledger, found)
+            await settle(ledger, connection)
+    assert broker.stop() == 0
+    verify(broker.data_dir)
+    assert ledger.counts[Outcome.OK] >= 50 * ROUNDS
+
+
+def test_after_a_clean_stop_seqs_go_on_without_a_gap(broker: BrokerProcess) -> None:
+    broker.start()
+    for durability in ("fsync", "disk", "memory"):
+        broker.ok("PUT", f"/v0/topics/{durability}", {"durability": durability})
+        broker.ok("POST", f"/v0/topics/{durability}", {"records": [{"data": 1}, {"data": 2}]})
+    assert broker.stop() == 0
+    # As after a move to another machine: nothing vouches for the page cache.
+    broker.start(trust_page_cache=0)
+    for durability in ("fsync", "disk", "memory"):
+        assert broker.ok("POST", f"/v0/topics/{durability}", {"records": [{"data": 3}]})["first_seq"] == 3
+        answer = broker.ok("POST", f"/v0/topics/{durability}/diff", {})
+        assert [record["$seq"] for record in answer["records"]] == [1, 2, 3]
+        assert answer["tombstone"] is None
+
+
+def test_while_it_drains_it_serves_but_is_not_ready_and_a_second_signal_ends_that(broker: BrokerProcess) -> None:
+    broker.start(drain_ms=120_000)
+    broker.ok("PUT", "/v0/topics/orders", {"durability": "fsync"})
+    broker.signal(signal.SIGTERM)
+    broker.until(lambda: broker.call("GET", "/v0/ready")[0] == 503)
+    assert broker.refused("GET", "/v0/ready") == (503, "shutting_down")
+    assert broker.ok("POST", "/v0/topics/orders", {"records": [{"data": 1}]})["first_seq"] == 1
+    assert broker.ok("GET", "/v0/health")["status"] == "ok"
+    broker.signal(signal.SIGTERM)
+    assert broker.wait() == 0
+
+
+def test_the_port_is_written_to_a_file_and_free_after_the_stop(broker: BrokerProcess) -> None:
+    broker.start()
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=10):
+        pass
+    assert broker.stop() == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", broker.port)) != 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_it_is_ready_ends_it_as_well(broker: BrokerProcess, number: signal.Signals) -> None:
+    broker.launch()
+    broker.wait_listening()
+    broker.signal(number)
+    assert broker.wait() == 0
+    assert "Traceback" not in broker.log()

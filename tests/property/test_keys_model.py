@@ -1,0 +1,127 @@
+"""The key ring against a dict: found for exactly a window, never dropped early, dropped in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from storage import keys
+from storage.keys import KeyRing, Remembered, key_digest
+
+NAMES = st.integers(0, 40)
+
+
+def remembered(name: int, ts: int) -> Remembered:
+    digest = key_digest(f"key-{name}")
+    return Remembered(digest, digest[::-1], name * 1000 + 1, name + 1, ts)
+
+
+class KeyModel(RuleBasedStateMachine):
+    """One window all along; generations of three rows, so that there are many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(keys, "GENERATION_ROWS", 3)
+        self.ring = KeyRing()
+        self.rows: dict[int, int] = {}
+        self.now = 1000
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @initialize(window=st.sampled_from([0, 1, 7, 8, 80, 1000]))
+    def choose(self, window: int) -> None:
+        self.window = window
+
+    @rule(by=st.integers(0, 300))
+    def time_passes(self, by: int) -> None:
+        self.now += by
+
+    @rule()
+    def time_passes_to_the_end_of_a_window(self) -> None:
+        ends = [ts + self.window for ts in self.rows.values() if ts + self.window > self.now]
+        self.now = min(ends, default=self.now)
+
+    @rule(name=NAMES)
+    def write(self, name: int) -> None:
+        if not self.live(name):
+            self.ring.add(remembered(name, self.now), self.window)
+            self.rows[name] = self.now
+
+    @rule()
+    def expire(self) -> None:
+        before = self.ring.rows
+        assert self.ring.expire(self.now, self.window) == before - self.ring.rows
+
+    @rule()
+    def idle_for_two_windows(self) -> None:
+        self.now += 2 * self.window + 2
+        self.ring.expire(self.now, self.window)
+        assert self.ring.rows == 0
+
+    @rule()
+    def carried_through_a_snapshot(self) -> None:
+        self.ring = KeyRing.of(self.ring.live(self.now, self.window), self.window)
+
+    @invariant()
+    def found_exactly_while_live(self) -> None:
+        for name in range(41):
+            found = self.ring.find(key_digest(f"key-{name}"), self.now, self.window)
+            assert found == (remembered(name, self.rows[name]) if self.live(name) else None)
+
+    @invariant()
+    def the_live_ones_come_oldest_first(self) -> None:
+        live = self.ring.live(self.now, self.window)
+        assert {each.first_seq: each.ts for each in live} == {
+            name * 1000 + 1: ts for name, ts in self.rows.items() if self.live(name)
+        }
+        assert [each.ts for each in live] == sorted(each.ts for each in live)
+        assert self.ring.rows >= len(live)
+
+    def live(self, name: int) -> bool:
+        return name in self.rows and self.now - self.rows[name] <= self.window
+
+
+TestKeyModel = KeyModel.TestCase
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_generations() -> Iterator[None]:
+    """Also for the tests below."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "GENERATION_ROWS", 5)
+        yield
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), NAMES, st.sampled_from([1, 20, 100, 400])), max_size=60))
+def test_a_window_that_changes_never_hides_a_key_that_was_live_all_along(steps: list[tuple[int, int, int]]) -> None:
+    ring = KeyRing()
+    now = 0
+    written: dict[int, int] = {}
+    alive: set[int] = set()
+    for by, name, window in steps:
+        now += by
+        alive = {each for each in alive if now - written[each] <= window}
+        for each in alive:
+            found = ring.find(key_digest(f"key-{each}"), now, window)
+            assert found is not None
+            assert found.ts == written[each]
+        if ring.find(key_digest(f"key-{name}"), now, window) is None:
+            assert name not in alive
+            ring.add(remembered(name, now), window)
+            written[name] = now
+            alive.add(name)
+        ring.expire(now, window)
+
+
+@given(st.sets(st.integers(0, 500), min_size=1, max_size=300))
+def test_many_keys_of_one_moment_are_all_found(names: set[int]) -> None:
+    ring = KeyRing.of([remembered(name, 5) for name in sorted(names)], 1000)
+    assert ring.rows == len(names)
+    for name in range(501):
+        assert (ring.find(key_digest(f"key-{name}"), 1005, 1000) is not None) == (name in names)

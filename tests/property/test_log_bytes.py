@@ -1,0 +1,198 @@
+"""What the writer is given and what recovery reads back are the same units, however the bytes come in."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.encode import EncodedUnit, WriteHeader, assemble, encode_appends, encode_controls, encode_plain
+from storage.format import control, wal_frame
+from storage.format.record import split_body
+from storage.records import NewRecord
+from storage.validation import is_plain
+from storage.wal import reader
+from storage.wal.reader import FrameStream, find_sync_point, frame_data, frame_node, frame_tag, parse
+from storage.wal.submission import RunStep, Unit
+from storage.wal.units import UnitScan
+from tests.support.sim_disk import SimDisk, SimFile
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+TRICKY = st.sampled_from(['{"data":1,"meta":2}', ',"h":', ',"meta":', ',"deliver_at":1'])
+JSON = st.recursive(
+    st.none() | st.integers(-(10**30), 10**30) | st.text(max_size=10) | TRICKY,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["meta", "data", "h", "a"]), inner),
+    max_leaves=5,
+)
+RAW = JSON.map(lambda value: msgspec.Raw(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()))
+OPTIONAL_TEXT = st.none() | TEXT
+RECORD = st.builds(
+    NewRecord,
+    data=RAW,
+    meta=st.none() | RAW,
+    tag=OPTIONAL_TEXT,
+    node=OPTIONAL_TEXT,
+    deliver_at=st.none() | st.integers(0, 10**13),
+)
+PLAIN = st.builds(NewRecord, data=RAW)
+BATCH = st.lists(RECORD, min_size=1, max_size=5) | st.lists(PLAIN, min_size=1, max_size=5)
+FLOORS = st.dictionaries(st.sampled_from(["cap", "ttl"]), st.integers(1, 99), min_size=1, max_size=2)
+CONTROL = st.one_of(
+    st.builds(control.EvictWatermark, floors=FLOORS),
+    st.builds(control.HeadWatermark, reserved=st.integers(0, 2**63)),
+    st.builds(control.Delete, bound_head=st.integers(0, 99), before_seq=st.none() | st.integers(1, 99)),
+    st.builds(control.TopicDelete, name=TEXT),
+)
+
+
+@st.composite
+def writes(draw: st.DrawFn) -> EncodedUnit:
+    """One unit as the engine makes them: a write with or without a key and controls around it, or controls alone."""
+    if draw(st.booleans()):
+        return encode_controls(draw(st.lists(CONTROL, min_size=1, max_size=3)), 7, 1234)
+    batch = draw(BATCH)
+    node = draw(st.sampled_from([b"", b"edge-1"]))
+    head = WriteHeader(7, draw(st.integers(1, 2**40)), draw(st.integers(1, 2**41)), draw(st.booleans()), node)
+    after = draw(st.lists(CONTROL, max_size=1))
+    pieces, run = encode_batch(batch, head, more=bool(after))
+    key = draw(OPTIONAL_TEXT)
+    before = draw(st.lists(CONTROL, max_size=2))
+    return assemble(pieces, run, head, before=before, after=after, key=key, hash=b"h" * 16 if key else None)
+
+
+def encode_batch(batch: Sequence[NewRecord], head: WriteHeader, *, more: bool = False):
+    encode = encode_plain if is_plain(batch) else encode_appends
+    return encode(batch, head, sizes_of(batch), more=more)
+
+
+def sizes_of(batch: Sequence[NewRecord]) -> array[int]:
+    return array("I", (len(each.data) + len(each.meta or b"") for each in batch))
+
+
+def file_of(data: bytes) -> SimFile:
+    file = SimDisk().open("/f", create=True)
+    file.pwritev([data], 0)
+    return file
+
+
+def comparable(unit: Unit) -> tuple[object, ...]:
+    return (unit.batch, [tuple(step) for step in unit.steps])
+
+
+@given(st.lists(writes(), min_size=1, max_size=6), st.integers(1, 400))
+def test_units_come_back_as_they_were_written(units: list[EncodedUnit], chunk_bytes: int) -> None:
+    data = b"".join(each.payload for each in units)
+    scan = UnitScan(FrameStream(file_of(data), 0, chunk_bytes))
+    found = list(scan.units())
+    assert [comparable(each.unit) for each in found] == [comparable(each.unit) for each in units]
+    assert [each.frames for each in found] == [each.frames for each in units]
+    assert [data[each.offset : each.end] for each in found] == [each.payload for each in units]
+    assert (scan.end, scan.reason, scan.loose_frames) == (len(data), "", 0)
+    assert scan.frames == sum(each.frames for each in units)
+
+
+@given(st.lists(writes(), min_size=1, max_size=4), st.data(), st.integers(1, 400))
+def test_a_cut_anywhere_leaves_the_units_before_it(units: list[EncodedUnit], data: st.DataObject, chunk: int) -> None:
+    whole = b"".join(each.payload for each in units)
+    cut = data.draw(st.integers(0, len(whole)))
+    tail = data.draw(st.sampled_from([b"", bytes(1), bytes(300), b"\xff" * 60]))
+    scan = UnitScan(FrameStream(file_of(whole[:cut] + tail), 0, chunk))
+    ends = [sum(len(each.payload) for each in units[: n + 1]) for n in range(len(units))]
+    kept = sum(end <= cut for end in ends)
+    found = list(scan.units())
+    assert [comparable(each.unit) for each in found] == [comparable(each.unit) for each in units[:kept]]
+    assert scan.end == (ends[kept - 1] if kept else 0)
+    assert (scan.reason == "") == (cut in (0, *ends) and not tail)
+
+
+@given(BATCH, st.sampled_from([b"", b"edge-1"]), st.booleans())
+def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: bytes, more: bool) -> None:
+    head = WriteHeader(9, 41, 1_700_000_000_000, True, node)
+    pieces, run = encode_batch(batch, head, more=more)
+    data = b"".join(pieces)
+    frames, end, reason = parse(data, 0)
+    assert (end, reason, len(frames)) == (len(data), "", len(batch))
+    tagged: list[tuple[bytes, int]] = []
+    for index, (frame, sent) in enumerate(zip(frames, batch, strict=True)):
+        _, type_, flags, topic_id, seq, ts, *_ = frame
+        assert (type_, topic_id, seq, ts) == (1, 9, 41 + index, 1_700_000_000_000)
+        body = split_body(frame_data(frame, data))
+        assert bytes(body.data) == bytes(sent.data)
+        assert bytes(body.meta) == bytes(sent.meta or b"")
+        assert frame_tag(frame, data) == (sent.tag or "").encode()
+        assert frame_node(frame, data) == (sent.node.encode() if sent.node else node)
+        assert bool(flags & wal_frame.MORE) == (more or index < len(batch) - 1)
+        assert bool(flags & 1) == (sent.tag is not None)
+        assert bool(flags & 2) == (sent.node is not None or bool(node))
+        assert json.loads(frame_data(frame, data)).get("deliver_at") == sent.deliver_at
+        if sent.tag:
+            tagged.append((sent.tag.encode(), seq))
+    assert run.tagged == tagged
+    assert list(run.sizes) == [wal_frame.OVERHEAD + frame[6] + frame[7] + frame[8] for frame in frames]
+    assert list(run.payloads) == [len(each.data) + len(each.meta or b"") for each in batch]
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=6), st.sampled_from([b"", b"edge-1"]), st.booleans(), st.booleans())
+def test_the_fast_way_to_encode_gives_the_same_bytes(
+    batch: list[NewRecord], node: bytes, durable: bool, more: bool
+) -> None:
+    head = WriteHeader(3, 2**40, 2**41, durable, node)
+    sizes = sizes_of(batch)
+    fast, fast_run = encode_plain(batch, head, sizes, more=more)
+    slow, slow_run = encode_appends(batch, head, sizes, more=more)
+    assert b"".join(fast) == b"".join(slow)
+    assert fast_run == slow_run
+
+
+@given(writes())
+def test_a_batch_says_how_many_frames_and_bytes_follow_it(unit: EncodedUnit) -> None:
+    frames, end, _ = parse(unit.payload, 0)
+    assert (end, len(frames)) == (len(unit.payload), unit.frames)
+    batch = unit.unit.batch
+    if batch is None:
+        assert unit.frames == 1
+        return
+    assert batch.frames == unit.frames - 1
+    assert batch.body_bytes == len(unit.payload) - frames[1][0]
+    runs = [step for step in unit.unit.steps if isinstance(step, RunStep)]
+    assert batch.first_seq == (runs[0].run.first_seq if runs else None)
+    assert [bool(frame[2] & wal_frame.MORE) for frame in frames] == [True] * (len(frames) - 1) + [False]
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=12), st.integers(1, 700), st.integers(0, 45))
+def test_frames_are_found_whatever_the_chunks(lengths: list[int], chunk_bytes: int, trailing: int) -> None:
+    frames = [wal_frame.encode(1, 0, 5, n + 1, 9, data=b"d" * length) for n, length in enumerate(lengths)]
+    data = b"".join(frames) + bytes(trailing)
+    stream = FrameStream(file_of(data), 0, chunk_bytes)
+    found: list[bytes] = []
+    for chunk in stream.chunks():
+        assert chunk.frames
+        for frame in chunk.frames:
+            size = reader.frame_size(frame)
+            found.append(chunk.bytes[frame[0] : frame[0] + size])
+            assert data[chunk.base + frame[0] : chunk.base + frame[0] + size] == found[-1]
+    assert found == frames
+    assert (stream.end, stream.reason) == (len(data) - trailing, "zero" if trailing else "")
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.integers(50, 900), st.integers(0, 400))
+def test_the_last_sync_point_is_found_whatever_the_chunks(gaps: list[int], chunk_bytes: int, start: int) -> None:
+    data = b""
+    wanted: control.SyncPoint | None = None
+    for gap in gaps:
+        data += b"\xfe" * gap
+        point = control.SyncPoint(file=2, at=len(data), offset=len(data))
+        frame = wal_frame.encode(16, 0, 0, 0, 5, data=control.encode_control(point))
+        if len(data) >= start:
+            wanted = point
+        data += frame
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "CHUNK_BYTES", chunk_bytes)
+        assert find_sync_point(file_of(data + b"\xfe" * 20), 2, start) == wanted
+        assert find_sync_point(file_of(data), 3, 0) is None, "of another file"
+        assert find_sync_point(file_of(b"x" + data), 2, 0) is None, "not where it says it stands"

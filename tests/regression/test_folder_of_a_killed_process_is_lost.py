@@ -1,0 +1,26 @@
+"""A process killed between mkdir and the fsync of the parent left folders that no later one made durable.
+
+A power loss then took the data directory, or its wal/ or meta/, with everything acked in it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import Durability, TopicConfig
+from tests.support.crash_run import SMALL, until_crash
+from tests.support.crash_session import ROOT, Session
+from tests.support.sim_disk import Loss, SimDisk, When
+
+
+@pytest.mark.parametrize("folder", ["/data", ROOT, f"{ROOT}/meta", f"{ROOT}/wal"])
+async def test_a_folder_found_at_the_start_is_as_durable_as_one_made(folder: str) -> None:
+    disk = SimDisk()
+    disk.crash_on("mkdir", folder, when=When.AFTER)
+    await until_crash(disk, Session(disk, SMALL).start())
+    second = Session(disk.process_kill(), SMALL)
+    await second.start()
+    await second.append("t", config=TopicConfig(durability=Durability.FSYNC))
+    third = Session(second.disk.power_cut(Loss.DROP), SMALL)
+    await third.start()
+    assert third.engine.state("t").count == 1

@@ -1,0 +1,31 @@
+"""A crash right behind a snapshot: recovery cut the file it begins in to nothing, and put its frames into quarantine.
+
+The snapshot before still needed them, for the case that the newest one cannot be read.
+"""
+
+from __future__ import annotations
+
+from storage import Durability, TopicConfig
+from tests.support.crash_run import SMALL
+from tests.support.crash_session import ROOT, Session
+from tests.support.crash_view import view
+from tests.support.sim_disk import Loss, SimDisk
+
+
+async def test_the_older_snapshot_still_leads_to_the_same_state() -> None:
+    first = Session(SimDisk(), SMALL)
+    await first.start()
+    await first.put("t", TopicConfig(durability=Durability.FSYNC))
+    await first.snapshot()
+    await first.append("t", 3)
+    await first.remove("t", before_seq=4)
+    await first.snapshot()
+    second = Session(first.disk.power_cut(Loss.DROP), SMALL)
+    await second.start()
+    found = await view(second.engine)
+    assert f"{ROOT}/quarantine" not in second.disk.tree()
+    damaged = second.disk.process_kill()
+    damaged.flip_byte(f"{ROOT}/meta/snapshot-0000000000000002.bin", 40)
+    third = Session(damaged, SMALL)
+    await third.start()
+    assert await view(third.engine) == found

@@ -1,0 +1,16 @@
+"""Where loss ranges of two causes overlapped, a reader was told of the first and taken past the rest of the second."""
+
+from __future__ import annotations
+
+from storage.watermarks import Watermarks
+
+
+def test_a_read_behind_one_range_stops_inside_the_other() -> None:
+    marks = Watermarks(loss=[(10, 20, "crash"), (15, 30, "salvage")])
+    first = marks.tombstone(9, earliest_seq=1, head_seq=40)
+    assert first is not None
+    assert (first.gap_to, first.reason) == (20, "crash")
+    assert marks.next_loss(first.gap_to) == 21
+    second = marks.tombstone(20, earliest_seq=1, head_seq=40)
+    assert second is not None
+    assert (second.gap_from, second.gap_to, second.reason) == (21, 30, "salvage")

@@ -1,0 +1,28 @@
+"""A SyncPoint that began near a chunk's border was not found, so that damage before it passed as a torn tail."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.format import control, wal_frame
+from storage.wal import reader
+from storage.wal.reader import find_sync_point
+from tests.support.sim_disk import SimDisk
+
+CHUNK = 600
+
+
+def test_it_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "CHUNK_BYTES", CHUNK)
+    disk = SimDisk()
+    missed: list[int] = []
+    for at in range(CHUNK - 300, CHUNK + 20):
+        point = control.SyncPoint(file=3, at=at, offset=at)
+        frame = wal_frame.encode(
+            wal_frame.FrameType.SYNC_POINT, 0, 0, 0, 77, data=control.encode_control(point)
+        )
+        file = disk.open(f"/{at}", create=True)
+        file.pwritev([b"\xff" * at + frame + b"\xff" * 700], 0)
+        if find_sync_point(file, 3, 0) != point:
+            missed.append(at)
+    assert missed == []

@@ -1,0 +1,40 @@
+"""Who waited for records and was woken for nothing waited on, although the topic or the engine had gone meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from storage import TagMatch
+from storage.errors import ShuttingDown, TopicNotFound
+from tests.unit.storage.machine import Machine, outcome, record
+
+LONG_MS = 5_000
+
+
+async def test_a_waiter_woken_by_a_delete_is_told_that_the_topic_went_right_after() -> None:
+    async with Machine() as machine:
+        engine = await machine.start()
+        await engine.append("t", [record(tag="x")])
+        waiting = asyncio.create_task(outcome(engine.wait_beyond("t", 1, LONG_MS)))
+        await asyncio.sleep(0)
+        await asyncio.gather(engine.delete_records("t", match=TagMatch(b"x")), engine.delete_topic("t"))
+        async with asyncio.timeout(LONG_MS / 5000):
+            error = await waiting
+        assert isinstance(error, TopicNotFound)
+        assert error.detail == {"topic": "t"}
+
+
+async def test_a_waiter_woken_by_a_delete_is_told_of_the_shutdown_right_after() -> None:
+    async with Machine() as machine:
+        engine = await machine.start()
+        await engine.append("t", [record(tag="x")])
+        waiting = asyncio.create_task(engine.wait_beyond("t", 1, LONG_MS))
+        await asyncio.sleep(0)
+        engine.publisher.wake(log_id := engine.catalog.topics["t"].topic_id)
+        assert log_id
+        engine.begin_shutdown()
+        async with asyncio.timeout(LONG_MS / 5000):
+            with pytest.raises(ShuttingDown):
+                await waiting

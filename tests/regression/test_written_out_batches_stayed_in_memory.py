@@ -1,0 +1,20 @@
+"""Batches of a topic that stopped being ephemeral stayed in memory for good, counted nowhere."""
+
+from __future__ import annotations
+
+from storage import Durability, TopicConfig
+from tests.unit.storage.machine import Machine, data, log_of, record
+
+
+async def test_they_are_in_the_tail_cache_and_leave_it_like_any_other() -> None:
+    async with Machine() as machine:
+        engine = await machine.start(tail_cache_bytes=300)
+        await engine.put_topic("t", TopicConfig(durability=Durability.EPHEMERAL))
+        for n in range(20):
+            await engine.append("t", [record(n)])
+        assert len(log_of(engine, "t").cached) == 20
+        await engine.put_topic("t", TopicConfig(durability=Durability.DISK))
+        kept = log_of(engine, "t").cached
+        assert 0 < len(kept) < 10
+        assert sum(len(payload) for payload, _ in kept.values()) == engine.cache.bytes <= 300
+        assert await data(engine, "t") == list(range(20))

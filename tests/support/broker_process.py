@@ -1,0 +1,176 @@
+"""A data directory and the real broker processes that serve it, one after the other.
+
+Every process is `python -m broker` on a free port. It is killed when the `with` block ends, and by the kernel should
+the test process itself die. Waiting has a deadline everywhere; a broker that ends early is told with its log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+#: A stop must not take longer: ten seconds for requests in flight, and the last snapshot.
+STOP_S = 20.0
+LOOK_AGAIN_S = 0.005
+JSON = {"content-type": "application/json"}
+
+# PR_SET_PDEATHSIG (1), SIGKILL (9): whoever runs under this is killed when the test process ends, however it ends.
+TETHER = (
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])",
+)
+
+
+def environment(data_dir: Path, **settings: object) -> dict[str, str]:
+    """This process's environment with no TOPICS_* setting but these; names in lower case, without the prefix."""
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TOPICS_")}
+    kept["PYTHONPATH"] = str(ROOT)
+    named = {"data_dir": data_dir, "port": 0, **settings}
+    return kept | {f"TOPICS_{name.upper()}": str(value) for name, value in named.items()}
+
+
+class BrokerProcess:
+    """`directory` holds data/, the log of all processes and the port file. `prefix`: a command to run it under."""
+
+    def __init__(
+        self, directory: Path, *, data_dir: Path | None = None, prefix: Sequence[str] = (), **settings: object
+    ) -> None:
+        self.data_dir = data_dir or directory / "data"
+        self._log = directory / "broker.log"
+        self._port_file = directory / "port"
+        self._prefix = list(prefix)
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def launch(self, **settings: object) -> None:
+        """Start a process and do not wait for anything; `settings` are for this one only."""
+        assert self._process is None or self._process.poll() is not None, "the broker before this one still runs"
+        self._port_file.unlink(missing_ok=True)
+        wanted = {"port_file": self._port_file, **self._settings, **settings}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*TETHER, *self._prefix, sys.executable, "-m", "broker"],
+                env=environment(self.data_dir, **wanted),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def start(self, **settings: object) -> None:
+        """Start a process and wait until it serves."""
+        self.launch(**settings)
+        self.wait_listening()
+        self.wait_ready()
+
+    def wait_listening(self) -> None:
+        """Until the port is known; it is in `port` then."""
+        self.until(self._port_file.exists)
+        self.port = int(self._port_file.read_text())
+
+    def wait_ready(self) -> None:
+        self.until(lambda: self.call("GET", "/v0/ready")[0] == 200)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, patience_s: float = STOP_S) -> int:
+        """The exit code, once the process has ended. AssertionError when it does not."""
+        try:
+            return self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the broker does not end within {patience_s} s:\n{self.log()}") from None
+
+    def stop(self) -> int:
+        """Ask it to stop, and wait; the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """kill -9, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "no broker has been started"
+        return self._process
+
+    def log(self) -> str:
+        """All that the processes of this directory have written."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def until(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+        """Wait for a condition, for as long as the process runs."""
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            assert self.process.poll() is None, f"the broker ended with {self.process.returncode}:\n{self.log()}"
+            assert time.monotonic() < deadline, f"nothing came of it in {patience_s} s:\n{self.log()}"
+            time.sleep(LOOK_AGAIN_S)
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """One request on a connection of its own: (status, decoded JSON)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        with contextlib.closing(connection):
+            if body is None:
+                connection.request(method, path)
+            else:
+                connection.request(method, path, json.dumps(body), JSON)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        """As `call`, which must be a success; the decoded JSON."""
+        status, answer = self.call(method, path, body)
+        assert status in (200, 201), (method, path, status, answer)
+        return answer
+
+    def refused(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        """As `call`, which must be a refusal: (status, code)."""
+        status, answer = self.call(method, path, body)
+        assert "error" in answer, (method, path, status, answer)
+        return status, answer["error"]["code"]
+
+
+def verify(data_dir: Path, prefix: Sequence[str] = ()) -> str:
+    """What `python -m storage verify` says of a directory in which it finds nothing wrong."""
+    done = subprocess.run(
+        [*prefix, sys.executable, "-m", "storage", "verify", str(data_dir)],
+        cwd=ROOT,
+        env=environment(data_dir),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout

@@ -1,0 +1,196 @@
+"""What a workload was told: every write, delete and change of a topic with its outcome, to hold a data directory to.
+
+A ledger is filled by `crash_session.Session` while a workload runs, read by `crash_check.check` after a crash, and
+brought up to date there: an outcome that the crash left open is settled by what was found. Copies are independent.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from storage import Durability, NewRecord, TopicConfig
+
+
+class Outcome(StrEnum):
+    """What the caller knows of an operation. OPEN: nothing (yet); it may have happened, as a whole, or not."""
+
+    OPEN = "open"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class SentRecord:
+    """A record as handed in. No two of a ledger have the same data."""
+
+    data: bytes
+    meta: bytes | None = None
+    tag: str | None = None
+    node: str | None = None
+
+    @property
+    def body(self) -> bytes:
+        """What is stored of it, byte for byte."""
+        return b'{"data":%b}' % self.data if self.meta is None else b'{"data":%b,"meta":%b}' % (self.data, self.meta)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data) + len(self.meta or b"")
+
+    def new(self) -> NewRecord:
+        """As the engine takes it."""
+        meta = None if self.meta is None else msgspec.Raw(self.meta)
+        return NewRecord(msgspec.Raw(self.data), meta=meta, tag=self.tag, node=self.node)
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One append. `safe`: known to be on the disk for good, whatever its class promised."""
+
+    number: int
+    durability: Durability
+    records: tuple[SentRecord, ...]
+    key: str | None = None
+    outcome: Outcome = Outcome.OPEN
+    first_seq: int = 0
+    safe: bool = False
+    lost: bool = False
+
+    @property
+    def seqs(self) -> range:
+        """Seqs of an acked write; empty for any other."""
+        return range(self.first_seq, self.first_seq + len(self.records)) if self.first_seq else range(0)
+
+    def ack(self, first_seq: int) -> None:
+        self.outcome = Outcome.DONE
+        self.first_seq = first_seq
+
+
+@dataclass(slots=True, eq=False)
+class Removal:
+    """One delete_records, of seqs up to `bound_seq` that fit."""
+
+    durability: Durability
+    bound_seq: int
+    before_seq: int | None = None
+    tag: str | None = None
+    outcome: Outcome = Outcome.OPEN
+    safe: bool = False
+
+    def takes(self, seq: int, tag: str | None) -> bool:
+        """Whether a record is among those removed."""
+        if seq > self.bound_seq or (self.before_seq is not None and seq >= self.before_seq):
+            return False
+        return self.tag is None or tag == self.tag
+
+
+@dataclass(slots=True, eq=False)
+class Setting:
+    """One config a topic was given."""
+
+    config: TopicConfig
+    outcome: Outcome = Outcome.OPEN
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """A topic from its making to its deletion; a name can have several, one after another."""
+
+    name: str
+    made: Outcome = Outcome.OPEN
+    #: None = nobody has asked for it.
+    deleted: Outcome | None = None
+    topic_id: int = 0
+    epoch: int = 0
+    settings: list[Setting] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
+    #: Seqs that a reader has been told are lost to a crash.
+    announced: set[int] = field(default_factory=set)
+
+    @property
+    def durability(self) -> Durability:
+        """The class of the last config asked for that was not refused."""
+        taken = [setting for setting in self.settings if setting.outcome is not Outcome.REFUSED]
+        return (taken or self.settings)[-1].config.durability
+
+    @property
+    def ever_bounded(self) -> bool:
+        """Whether records may have gone by a cap or by age."""
+        configs = [setting.config for setting in self.settings]
+        return any(config.cap_records or config.cap_bytes or config.ttl_ms for config in configs)
+
+    @property
+    def ever_unsynced(self) -> bool:
+        """Whether it was ever of a class that may lose what it has acked."""
+        return any(setting.config.durability is not Durability.FSYNC for setting in self.settings)
+
+    def configs_allowed(self) -> list[TopicConfig]:
+        """The last one acked, and every later one whose outcome is open."""
+        allowed: list[TopicConfig] = []
+        for setting in reversed(self.settings):
+            if setting.outcome is not Outcome.REFUSED:
+                allowed.append(setting.config)
+            if setting.outcome is Outcome.DONE:
+                break
+        return allowed
+
+    def acked(self) -> Iterator[tuple[int, Write, SentRecord]]:
+        """(seq, write, record) of everything acked and not since found lost."""
+        for write in self.writes:
+            if write.outcome is Outcome.DONE:
+                yield from ((seq, write, record) for seq, record in zip(write.seqs, write.records, strict=True))
+
+    def all_safe(self) -> None:
+        """What was acked so far can no longer be lost, but for what is in memory only."""
+        volatile = self.durability is Durability.EPHEMERAL
+        for each in (*self.writes, *self.removals):
+            if each.outcome is Outcome.DONE and not (volatile and each.durability is Durability.EPHEMERAL):
+                each.safe = True
+
+
+class Ledger:
+    """All lives of all topics, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.lives: list[Life] = []
+        self._writes = 0
+
+    def copy(self) -> Ledger:
+        return copy.deepcopy(self)
+
+    def live(self, name: str) -> Life | None:
+        """The topic of that name, as far as the workload knows."""
+        for life in reversed(self.lives):
+            if life.name == name:
+                gone = life.made is Outcome.REFUSED or life.deleted is Outcome.DONE
+                return None if gone else life
+        return None
+
+    def begin(self, name: str, config: TopicConfig) -> Life:
+        """Somebody is about to make this topic."""
+        life = Life(name, settings=[Setting(config)])
+        self.lives.append(life)
+        return life
+
+    def records(self, count: int, *, size: int, tag: str | None, meta: bool) -> tuple[int, tuple[SentRecord, ...]]:
+        """(number, records) of a new write: data that tells write and place, padded to about `size` bytes."""
+        self._writes += 1
+        number = self._writes
+        made: list[SentRecord] = []
+        for index in range(count):
+            data = b'{"w":%d,"i":%d,"p":"%b"}' % (number, index, b"." * max(0, size - 24))
+            made.append(
+                SentRecord(
+                    data,
+                    meta=b'{"n": %d}' % index if meta and index % 2 else None,
+                    tag=tag,
+                    node=f"node-{number % 3}" if meta else None,
+                )
+            )
+        return number, tuple(made)

@@ -1,0 +1,223 @@
+"""Runs a workload until the machine stops, and opens what is left again and again.
+
+    point = CrashPoint(index=17, when=When.HALF)
+    crashed = run_until(workload, point)          # the disk at that moment, and what the workload had been told
+    problems = examine(workload, crashed, Cut(End.POWER, Loss.TORN, seed=3))
+
+`examine` opens the directory, holds it to the ledger, kills that process and opens it again (the same state), kills a
+third recovery at some call and opens it a fourth time, then writes more on it, cuts the power once more, and looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+from storage import Durability, Options, TopicConfig
+from storage.errors import StorageError
+from tests.support.crash_check import End, Ending, check
+from tests.support.crash_ledger import Ledger, Outcome
+from tests.support.crash_session import Session
+from tests.support.crash_view import TopicView, view
+from tests.support.fake_clock import FakeClock
+from tests.support.sim_disk import Loss, SimCrash, SimDisk, When
+
+T = TypeVar("T")
+
+SMALL = Options(
+    wal_shards=1, wal_file_bytes=16384, wal_reserve_bytes=8192, sync_point_bytes=1024, snapshot_interval_ms=10**9
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is done, and to what kind of engine."""
+
+    name: str
+    body: Callable[[Session], Awaitable[None]]
+    options: Options = field(default=SMALL)
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """The call at which the machine stops."""
+
+    index: int
+    when: When
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What becomes of the disk: nothing more is lost (KILL), or what was not synced (POWER)."""
+
+    end: End
+    loss: Loss = Loss.KEEP
+    seed: int = 0
+
+    def of(self, disk: SimDisk) -> SimDisk:
+        return disk.process_kill() if self.end is End.KILL else disk.power_cut(self.loss, self.seed)
+
+
+@dataclass(slots=True)
+class Crashed:
+    """A stopped machine."""
+
+    disk: SimDisk
+    ledger: Ledger
+    clock: FakeClock
+    orderly: bool
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on a loop of its own, which says nothing of tasks that a crash ended."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_only_what_is_no_crash)
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        _let_go(loop)
+
+
+def _let_go(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()
+
+
+def _only_what_is_no_crash(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), SimCrash | StorageError):
+        loop.default_exception_handler(context)
+
+
+async def until_crash(disk: SimDisk, work: Coroutine[Any, Any, T]) -> T | None:
+    """The work's result, or None when the machine stopped under it."""
+    stopped = asyncio.get_running_loop().create_future()
+    disk.on_crash(lambda: stopped.done() or stopped.set_result(None))
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done() and not disk.crashed:
+        return task.result()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return None
+
+
+def trace(workload: Workload) -> Crashed:
+    """Run it to the end, without a crash (the process is then still alive)."""
+    return run(_run_until(workload, None))
+
+
+def run_until(workload: Workload, point: CrashPoint) -> Crashed:
+    """Run it until the machine stops there."""
+    return run(_run_until(workload, point))
+
+
+async def _run_until(workload: Workload, point: CrashPoint | None) -> Crashed:
+    disk = SimDisk()
+    if point is not None:
+        disk.crash_at(point.index, point.when)
+    session = Session(disk, workload.options)
+
+    async def work() -> None:
+        await session.start()
+        await workload.body(session)
+
+    await until_crash(disk, work())
+    orderly = session.engine.ready and not session.engine.failed_shards
+    return Crashed(disk, session.ledger, session.clock, orderly)
+
+
+def examine(workload: Workload, crashed: Crashed, cut: Cut) -> list[str]:
+    """Everything that can be wrong with what this cut leaves."""
+    return run(_examine(workload.options, crashed, cut))
+
+
+async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
+    rng = Random(cut.seed)
+    ledger = crashed.ledger.copy()
+    ending = Ending(cut.end, crashed.orderly)
+    disk = cut.of(crashed.disk)
+    session = Session(disk, options, clock=crashed.clock, ledger=ledger)
+    await session.start()
+    problems = await check(session.engine, ledger, ending)
+    first = await view(session.engine)
+    calls = len(disk.calls)
+    again = await _recovered(disk.process_kill(), options, crashed.clock)
+    problems += [f"recovered twice: {each}" for each in differences(first, again)]
+    problems += [f"recovery killed: {each}" for each in await _kill_recovery(options, crashed, cut, ending, calls, rng)]
+    found = Session(disk.process_kill(), options, clock=crashed.clock, ledger=ledger)
+    await found.start()
+    await carry_on(found)
+    later = Ending(End.POWER)
+    loss = rng.choice([Loss.DROP, Loss.TORN, Loss.PREFIX])
+    last = Session(found.disk.power_cut(loss, rng.randrange(1 << 30)), options, clock=crashed.clock, ledger=ledger)
+    await last.start()
+    problems += [f"crashed again ({loss}): {each}" for each in await check(last.engine, ledger, later)]
+    return problems
+
+
+async def _recovered(disk: SimDisk, options: Options, clock: FakeClock) -> dict[str, TopicView]:
+    session = Session(disk, options, clock=clock)
+    await session.start()
+    return await view(session.engine)
+
+
+async def _kill_recovery(
+    options: Options, crashed: Crashed, cut: Cut, ending: Ending, calls: int, rng: Random
+) -> list[str]:
+    """Stop the machine somewhere in the recovery, and recover from that."""
+    disk = cut.of(crashed.disk)
+    disk.crash_at(rng.randrange(calls), rng.choice(list(When)))
+    dying = Session(disk, options, clock=crashed.clock)
+    await until_crash(disk, dying.start())
+    ledger = crashed.ledger.copy()
+    end = rng.choice(list(End))
+    found = Cut(end, rng.choice(list(Loss)), rng.randrange(1 << 30)).of(disk)
+    session = Session(found, options, clock=crashed.clock, ledger=ledger)
+    await session.start()
+    worst = End.POWER if End.POWER in (end, ending.end) else End.KILL
+    return await check(session.engine, ledger, Ending(worst, orderly=False))
+
+
+def differences(first: dict[str, TopicView], second: dict[str, TopicView]) -> list[str]:
+    """What two recoveries of one directory disagree about."""
+    found = [f"{name} is there only once" for name in sorted(first.keys() ^ second.keys())]
+    for name in sorted(first.keys() & second.keys()):
+        if first[name] != second[name]:
+            found.append(f"{name}: {first[name]} against {second[name]}")
+    return found
+
+
+async def carry_on(session: Session) -> None:
+    """More of everything, on a recovered directory: retried keys first, then new records, topics and deletions."""
+    for life in list(session.ledger.lives):
+        if session.ledger.live(life.name) is not life:
+            continue
+        await _retry_keys(session, life.name)
+        await session.append(life.name, 2)
+        await session.append(life.name)
+    await session.put("afterwards", TopicConfig(durability=Durability.FSYNC))
+    await session.append("afterwards", 3, meta=True)
+    await session.append("afterwards-disk", 2, config=TopicConfig(durability=Durability.DISK))
+
+
+async def _retry_keys(session: Session, name: str) -> None:
+    """A write that survived, sent again with its key, is known; one that did not is written now."""
+    life = session.ledger.live(name)
+    assert life is not None
+    for write in [write for write in life.writes if write.key is not None and not write.lost]:
+        records = [record.new() for record in write.records]
+        answer = await session.engine.append(name, records, idempotency_key=write.key)
+        if write.outcome is Outcome.DONE:
+            assert answer.deduped, f"{name}: write {write.number} is there, its key {write.key} is not known"
+            assert answer.first_seq == write.first_seq, f"{name}: key {write.key} leads to {answer.first_seq}"
+        else:
+            assert not answer.deduped, f"{name}: write {write.number} is gone, its key {write.key} is known"
+            write.ack(answer.first_seq)
+            write.safe = life.durability is Durability.FSYNC

@@ -1,0 +1,151 @@
+"""An engine on a simulated disk whose every answer goes into a ledger: what workloads are written with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from storage import Appended, Durability, Engine, Options, TopicConfig
+from storage.errors import StorageError, StorageFailed
+from storage.records import TagMatch
+from tests.support.crash_ledger import Ledger, Life, Outcome, Removal, Setting, Write
+from tests.support.fake_clock import FakeClock
+from tests.support.sim_disk import SimDisk
+
+ROOT = "/data/topics"
+
+
+class Session:
+    """One process: an engine, and the ledger of what it answers. Operations return None where they were refused."""
+
+    def __init__(
+        self, disk: SimDisk, options: Options, *, clock: FakeClock | None = None, ledger: Ledger | None = None
+    ) -> None:
+        self.disk = disk
+        self.options = options
+        self.clock = clock or FakeClock()
+        self.ledger = ledger or Ledger()
+        self.engine = self._cold()
+        self.refusals: list[StorageError] = []
+
+    def _cold(self) -> Engine:
+        return Engine(ROOT, self.options, fs=self.disk, clock=self.clock, threaded=False)
+
+    async def start(self) -> None:
+        """Open the directory; after `close`, open it again."""
+        if self.engine.closing:
+            self.engine = self._cold()
+        await self.engine.start()
+
+    async def close(self) -> None:
+        """A clean stop: nothing acked can be lost any more, but for what was in memory only."""
+        await self.engine.close()
+        if not self.engine.failed_shards:
+            for life in self.ledger.lives:
+                life.all_safe()
+
+    async def pass_time(self, ms: float) -> None:
+        """Let the workers run; what was acked before is then hardened, if no shard has stopped."""
+        await self.clock.advance(ms)
+        if ms >= 3 * self.options.disk_sync_ms and not self.engine.failed_shards:
+            for life in self.ledger.lives:
+                life.all_safe()
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    async def put(self, name: str, config: TopicConfig | None = None) -> bool:
+        """Make the topic or change its config; whether that was acked."""
+        config = config or TopicConfig()
+        life = self.ledger.live(name)
+        setting = Setting(config)
+        if life is None:
+            life = self.ledger.begin(name, config)
+            setting = life.settings[0]
+        else:
+            life.settings.append(setting)
+        outcome, _ = await self._ask(self.engine.put_topic(name, config))
+        self._made(life, outcome, setting)
+        if outcome is Outcome.DONE:
+            life.all_safe()  # the frame that says so is synced behind everything this log has written
+        return outcome is Outcome.DONE
+
+    def _made(self, life: Life, outcome: Outcome, setting: Setting | None) -> None:
+        if setting is not None:
+            setting.outcome = outcome
+        if life.made is not Outcome.DONE:
+            life.made = outcome
+        if outcome is Outcome.DONE:
+            state = self.engine.state(life.name)
+            life.topic_id, life.epoch = state.topic_id, state.epoch
+
+    async def drop(self, name: str) -> None:
+        """Delete the topic."""
+        life = self.ledger.live(name)
+        assert life is not None
+        life.deleted = Outcome.OPEN
+        outcome, _ = await self._ask(self.engine.delete_topic(name))
+        life.deleted = outcome if outcome is not Outcome.REFUSED else None
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        name: str,
+        count: int = 1,
+        *,
+        size: int = 40,
+        tag: str | None = None,
+        key: str | None = None,
+        meta: bool = False,
+        config: TopicConfig | None = None,
+    ) -> Appended | None:
+        """Append records made for the occasion; the topic is made where it is missing."""
+        life = self.ledger.live(name)
+        number, records = self.ledger.records(count, size=size, tag=tag, meta=meta)
+        making = life is None
+        if life is None:
+            life = self.ledger.begin(name, config or TopicConfig())
+        write = Write(number, life.durability, records, key)
+        life.writes.append(write)
+        outcome, answer = await self._ask(
+            self.engine.append(name, [record.new() for record in records], idempotency_key=key, config=config)
+        )
+        if making:
+            self._made(life, outcome, life.settings[0])
+        write.outcome = outcome
+        if outcome is Outcome.DONE:
+            write.ack(answer.first_seq)
+            write.safe = write.durability is Durability.FSYNC
+        return answer
+
+    async def together(self, *operations: Awaitable[Any]) -> None:
+        """Several at once, in the order given."""
+        await asyncio.gather(*operations)
+
+    async def remove(self, name: str, *, before_seq: int | None = None, tag: str | None = None) -> None:
+        """Delete records."""
+        life = self.ledger.live(name)
+        assert life is not None
+        removal = Removal(life.durability, self.engine.state(name).head_seq, before_seq, tag)
+        life.removals.append(removal)
+        match = None if tag is None else TagMatch(tag.encode())
+        removal.outcome, _ = await self._ask(self.engine.delete_records(name, before_seq, match))
+        removal.safe = removal.outcome is Outcome.DONE and removal.durability is Durability.FSYNC
+
+    async def snapshot(self) -> None:
+        """What the worker does when it is time. Trouble with it is no promise broken."""
+        await self._ask(self.engine.snapshotter.take())
+
+    async def _ask(self, operation: Awaitable[Any]) -> tuple[Outcome, Any]:
+        try:
+            return Outcome.DONE, await operation
+        except StorageFailed as error:
+            self.refusals.append(error)
+            return Outcome.OPEN, None
+        except StorageError as error:
+            self.refusals.append(error)
+            return Outcome.REFUSED, None
+
+
+Body = Callable[[Session], Awaitable[None]]

@@ -1,0 +1,75 @@
+"""Everything a reader of an engine can learn: what two recoveries are compared by, and a ledger is held against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage import Engine, ReadQuery, StoredRecord, Tombstone, TopicState
+
+PAGE = 7
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic, read from its first seq to its head."""
+
+    state: TopicState
+    records: tuple[StoredRecord, ...]
+    tombstones: tuple[Tombstone, ...]
+    problems: tuple[str, ...]
+
+    def tombstone_over(self, seq: int) -> Tombstone | None:
+        """What announces that `seq` is gone."""
+        for each in self.tombstones:
+            if each.gap_from <= seq <= each.gap_to:
+                return each
+        return None
+
+
+async def view(engine: Engine) -> dict[str, TopicView]:
+    """All topics by name."""
+    states = engine.topics(limit=1_000_000)
+    return {state.topic: await _topic_view(engine, state.topic) for state in states}
+
+
+async def _topic_view(engine: Engine, name: str) -> TopicView:
+    records: list[StoredRecord] = []
+    tombstones: list[Tombstone] = []
+    problems: list[str] = []
+    cursor, head = 0, engine.state(name).head_seq
+    while cursor < head:
+        result = await engine.read(name, ReadQuery(from_seq=cursor, limit=PAGE, max_bytes=1 << 30))
+        if result.tombstone is not None:
+            tombstones.append(result.tombstone)
+        records += result.records
+        if result.next_from_seq <= cursor:
+            problems.append(f"{name}: a read from {cursor} does not get on, the head is {head}")
+            break
+        cursor = result.next_from_seq
+    state = engine.state(name)
+    state.last_read_ts = None  # reading changes it
+    problems += _inconsistencies(state, records, tombstones)
+    return TopicView(state, tuple(records), tuple(tombstones), tuple(problems))
+
+
+def _inconsistencies(state: TopicState, records: list[StoredRecord], tombstones: list[Tombstone]) -> list[str]:
+    """Where what a topic says of itself is not what it holds."""
+    name = state.topic
+    problems: list[str] = []
+    seqs = [record.seq for record in records]
+    if seqs != sorted(set(seqs)):
+        problems.append(f"{name}: seqs do not rise: {seqs}")
+    stamps = [record.ts for record in records]
+    if stamps != sorted(stamps):
+        problems.append(f"{name}: ts goes backwards: {stamps}")
+    if state.count != len(records):
+        problems.append(f"{name}: count says {state.count}, {len(records)} records can be read")
+    earliest = seqs[0] if seqs else state.head_seq + 1
+    if state.earliest_seq != earliest:
+        problems.append(f"{name}: earliest_seq says {state.earliest_seq}, the first record read is {earliest}")
+    if seqs and seqs[-1] > state.head_seq:
+        problems.append(f"{name}: record {seqs[-1]} is beyond head_seq {state.head_seq}")
+    lost = {seq for each in tombstones for seq in range(each.gap_from, each.gap_to + 1)}
+    if lost & set(seqs):
+        problems.append(f"{name}: both lost and there: {sorted(lost & set(seqs))}")
+    return problems

@@ -1,0 +1,70 @@
+"""HTTP/1.1 over one connection, as lean as it gets: dozens of writers share a core with the broker they load."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any, Self
+
+#: Nobody waits longer than this for an answer: a broker that holds one back is a failure, not a pause.
+ANSWER_S = 40.0
+
+
+class Cut(Exception):
+    """The connection ended before the answer was there. `sent`: the request may have arrived."""
+
+    def __init__(self, *, sent: bool) -> None:
+        super().__init__("after the request" if sent else "before the request")
+        self.sent = sent
+
+
+class Connection:
+    """Requests one after the other. Raises Cut, and TimeoutError when no answer comes."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError:
+            raise Cut(sent=False) from None
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._writer is not None
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """The status and the decoded JSON of the answer."""
+        assert self._writer is not None
+        assert self._reader is not None
+        text = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._writer.write(head.encode() + b"\r\n\r\n" + text)
+                await self._writer.drain()
+                return await self._answer(self._reader)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise Cut(sent=True) from None
+
+    @staticmethod
+    async def _answer(reader: asyncio.StreamReader) -> tuple[int, Any]:
+        head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
+        status = int(head[0].split()[1])
+        fields = dict(line.lower().split(b": ", 1) for line in head[1:] if line)
+        return status, json.loads(await reader.readexactly(int(fields[b"content-length"])))
+
+
+async def call(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """One request on a connection of its own."""
+    async with Connection(port) as connection:
+        return await connection.call(method, path, body)

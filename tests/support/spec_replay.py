@@ -1,0 +1,259 @@
+"""What the batches of one shard say about its logs, applied one after another. From the specification alone.
+
+Readings, where the specification leaves a choice:
+
+- A loss range of seqs not yet given out raises head to its end; it begins at head + 1 at the latest. So a jump in
+  seq is either announced by a loss range before it, or leads exactly behind the last `reserved`.
+- In an ephemeral log (its records meet the WAL only when its class changes) seqs below a floor are covered too.
+- `ts` never goes backwards from Append to Append. (What an ephemeral log held in memory is written, with its own times,
+  behind control frames that are younger.)
+- The flag `durable` of an Append tells the class its log had then; for a log that is ephemeral it may be either.
+- A floor is at most head + 1, bound_head at most what was ever given out, `reserved` never below head.
+- At its creation the epoch of partition 0 is its topic_id.
+- Retention by time is judged when reading; what is called live here may be expired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.spec_control import (
+    APPEND,
+    CONFIG_UPDATE,
+    DELETE,
+    EVICT_WATERMARK,
+    HEAD_WATERMARK,
+    TOPIC_CREATE,
+    TOPIC_DELETE,
+)
+from tests.support.spec_frames import Frame, SpecViolation
+from tests.support.spec_wal import Batch
+
+ANNOUNCED = frozenset({"cap", "ttl", "crash", "source_trim", "salvage"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record as stored: `data` and `meta` byte for byte, `extra` the further keys."""
+
+    seq: int
+    ts: int
+    node: bytes
+    tag: bytes
+    data: bytes
+    meta: bytes | None
+    extra: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An idempotency key and the run of seqs it stands for."""
+
+    first_seq: int
+    count: int
+    ts: int
+    hash: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class Log:
+    """One log as its frames tell it. `head` is None while no frame has told it."""
+
+    topic_id: int
+    name: str
+    topic: int
+    partition: int
+    partitions: int
+    epoch: int
+    config: dict[str, Any]
+    head: int | None = 0
+    reserved: int = 0
+    last_append_ts: int | None = None
+    #: False while only a snapshot knows the log and the replay has not come to where that snapshot was taken.
+    settled: bool = True
+    config_known: bool = True
+    floors: dict[str, int] = field(default_factory=dict)
+    loss: set[tuple[int, int, str]] = field(default_factory=set)
+    records: dict[int, Record] = field(default_factory=dict)
+    keys: dict[str, Key] = field(default_factory=dict)
+
+    @property
+    def durability(self) -> str:
+        return self.config["durability"]
+
+    @property
+    def floor(self) -> int:
+        return max(self.floors.values(), default=1)
+
+    @property
+    def evict_floor(self) -> int:
+        return max((floor for cause, floor in self.floors.items() if cause in ANNOUNCED), default=1)
+
+    @property
+    def promised_head(self) -> int:
+        """The greatest seq an ack may have gone out for, by these bytes."""
+        head = self.head or 0
+        return head if self.durability == "fsync" else min(head, self.reserved)
+
+    @property
+    def highest_given_out(self) -> int:
+        return max(self.head or 0, self.reserved)
+
+    def drop_evicted(self) -> None:
+        """Records below the floors are no longer live."""
+        self.records = {seq: record for seq, record in self.records.items() if seq >= self.floor}
+
+
+class Replay:
+    """One shard's logs. `apply` takes its batches in order; `logs` is what they come to."""
+
+    def __init__(self, logs: dict[int, Log] | None = None) -> None:
+        self.logs = dict(logs or {})
+        #: ids met without a TopicCreate or section: logs deleted earlier. Their frames are passed over.
+        self.orphans: set[int] = set()
+        self.deleted: set[int] = set()
+
+    def apply(self, batch: Batch) -> None:
+        for frame in batch.frames:
+            if frame.type == TOPIC_CREATE:
+                self._create(frame)
+            elif log := self._log_of(frame):
+                if frame.type == TOPIC_DELETE:
+                    self._delete_log(log, frame)
+                elif step := _STEPS.get(frame.type):
+                    step(log, frame)
+        self._remember_key(batch)
+
+    def _log_of(self, frame: Frame) -> Log | None:
+        if frame.topic_id == 0:
+            return None
+        if frame.topic_id not in self.logs:
+            self.orphans.add(frame.topic_id)
+        return self.logs.get(frame.topic_id)
+
+    def _create(self, frame: Frame) -> None:
+        if frame.topic_id in self.logs or frame.topic_id in self.orphans | self.deleted:
+            raise _wrong(frame, f"topic_id {frame.topic_id} was in use before its TopicCreate")
+        if frame.field("partition") == 0 and frame.field("epoch") != frame.topic_id:
+            raise _wrong(frame, "the first epoch is the topic_id")
+        names = ("name", "topic", "partition", "partitions", "epoch", "config")
+        log = Log(topic_id=frame.topic_id, **{name: frame.field(name) for name in names})
+        self.logs[frame.topic_id] = log
+
+    def _delete_log(self, log: Log, frame: Frame) -> None:
+        if frame.field("name") != log.name:
+            raise _wrong(frame, f"TopicDelete of {frame.field('name')!r}, but the log is {log.name!r}'s")
+        del self.logs[log.topic_id]
+        self.deleted.add(log.topic_id)
+
+    def _remember_key(self, batch: Batch) -> None:
+        head = batch.head
+        if head is None or head.field("key") is None or head.topic_id not in self.logs:
+            return
+        count = sum(frame.type == APPEND for frame in batch.frames)
+        self.logs[head.topic_id].keys[head.field("key")] = Key(
+            first_seq=head.field("first_seq", 0), count=count, ts=head.ts, hash=head.field("hash")
+        )
+
+
+def _wrong(frame: Frame, reason: str) -> SpecViolation:
+    return SpecViolation(frame.file, frame.offset, reason)
+
+
+def _append(log: Log, frame: Frame) -> None:
+    if frame.ts < (log.last_append_ts or 0):
+        raise _wrong(frame, f"ts {frame.ts} goes back behind {log.last_append_ts}")
+    if log.head is not None:
+        if frame.seq <= log.head:
+            raise _wrong(frame, f"seq {frame.seq} was given out before, head is {log.head}")
+        _judge_jump(log, frame, log.head + 1)
+    if log.config_known and log.durability != "ephemeral" and frame.durable != (log.durability == "fsync"):
+        raise _wrong(frame, f"the flag durable does not fit class {log.durability}")
+    log.head = frame.seq
+    log.last_append_ts = frame.ts
+    if frame.seq >= log.floor and frame.body is not None:
+        body = frame.body
+        log.records[frame.seq] = Record(
+            seq=frame.seq, ts=frame.ts, node=frame.node, tag=frame.tag, data=body.data, meta=body.meta, extra=body.extra
+        )
+
+
+def _judge_jump(log: Log, frame: Frame, expected: int) -> None:
+    if frame.seq == expected or log.reserved == frame.seq - 1:
+        return
+    if log.durability == "ephemeral" and expected < frame.seq <= log.floor:
+        return
+    raise _wrong(frame, f"seq {frame.seq} where {expected} was due, and no loss range or reservation says why")
+
+
+def _delete(log: Log, frame: Frame) -> None:
+    bound, before = frame.field("bound_head"), frame.field("before_seq")
+    if log.head is not None and bound > log.highest_given_out:
+        raise _wrong(frame, f"bound_head {bound} lies ahead of every seq given out")
+    seqs = frame.field("seqs")
+    match = frame.field("match")
+    for seq, record in list(log.records.items()):
+        chosen = seq in seqs if seqs is not None else before is None or seq < before
+        if seq <= bound and chosen and (match is None or _matches(match, record.tag)):
+            del log.records[seq]
+    if before is not None and match is None and seqs is None:
+        log.floors["delete"] = max(log.floors.get("delete", 1), min(before, bound + 1))
+
+
+def _matches(match: str | list[str], tag: bytes) -> bool:
+    if not tag:
+        return False
+    if isinstance(match, str):
+        return tag == match.encode()
+    _, operator, text = match
+    return tag == text.encode() if operator == "Eq" else tag.startswith(text[:-1].encode())
+
+
+def _evict(log: Log, frame: Frame) -> None:
+    for cause, floor in frame.field("floors", {}).items():
+        log.floors[cause] = max(log.floors.get(cause, 1), floor)
+    for first, last, cause in sorted(frame.field("loss", [])):
+        log.loss.add((first, last, cause))
+        if log.head is not None:
+            if first > log.head + 1:
+                raise _wrong(frame, f"a loss range from {first} leaves a hole behind head {log.head}")
+            log.head = max(log.head, last)
+    _merge_loss(log)
+    if log.head is not None and log.floor > log.highest_given_out + 1:
+        raise _wrong(frame, f"a floor of {log.floor} lies ahead of every seq given out")
+    log.drop_evicted()
+
+
+def _merge_loss(log: Log) -> None:
+    """Ranges the evict floor has reached become part of the floor of their own cause."""
+    while reached := {one for one in log.loss if one[0] <= log.evict_floor}:
+        log.loss -= reached
+        for _, last, cause in reached:
+            log.floors[cause] = max(log.floors.get(cause, 1), last + 1)
+
+
+def _reserve(log: Log, frame: Frame) -> None:
+    reserved = frame.field("reserved")
+    if log.head is not None and reserved < log.head:
+        raise _wrong(frame, f"reserved {reserved} is below head {log.head}")
+    log.reserved = reserved
+
+
+def _configure(log: Log, frame: Frame) -> None:
+    for name in ("name", "topic", "partition"):
+        if frame.field(name) != getattr(log, name):
+            raise _wrong(frame, f"a ConfigUpdate does not change {name}")
+    if frame.field("partitions") < log.partitions:
+        raise _wrong(frame, "partitions never shrink")
+    log.config_known = True
+    log.partitions, log.epoch, log.config = frame.field("partitions"), frame.field("epoch"), frame.field("config")
+
+
+_STEPS = {
+    APPEND: _append,
+    DELETE: _delete,
+    EVICT_WATERMARK: _evict,
+    HEAD_WATERMARK: _reserve,
+    CONFIG_UPDATE: _configure,
+}

@@ -1,0 +1,217 @@
+"""A snapshot's body and its sections, and what they must have in common with the log. From the specification alone.
+
+The specification names what a section holds, not how the fields are called; the names are those of docs/format.md.
+
+Readings, where the specification leaves a choice:
+
+- A section is of the moment its log had taken in all of its own frames below `as_of`; frames of other logs may lie
+  between those and `as_of`, or not. `as_of` and `redo_from` are [file number, offset].
+- head_seq, reserved, config, floors and loss equal what the frames below `as_of` say; so do the count and the bytes
+  (data and meta as sent) of live records, since a log file with a live record is never trimmed. Of an ephemeral log
+  only name and config are compared.
+- last_ts is that of the last Append. A floor of 1 and no floor are the same.
+- The log begins at or before `redo_from` of every snapshot there is, and ends at or behind every `as_of`.
+- A clean stop has written, for each log not of class fsync, a reservation equal to its head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec.msgpack
+
+from tests.support.spec_control import (
+    Fits,
+    Wrong,
+    checked_map,
+    is_config,
+    is_flag,
+    is_floors,
+    is_loss,
+    is_map,
+    is_name,
+    is_seq,
+    is_u64,
+)
+from tests.support.spec_frames import SpecViolation
+from tests.support.spec_meta import SNAPSHOT_HEADER_BYTES, unseal_snapshot
+from tests.support.spec_replay import Log
+
+Place: TypeAlias = tuple[int, int]
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_u64, value))
+
+
+def _are_places(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_place, value))
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_seq, value))
+
+
+def _are_blobs(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, bytes) for one in value)
+
+
+def _is_maybe_time(value: Any) -> bool:
+    return value is None or is_u64(value)
+
+
+def _are_keys(value: Any) -> bool:
+    """Columns of one length: 16 bytes, 16 bytes, u64, u32, u64 a row."""
+    if value is None:
+        return True
+    widths = {"digests": 16, "hashes": 16, "first_seqs": 8, "counts": 4, "remaining_ms": 8}
+    if not is_map(value) or value.keys() != widths.keys() or not all(isinstance(one, bytes) for one in value.values()):
+        return False
+    return len({len(value[name]) / width for name, width in widths.items()}) == 1
+
+
+_BODY: dict[str, Fits] = {
+    "created_ms": is_u64,
+    "shards": is_seq,
+    "next_topic_id": is_seq,
+    "pending_deletes": _are_ids,
+    "clean": is_flag,
+    "redo_from": _are_places,
+    "sections": _are_blobs,
+}
+_SECTION: dict[str, Fits] = {
+    "topic_id": is_seq,
+    "name": is_name,
+    "topic": is_seq,
+    "partition": is_u64,
+    "partitions": is_seq,
+    "config": is_config,
+    "epoch": is_seq,
+    "head_seq": is_u64,
+    "reserved": is_u64,
+    "last_ts": is_u64,
+    "last_write_ts": _is_maybe_time,
+    "absorbed": is_u64,
+    "floors": is_floors,
+    "loss": is_loss,
+    "live_count": is_u64,
+    "live_bytes": is_u64,
+    "paused": is_flag,
+    "as_of": _is_place,
+    "keys": _are_keys,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One log's section; `fields` by name."""
+
+    snapshot: str
+    fields: dict[str, Any]
+
+    @property
+    def topic_id(self) -> int:
+        return self.fields["topic_id"]
+
+    @property
+    def as_of(self) -> Place:
+        file, offset = self.fields["as_of"]
+        return file, offset
+
+    def wrong(self, reason: str) -> SpecViolation:
+        return SpecViolation(self.snapshot, 0, f"section of log {self.topic_id} ({self.fields['name']}): {reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A decoded snapshot; `sections` by topic_id, `redo_from` by shard."""
+
+    name: str
+    number: int
+    created_ms: int
+    shards: int
+    next_topic_id: int
+    pending_deletes: list[int]
+    clean: bool
+    redo_from: list[Place]
+    sections: dict[int, Section]
+
+
+def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> Snapshot:
+    """Decode a whole snapshot file. Raises SpecViolation."""
+    body = unseal_snapshot(data, name)
+    try:
+        checked_map(body, _BODY)
+        decoded = [checked_map(msgspec.msgpack.decode(blob), _SECTION) for blob in body["sections"]]
+    except (Wrong, msgspec.DecodeError) as error:
+        raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, str(error)) from error
+    sections = {fields["topic_id"]: Section(name, fields) for fields in decoded}
+    if len(sections) != len(decoded):
+        raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, "two sections of one log")
+    if len(body["redo_from"]) != body["shards"]:
+        raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, "not one redo_from a shard")
+    if body["next_topic_id"] <= max(sections, default=0):
+        raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, "next_topic_id is in use")
+    values = {key: body[key] for key in ("created_ms", "shards", "next_topic_id", "pending_deletes", "clean")}
+    redo_from = [(file, offset) for file, offset in body["redo_from"]]
+    return Snapshot(name=name, number=number, redo_from=redo_from, sections=sections, **values)
+
+
+def log_of(section: Section) -> Log:
+    """A log whose TopicCreate is no longer in the WAL: what is not known before `as_of` is left open."""
+    names = ("topic_id", "name", "topic", "partition", "partitions", "epoch", "config")
+    return Log(**{name: section.fields[name] for name in names}, head=None, settled=False, config_known=False)
+
+
+def meet(log: Log, section: Section) -> None:
+    """The replay has come to the section's `as_of`: take over what the log could not know, compare the rest."""
+    fields = section.fields
+    if log.head is None:
+        log.head = fields["head_seq"]
+    if not log.settled:
+        log.settled = log.config_known = True
+        log.reserved = fields["reserved"]
+        log.epoch, log.config, log.partitions = fields["epoch"], fields["config"], fields["partitions"]
+        for cause, floor in fields["floors"].items():
+            log.floors[cause] = max(log.floors.get(cause, 1), floor)
+        log.loss |= {(first, last, cause) for first, last, cause in fields["loss"]}
+        log.drop_evicted()
+    _compare(log, section)
+
+
+def _compare(log: Log, section: Section) -> None:
+    fields = section.fields
+    expected: dict[str, Any] = {
+        name: getattr(log, name) for name in ("name", "topic", "partition", "partitions", "epoch", "config")
+    }
+    if log.durability != "ephemeral":
+        expected |= {
+            "head_seq": log.head,
+            "reserved": log.reserved,
+            "floors": {cause: floor for cause, floor in log.floors.items() if floor > 1},
+            "live_count": len(log.records),
+            "live_bytes": sum(len(record.data) + len(record.meta or b"") for record in log.records.values()),
+        }
+        if log.last_append_ts is not None:
+            expected["last_ts"] = log.last_append_ts
+    for name, value in expected.items():
+        found = fields[name]
+        if name == "floors":
+            found = {cause: floor for cause, floor in found.items() if floor > 1}
+        if found != value:
+            raise section.wrong(f"{name} is {found}, the frames below {section.as_of} come to {value}")
+    if log.durability != "ephemeral" and _joined(fields["loss"]) != _joined(log.loss):
+        raise section.wrong(f"loss is {fields['loss']}, the frames below {section.as_of} come to {sorted(log.loss)}")
+
+
+def _joined(loss: Iterable[Any]) -> list[tuple[str, int, int]]:
+    """(cause, from, to), with ranges of one cause that touch each other made one."""
+    joined: list[tuple[str, int, int]] = []
+    for cause, first, last in sorted((cause, first, last) for first, last, cause in loss):
+        if joined and joined[-1][0] == cause and first <= joined[-1][2] + 1:
+            joined[-1] = (cause, joined[-1][1], max(last, joined[-1][2]))
+        else:
+            joined.append((cause, first, last))
+    return joined

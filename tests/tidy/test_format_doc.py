@@ -1,0 +1,183 @@
+"""docs/format.md and the code say the same: types, flags, headers, fields, names, causes."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from storage import layout, snapshot
+from storage.config import TopicConfig
+from storage.format import snapshot_header, wal_frame
+from storage.format.control import CONTROL
+from storage.format.wal_frame import FrameFlag, FrameType
+from storage.records import LossCause
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+SIZES = {"B": 1, "H": 2, "I": 4, "Q": 8}
+
+Row = dict[str, str]
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one of any level."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"docs/format.md has no heading {title!r}"
+    return found[1]
+
+
+def tables(title: str) -> list[list[Row]]:
+    """The tables of a section, each a list of rows by column name, backticks dropped."""
+    found: list[list[Row]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", section(title), re.MULTILINE):
+        cells = [
+            [cell.strip().replace("`", "") for cell in line.strip("|\n").split("|")] for line in block.splitlines()
+        ]
+        found.append([dict(zip(cells[0], row, strict=True)) for row in cells[2:]])
+    return found
+
+
+def kind_of(annotation: Any) -> str:
+    """How docs/format.md calls the MessagePack kind of a field."""
+    if annotation is type(None):
+        return "nil"
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(kind_of(each) for each in arguments)
+    if origin is list:
+        return f"[{kind_of(arguments[0])}]"
+    if origin is tuple:
+        return f"[{', '.join(kind_of(each) for each in arguments)}]"
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)):
+        return "map"
+    return {int: "u64", str: "text", bytes: "bin", bool: "bool"}.get(annotation, "text")
+
+
+def kinds(struct: type[msgspec.Struct], *, nil: bool) -> dict[str, str]:
+    """Fields of a struct by their name on disk. Without `nil`, None means left out and is no kind."""
+    fields = {field.encode_name: kind_of(field.type) for field in msgspec.structs.fields(struct)}
+    return fields if nil else {name: kind.removesuffix(" or nil") for name, kind in fields.items()}
+
+
+def test_the_frame_header_is_as_documented() -> None:
+    rows = tables("Frames")[0][:9]
+    offset = 0
+    for row, code in zip(rows, wal_frame.HEADER.format.removeprefix("<"), strict=True):
+        assert (row["offset"], row["size"]) == (str(offset), str(SIZES[code])), row["field"]
+        offset += SIZES[code]
+    assert offset == wal_frame.HEADER_SIZE == int(tables("Frames")[0][9]["offset"])
+
+
+def test_the_fields_of_the_frame_header_are_in_the_documented_order() -> None:
+    names = [row["field"] for row in tables("Frames")[0][:9]]
+    values = dict(zip(names, range(1, 10), strict=True))
+    values |= {"frame_len": 42 + 7 + 8 + 9, "node_len": 7, "tag_len": 8, "data_len": 9}
+    encoded = wal_frame.encode(
+        values["type"], values["flags"], values["topic_id"], values["seq"], values["ts"], b"n" * 7, b"t" * 8, b"d" * 9
+    )
+    header = dict(zip(names, wal_frame.HEADER.unpack_from(encoded), strict=True))
+    assert header == {**values, "flags": values["flags"] | 3}
+
+
+def test_the_frame_types_are_as_documented() -> None:
+    documented = {int(row["type"]): row["name"] for row in tables("Frames")[1]}
+    assert documented == {int(each): each.name.title().replace("_", "") for each in FrameType}
+
+
+def test_a_type_is_documented_as_written_when_the_code_can_write_it() -> None:
+    written = {int(row["type"]) for row in tables("Frames")[1] if row["written since"] == "1"}
+    assert written == {int(FrameType.APPEND), *map(int, CONTROL)}
+
+
+def test_the_flags_are_as_documented() -> None:
+    rows = {row["name"]: row["bit"] for row in tables("Frames")[2]}
+    hops = rows.pop("hops")
+    assert {name: 1 << int(bit) for name, bit in rows.items()} == {
+        flag.name.lower(): int(flag) for flag in FrameFlag if flag.name
+    }
+    assert hops == f"{wal_frame.HOP_SHIFT}-7"
+
+
+def test_the_smallest_frame_is_as_documented() -> None:
+    assert f"smallest frame has {wal_frame.OVERHEAD} bytes" in section("Frames")
+    assert f"exactly {wal_frame.FIXED_LEN} + node_len" in section("Frames")
+
+
+@pytest.mark.parametrize("type_", sorted(CONTROL), ids=lambda type_: type_.name)
+def test_control_fields_are_as_documented(type_: FrameType) -> None:
+    rows = tables(type_.name.title().replace("_", ""))[0]
+    struct = CONTROL[type_]
+    assert {row["field"]: row["type"] for row in rows} == kinds(struct, nil=False)
+    always = {row["field"] for row in rows if row["present"] == "always"}
+    assert always == {field.encode_name for field in msgspec.structs.fields(struct) if field.required}
+
+
+def test_causes_are_as_documented() -> None:
+    assert [row["cause"] for row in tables("EvictWatermark")[1]] == [str(cause) for cause in LossCause]
+
+
+def test_the_topic_config_is_as_documented() -> None:
+    documented = {
+        row["field"]: row["type"].partition(":")[0].replace("integer", "u64") for row in tables("Topic config")[0]
+    }
+    assert documented == kinds(TopicConfig, nil=True)
+
+
+def test_the_values_of_settings_are_as_documented() -> None:
+    for field in msgspec.structs.fields(TopicConfig):
+        if isinstance(field.type, type) and hasattr(field.type, "__members__"):
+            row = next(row for row in tables("Topic config")[0] if row["field"] == field.name)
+            assert row["type"] == f"text: {', '.join(str(value) for value in field.type)}"
+
+
+def test_the_snapshot_header_is_as_documented() -> None:
+    rows = tables("Snapshots")[0]
+    assert [(row["offset"], row["size"]) for row in rows[:4]] == [("0", "4"), ("4", "4"), ("8", "8"), ("16", "8")]
+    assert int(rows[4]["offset"]) == snapshot_header.HEADER_SIZE
+    assert rows[0]["meaning"] == snapshot_header.MAGIC.decode()
+    assert rows[1]["meaning"] == str(snapshot_header.VERSION)
+    sealed = snapshot_header.seal(b"body")
+    assert (sealed[:4], sealed[4:8], sealed[8:16]) == (b"TSNP", b"\1\0\0\0", b"\4" + bytes(7))
+
+
+@pytest.mark.parametrize(
+    ("title", "table", "struct"),
+    [
+        ("Snapshot body", 0, snapshot.Body),
+        ("Snapshot section", 0, snapshot.Section),
+        ("Snapshot section", 1, snapshot.Keys),
+    ],
+)
+def test_snapshot_fields_are_as_documented(title: str, table: int, struct: type[msgspec.Struct]) -> None:
+    documented = {row["field"]: row["type"] for row in tables(title)[table]}
+    assert documented == kinds(struct, nil=True)
+
+
+def test_every_documented_control_frame_is_a_frame_type() -> None:
+    below = DOCUMENT[DOCUMENT.index("## Control frames") : DOCUMENT.index("## Log files")]
+    names = set(re.findall(r"^### (\w+)$", below, re.MULTILINE))
+    assert names == {type_.name.title().replace("_", "") for type_ in CONTROL}
+
+
+def test_file_names_are_as_documented() -> None:
+    names = " ".join(row["name"] for row in tables("Directory")[0]).replace(",", "").split()
+    assert layout.join("meta", layout.snapshot_name(1)) in names
+    assert layout.join("wal", layout.wal_name(1)) in names
+    assert layout.join(layout.shard_dir("", 0, 2).lstrip("/"), layout.wal_name(1)) in names
+    assert {
+        layout.FORMAT,
+        layout.LOCK,
+        f"wal/{layout.CURRENT}",
+        f"wal/{layout.RESERVE}",
+        f"*{layout.TMP_SUFFIX}",
+    } <= set(names)
+    assert layout.quarantine_name(0, 1, 4096, "<16 hex digits>") in section("Directory").replace("`", "")
+
+
+def test_the_format_version_is_as_documented() -> None:
+    assert f"Format version: {layout.FORMAT_VERSION}." in DOCUMENT

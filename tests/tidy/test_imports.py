@@ -1,0 +1,55 @@
+"""Who imports whom, over the whole tree; and that the rules notice a violation."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tidy.rules_imports import import_problems
+from tests.tidy.tree import Source, python_files
+
+
+def test_every_import_keeps_to_the_rules() -> None:
+    assert [problem for source in python_files() for problem in import_problems(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("storage/engine.py", "import broker"),
+        ("storage/engine.py", "def later():\n    from schemas.config import Config"),
+        ("storage/wal/shard.py", "from fastapi import FastAPI"),
+        ("storage/wal/shard.py", "from ...broker import settings"),
+        ("storage/format/wal_frame.py", "from storage.errors import WalCorrupt"),
+        ("storage/format/wal_frame.py", "from ..errors import WalCorrupt"),
+        ("storage/format/__init__.py", "from .. import errors"),
+        ("storage/format/wal_frame.py", "import numpy"),
+        ("storage/layout.py", "import mmap"),
+        ("storage/layout.py", "from pathlib import Path"),
+        ("storage/tail.py", "from time import monotonic"),
+        ("storage/tail.py", "import datetime"),
+        ("schemas/records.py", "from storage import Engine"),
+        ("broker/service/append.py", "from starlette.requests import Request"),
+        ("broker/service/append.py", "from ..http import app"),
+        ("client/session.py", "import storage.records"),
+        ("pipeline/source.py", "from broker.settings import Settings"),
+    ],
+)
+def test_a_forbidden_import_is_reported(path: str, text: str) -> None:
+    assert len(import_problems(Source(path, text))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("storage/format/wal_frame.py", "import struct\nimport xxhash\nfrom storage.format.checksum import digest"),
+        ("storage/format/wal_frame.py", "from .checksum import digest"),
+        ("storage/format/__init__.py", "from .checksum import digest"),
+        ("storage/posix.py", "import fcntl, os"),
+        ("storage/clock.py", "import time"),
+        ("storage_more/x.py", "import broker"),
+        ("broker/http/app.py", "from fastapi import FastAPI\nfrom storage import Engine\nfrom schemas import records"),
+        ("client/http.py", "import httpx"),
+    ],
+)
+def test_an_allowed_import_is_not(path: str, text: str) -> None:
+    assert import_problems(Source(path, text)) == []

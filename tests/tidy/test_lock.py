@@ -1,0 +1,99 @@
+"""pyproject.toml names what the code imports; requirements.lock pins it, and says nothing of where it comes from."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from typing import Any
+
+import pytest
+
+from tests.tidy.rules_imports import OURS, imports
+from tests.tidy.tree import ROOT, Source, python_files
+
+PIN = re.compile(r"([A-Za-z0-9._-]+)==([0-9][A-Za-z0-9.+!]*)")
+REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:>=([\d.]+))?(?:,<([\d.]+))?")
+#: Installed with the project alone; demo/, loadtest/ and tests/ have the extras too.
+INSTALLED = ("broker", "client", "schemas", "storage")
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def parts(requirement: str) -> tuple[str, str, str]:
+    """Name, lowest version, first version too high ('' = none)."""
+    match = REQUIREMENT.fullmatch(requirement)
+    assert match, f"not of the form name[extra]>=low,<high: {requirement!r}"
+    return canonical(match[1]), match[2] or "", match[3] or ""
+
+
+def pins() -> dict[str, str]:
+    """Package to version; fails on any line that is neither a comment nor one exact pin."""
+    found: dict[str, str] = {}
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        if not line.startswith("#"):
+            match = PIN.fullmatch(line)
+            assert match, f"not an exact pin: {line!r}"
+            found[canonical(match[1])] = match[2]
+    return found
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def wanted() -> list[str]:
+    """Every requirement of the project, its extras and its build."""
+    found = project()
+    extras = found["project"]["optional-dependencies"].values()
+    return [*found["build-system"]["requires"], *found["project"]["dependencies"], *(r for e in extras for r in e)]
+
+
+def release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def used(source: Source) -> set[str]:
+    """Top-level modules that a file imports or takes files from; ours and the standard library's aside."""
+    names = {name for _, name in imports(source)}
+    for node in ast.walk(ast.parse(source.text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "files" and node.args:
+            argument = node.args[0]
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                names.add(argument.value)
+    return {name.partition(".")[0] for name in names} - set(OURS) - sys.stdlib_module_names
+
+
+def test_what_is_imported_is_required() -> None:
+    required = {parts(requirement)[0] for requirement in project()["project"]["dependencies"]}
+    distributions = packages_distributions()
+    missing = {
+        f"{source.path} uses {module}"
+        for source in python_files()
+        if source.folder in INSTALLED
+        for module in used(source)
+        if not {canonical(name) for name in distributions.get(module, [module])} & required
+    }
+    assert missing == set()
+
+
+@pytest.mark.parametrize("text", ["import numpy", "from numpy.linalg import norm", "files('numpy').joinpath('x')"])
+def test_what_a_file_uses_is_found(text: str) -> None:
+    assert used(Source("broker/x.py", f"import os\nfrom storage import Engine\n{text}")) == {"numpy"}
+
+
+@pytest.mark.parametrize("requirement", wanted())
+def test_what_is_required_is_pinned_within_its_range(requirement: str) -> None:
+    name, low, high = parts(requirement)
+    locked = pins()
+    assert name in locked, f"{requirement} is not in requirements.lock: run `make lock`"
+    assert release(locked[name]) >= release(low)
+    assert not high or release(locked[name]) < release(high)
+
+
+def test_the_lock_pins_more_than_is_asked_for() -> None:
+    assert len(pins()) > len(wanted())

@@ -1,0 +1,73 @@
+"""The reference tables of the documents say what the code says: settings, endpoints, error codes, metrics."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Any
+
+from broker.http.control import control_plane
+from broker.http.errors import STATUS
+from broker.http.openapi import document
+from broker.settings import PREFIX, Settings
+from tests.tidy.tree import ROOT
+
+OPERATIONS = ROOT / "docs/operations.md"
+API = ROOT / "docs/api.md"
+
+
+def shown_default(value: Any) -> str:
+    """A default as one would set it; whole MiB are written as such."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "`true`" if value else "`false`"
+    if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:
+        return f"`{value}` ({value >> 20} MiB)"
+    return f"`{value.value if isinstance(value, enum.Enum) else value}`"
+
+
+def settings_rows() -> set[str]:
+    """The rows that the table of settings must have."""
+    return {
+        f"| `{PREFIX}{name.upper()}` | {shown_default(field.default)} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    }
+
+
+def test_the_settings_are_those_of_the_model() -> None:
+    rows = re.findall(rf"^\| `{PREFIX}.*$", OPERATIONS.read_text(), re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    assert set(rows) == settings_rows()
+
+
+def test_every_setting_that_a_document_names_exists() -> None:
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | {
+        "TOPICS_URL",
+        "TOPICS_TOKEN",
+        "TOPICS_TEST_LONG",
+    }
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    named = {name for page in pages for name in re.findall(r"TOPICS_[A-Z_]*[A-Z]", page.read_text())}
+    assert named <= known
+
+
+def test_the_endpoints_are_those_that_are_served() -> None:
+    served = {
+        f"{method.upper()} {path}"
+        for path, operations in document(control_plane())["paths"].items()
+        for method in operations
+    }
+    assert set(re.findall(r"^### `(.+)`$", API.read_text(), re.MULTILINE)) == served
+
+
+def test_the_error_codes_are_those_that_are_answered() -> None:
+    rows = re.findall(r"^\| (\d{3}) \| `(\w+)` \| ?(\d*) ?\|", API.read_text(), re.MULTILINE)
+    assert {(code, (int(status), int(wait) if wait else None)) for status, code, wait in rows} == set(STATUS.items())
+
+
+def test_a_default_is_shown_as_one_would_set_it() -> None:
+    assert shown_default(64 << 20) == "`67108864` (64 MiB)"
+    assert shown_default(4000) == "`4000`"
+    assert shown_default(True) == "`true`"
+    assert shown_default(None) == ""

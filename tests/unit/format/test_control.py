@@ -1,0 +1,151 @@
+"""storage.format.control: the maps of control frames."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.format import control
+from storage.format.control import CONTROL, UnknownFrameType, decode_control, encode_control
+from storage.format.wal_frame import FrameType
+from tests.golden.make_golden import FRAMES
+from tests.support.spec_control import CONTROL_FIELDS
+from tests.support.spec_control import decode_control as decode_by_the_specification
+
+u64 = st.integers(0, (1 << 64) - 1)
+seq = st.integers(1, (1 << 64) - 1)
+names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,20}", fullmatch=True)
+configs = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["log", "queue"]),
+        "durability": st.sampled_from(["ephemeral", "memory", "disk", "fsync"]),
+    },
+    optional={"ttl_ms": u64, "dead_letter": st.none() | names},
+)
+topics = {
+    "name": names,
+    "topic": seq,
+    "partition": st.integers(0, 1023),
+    "partitions": st.integers(1, 1024),
+    "epoch": seq,
+    "config": configs,
+    "paused": st.none() | st.booleans(),
+}
+causes = st.sampled_from(["cap", "ttl", "delete", "consumed", "crash", "source_trim", "salvage"])
+losses = st.tuples(seq, st.just((1 << 64) - 1), st.sampled_from(["crash", "source_trim", "salvage"]))
+matches = st.builds(lambda text: ["tag", "Eq", text], names) | st.builds(
+    lambda text: ["tag", "Glob", f"{text}*"], names
+)
+
+controls = st.one_of(
+    st.builds(control.TopicCreate, **topics),
+    st.builds(control.ConfigUpdate, **topics),
+    st.builds(control.TopicDelete, name=names),
+    st.builds(
+        control.Delete,
+        bound_head=u64,
+        before_seq=st.none() | u64,
+        match=st.none() | matches,
+        seqs=st.none() | st.lists(seq, min_size=1, max_size=5),
+        ack=st.none() | st.booleans(),
+    ),
+    st.builds(
+        control.EvictWatermark,
+        floors=st.none() | st.dictionaries(causes, seq),
+        loss=st.none() | st.lists(losses, max_size=3),
+    ),
+    st.builds(control.HeadWatermark, reserved=u64),
+    st.builds(
+        control.Batch,
+        frames=seq,
+        body_bytes=seq,
+        first_seq=st.none() | seq,
+        key=st.none() | st.text(min_size=1, max_size=20),
+        hash=st.none() | st.binary(min_size=16, max_size=16),
+        move=st.none() | st.tuples(seq, seq),
+    ),
+    st.builds(control.SyncPoint, file=seq, at=u64, offset=u64),
+)
+
+
+@given(controls)
+def test_what_is_encoded_is_decoded(value: control.Control) -> None:
+    assert decode_control(control.TYPE_OF[type(value)], encode_control(value)) == value
+
+
+@given(controls)
+def test_the_specification_knows_every_field_that_is_written(value: control.Control) -> None:
+    type_ = control.TYPE_OF[type(value)]
+    fields = decode_by_the_specification(int(type_), encode_control(value))
+    assert fields == {
+        name: given_value
+        for name, given_value in msgspec.msgpack.decode(encode_control(value)).items()
+        if given_value is not None
+    }
+
+
+def test_every_control_type_is_covered_by_these_strategies() -> None:
+    assert set(CONTROL.values()) == {
+        control.TopicCreate,
+        control.ConfigUpdate,
+        control.TopicDelete,
+        control.Delete,
+        control.EvictWatermark,
+        control.HeadWatermark,
+        control.Batch,
+        control.SyncPoint,
+    }
+
+
+@pytest.mark.parametrize("type_", sorted(CONTROL))
+def test_fields_are_named_as_in_the_specification(type_: FrameType) -> None:
+    written = {field.encode_name: field.required for field in msgspec.structs.fields(CONTROL[type_])}
+    specified = {name.rstrip("?"): not name.endswith("?") for name in CONTROL_FIELDS[type_]}
+    assert written == specified
+
+
+@pytest.mark.parametrize("type_", sorted(CONTROL))
+def test_an_unknown_key_is_ignored(type_: FrameType) -> None:
+    golden = next(frame.control for frame in FRAMES.values() if frame.type == type_)
+    assert golden is not None
+    fields = msgspec.msgpack.decode(encode_control(golden))
+    newer = msgspec.msgpack.encode({"of_a_newer_version": [1, {"deep": None}], **fields})
+    assert decode_control(type_, newer) == golden
+
+
+@pytest.mark.parametrize("type_", sorted(CONTROL))
+def test_a_missing_field_is_refused(type_: FrameType) -> None:
+    golden = next(frame.control for frame in FRAMES.values() if frame.type == type_)
+    fields = msgspec.msgpack.decode(encode_control(golden))
+    required = [field.encode_name for field in msgspec.structs.fields(CONTROL[type_]) if field.required]
+    for name in required:
+        without = msgspec.msgpack.encode({key: value for key, value in fields.items() if key != name})
+        with pytest.raises(msgspec.ValidationError):
+            decode_control(type_, without)
+
+
+@pytest.mark.parametrize("type_", [0, 4, 5, 8, 10, 13, 14, 15, 17, 18, 255])
+def test_a_type_this_version_does_not_know_is_said_to_be_unknown(type_: int) -> None:
+    with pytest.raises(UnknownFrameType):
+        decode_control(type_, b"\x80")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xc0", b"\x90", b"\x01", b"\xff", b"\x81", b"\x81\xa8reserved", b"not msgpack"]
+)
+def test_data_that_is_not_one_map_is_refused(data: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_control(FrameType.HEAD_WATERMARK, data)
+
+
+def test_bytes_behind_the_map_are_refused() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_control(FrameType.HEAD_WATERMARK, encode_control(control.HeadWatermark(reserved=1)) + b"\xc0")
+
+
+@pytest.mark.parametrize("value", ["1", 1.5, None, [1], True])
+def test_a_value_of_another_kind_is_refused(value: object) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_control(FrameType.HEAD_WATERMARK, msgspec.msgpack.encode({"reserved": value}))

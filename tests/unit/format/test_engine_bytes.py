@@ -1,0 +1,137 @@
+"""What the engine writes, read back by the independent decoder: the same records, heads and snapshots, byte by byte."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from storage import Durability, Engine, NewRecord, Options, ReadQuery, StoredRecord, TagMatch, TopicConfig
+from storage.inspect import DataDirectory
+from storage.inspect_verify import verify
+from storage.posix import PosixFileSystem
+from tests.support.spec_decoder import Decoded, read_data_dir
+
+# Small files and frequent SyncPoints, so that a short test meets rotation, SyncPoints and trimming.
+SMALL = Options(
+    wal_shards=2, wal_file_bytes=1 << 14, wal_reserve_bytes=1 << 12, sync_point_bytes=2000, sync_point_ms=60_000
+)
+TOPICS = {
+    "disk": TopicConfig(durability=Durability.DISK),
+    "fsync": TopicConfig(durability=Durability.FSYNC),
+    "capped": TopicConfig(durability=Durability.MEMORY, cap_records=30),
+    "sized": TopicConfig(durability=Durability.FSYNC, cap_bytes=500),
+}
+
+
+def record(choice: random.Random, number: int) -> NewRecord:
+    """Something to append, now with and now without node, tag and meta."""
+    return NewRecord(
+        data=msgspec.Raw(b'{"n": %d, "x":1.10}' % number),
+        meta=choice.choice([None, msgspec.Raw(b'{"k":"v"}'), msgspec.Raw(b"null")]),
+        tag=choice.choice([None, "red", "reddish", "blue"]),
+        node=choice.choice([None, "n-1"]),
+    )
+
+
+async def live(engine: Engine, choice: random.Random, writes: int) -> None:
+    """A while of writing, deleting and changing."""
+    for name, config in TOPICS.items():
+        await engine.put_topic(name, config)
+    for number in range(writes):
+        name = choice.choice(list(TOPICS))
+        records = [record(choice, number) for _ in range(choice.choice([1, 1, 2, 15]))]
+        key = f"key-{choice.random()}" if number % 5 == 0 else None
+        await engine.append(name, records, node="w" if number % 3 else None, idempotency_key=key)
+        if number % 25 == 24:
+            await engine.delete_records("disk", before_seq=engine.state("disk").head_seq // 2)
+            await engine.delete_records("fsync", match=TagMatch(b"red", prefix=bool(number % 2)))
+    await engine.append("made-by-a-write", [record(choice, 0), record(choice, 1)])
+    await engine.append("short-lived", [record(choice, 0)])
+    await engine.delete_topic("short-lived")
+
+
+async def all_records(engine: Engine, name: str) -> dict[int, StoredRecord]:
+    """Every live record by seq."""
+    found: dict[int, StoredRecord] = {}
+    from_seq = 0
+    while True:
+        result = await engine.read(name, ReadQuery(from_seq=from_seq, limit=1000))
+        found |= {each.seq: each for each in result.records}
+        from_seq = result.next_from_seq
+        if from_seq >= result.head_seq:
+            return found
+
+
+async def same(engine: Engine, decoded: Decoded) -> None:
+    """The decoder sees exactly the topics and records that the engine serves."""
+    states = {state.topic: state for state in engine.topics()}
+    assert set(decoded.topics) == set(states)
+    for name, state in states.items():
+        log = decoded.topics[name]
+        assert (log.head, log.topic_id, log.epoch) == (state.head_seq, state.topic_id, state.epoch)
+        served = await all_records(engine, name)
+        assert log.records.keys() == served.keys()
+        for seq, stored in served.items():
+            found = log.records[seq]
+            assert (found.ts, found.node, found.tag) == (stored.ts, stored.node, stored.tag)
+            meta = b"" if found.meta is None else b',"meta":' + found.meta
+            assert b'{"data":' + found.data + meta + b"}" == stored.body
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_the_decoder_reads_what_the_engine_wrote(data_dir: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    for _ in range(3):
+        async with Engine.open(data_dir, SMALL) as engine:
+            await live(engine, choice, writes=60)
+            for shard in engine.shards:
+                shard.harden()
+            await same(engine, read_data_dir(data_dir))
+        decoded = read_data_dir(data_dir)
+        assert decoded.snapshots[-1].clean
+        assert not decoded.torn
+
+
+async def test_verify_finds_nothing_in_what_the_engine_wrote(data_dir: Path) -> None:
+    choice = random.Random(4)
+    for _ in range(3):
+        async with Engine.open(data_dir, SMALL) as engine:
+            await live(engine, choice, writes=60)
+        findings: list[object] = []
+        verdict = verify(DataDirectory(PosixFileSystem(), str(data_dir)), findings.append)
+        assert findings == []
+        assert verdict.snapshots == len(read_data_dir(data_dir).snapshots)
+
+
+async def test_an_ack_is_never_beyond_what_is_reserved(data_dir: Path) -> None:
+    async with Engine.open(data_dir, SMALL) as engine:
+        for _ in range(40):
+            answer = await engine.append("disk", [record(random.Random(5), 1)] * 20)
+            assert answer.last_seq <= read_data_dir(data_dir).topics["disk"].promised_head
+
+
+async def test_a_deleted_topic_made_again_is_another_log(data_dir: Path) -> None:
+    async with Engine.open(data_dir, SMALL) as engine:
+        await engine.append("again", [record(random.Random(6), 1)])
+        await engine.delete_topic("again")
+        await engine.append("again", [record(random.Random(6), 2)])
+        await same(engine, read_data_dir(data_dir))
+
+
+async def test_an_ephemeral_topic_leaves_no_record_in_the_log(data_dir: Path) -> None:
+    async with Engine.open(data_dir, SMALL) as engine:
+        await engine.put_topic("brief", TopicConfig(durability=Durability.EPHEMERAL))
+        await engine.append("brief", [record(random.Random(7), 1)] * 5)
+        assert read_data_dir(data_dir).topics["brief"].records == {}
+
+
+async def test_a_topic_that_stops_being_ephemeral_is_written_out(data_dir: Path) -> None:
+    async with Engine.open(data_dir, SMALL) as engine:
+        await engine.put_topic("kept", TopicConfig(durability=Durability.EPHEMERAL))
+        await engine.append("kept", [record(random.Random(8), 1)] * 5)
+        await engine.put_topic("kept", TopicConfig(durability=Durability.FSYNC))
+        await engine.append("kept", [record(random.Random(8), 2)])
+        await same(engine, read_data_dir(data_dir))

@@ -1,0 +1,133 @@
+"""A simulated machine with an engine on it: what the engine tests start from.
+
+    async with Machine() as machine:
+        engine = await machine.start(max_topics=3)
+        ...
+        engine = await machine.kill()          # the process dies, and starts again
+        engine = await machine.cut_power()     # the machine does, and forgets what was not synced
+
+Everything runs inline on the test's loop, time stands still until the test moves it, and the disk is in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Iterable
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from storage import Engine, NewRecord, Options, ReadQuery
+from storage.errors import StorageError
+from storage.log import Log
+from tests.support.fake_clock import FakeClock
+from tests.support.sim_disk import Loss, SimDisk
+
+DATA = "/data"
+WAL = "/data/wal"
+
+
+def options(**changes: Any) -> Options:
+    """Small files and one shard, so that a test sees rotations and needs no luck with hashes."""
+    small = {"wal_shards": 1, "wal_file_bytes": 1 << 17, "wal_reserve_bytes": 1 << 13}
+    return Options(**{**small, **changes})
+
+
+def record(data: Any = 0, *, meta: Any = None, **more: Any) -> NewRecord:
+    """A record of JSON-able values."""
+    return NewRecord(raw(data), None if meta is None else raw(meta), **more)
+
+
+def records(count: int, **more: Any) -> list[NewRecord]:
+    return [record(0, **more) for _ in range(count)]
+
+
+def raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(value, separators=(",", ":")).encode())
+
+
+def sized(size: int) -> NewRecord:
+    """A record whose data is so many bytes of JSON (2 at least)."""
+    return NewRecord(msgspec.Raw(b'"' + b"x" * (size - 2) + b'"'))
+
+
+class Machine:
+    """Disk and clock, and the engines started on them; the last one is closed with the machine."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.clock = FakeClock()
+        self._engine: Engine | None = None
+
+    async def __aenter__(self) -> Machine:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.disk.clear_faults()
+        self.disk.capacity_bytes = None
+        await self.close()
+
+    async def start(self, **changes: Any) -> Engine:
+        """A new engine on the disk as it is. The one before must be gone."""
+        engine = Engine(DATA, options(**changes), fs=self.disk, clock=self.clock, threaded=False)
+        await engine.start()
+        self._engine = engine
+        return engine
+
+    async def close(self) -> None:
+        """A clean stop."""
+        if self._engine is not None:
+            await self._engine.close()
+            self._engine = None
+
+    async def restart(self, **changes: Any) -> Engine:
+        """A clean stop and a new start."""
+        await self.close()
+        return await self.start(**changes)
+
+    async def kill(self, **changes: Any) -> Engine:
+        """The process dies, and another one starts on what it left."""
+        return await self._again(self.disk.process_kill(), changes)
+
+    async def cut_power(self, loss: Loss = Loss.DROP, seed: int = 0, **changes: Any) -> Engine:
+        """The machine stops, forgets what was not synced, and starts again."""
+        return await self._again(self.disk.power_cut(loss, seed), changes)
+
+    async def _again(self, found: SimDisk, changes: dict[str, Any]) -> Engine:
+        if self._engine is not None:
+            await self._engine.supervisor.stop()  # its tasks die with the process
+            self._engine = None
+        self.disk = found
+        return await self.start(**changes)
+
+
+def log_of(engine: Engine, name: str) -> Log:
+    """The log of a topic, to look at what is assigned and not yet published."""
+    return engine.catalog.topics[name].log
+
+
+async def seqs(engine: Engine, name: str, **query: Any) -> list[int]:
+    """Seqs that one read gives."""
+    result = await engine.read(name, ReadQuery(**{"limit": 1000, **query}))
+    return [each.seq for each in result.records]
+
+
+async def data(engine: Engine, name: str, **query: Any) -> list[Any]:
+    """What one read gives, decoded."""
+    result = await engine.read(name, ReadQuery(**{"limit": 1000, **query}))
+    return [json.loads(each.body)["data"] for each in result.records]
+
+
+async def outcome(work: Awaitable[Any]) -> Any:
+    """What comes of it: the result, or the storage error instead."""
+    try:
+        return await work
+    except StorageError as error:
+        return error
+
+
+def errors_among(outcomes: Iterable[Any]) -> list[StorageError]:
+    return [each for each in outcomes if isinstance(each, StorageError)]

@@ -1,0 +1,363 @@
+"""The contract of storage/filesystem.py, held to by the real disk and by the simulated one alike."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from storage.filesystem import File, FileSystem, Lock
+from storage.posix import IOV_MAX, PosixFile, PosixFileSystem, PosixLock
+from tests.support.sim_disk import SimDisk, SimFile, SimLock
+
+
+class Place(NamedTuple):
+    """A file system and an empty directory on it."""
+
+    fs: FileSystem
+    root: str
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def make(self, name: str, content: bytes = b"") -> str:
+        file = self.fs.open(self.path(name), create=True)
+        if content:
+            file.pwritev([content], 0)
+        file.close()
+        return self.path(name)
+
+
+@pytest.fixture(params=["posix", "sim"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "posix":
+        return Place(PosixFileSystem(), str(tmp_path))
+    disk = SimDisk()
+    disk.mkdir("/data")
+    return Place(disk, "/data")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "implementation"),
+    [
+        (File, PosixFile),
+        (File, SimFile),
+        (Lock, PosixLock),
+        (Lock, SimLock),
+        (FileSystem, PosixFileSystem),
+        (FileSystem, SimDisk),
+    ],
+)
+def test_every_call_of_the_protocol_has_the_same_parameters(protocol: type, implementation: type) -> None:
+    for name, call in vars(protocol).items():
+        if name.startswith("_") or not callable(call):
+            continue
+        expected = inspect.signature(call).parameters.values()
+        found = inspect.signature(getattr(implementation, name)).parameters.values()
+        assert [(p.name, p.kind, p.default) for p in found] == [(p.name, p.kind, p.default) for p in expected]
+
+
+# ---- bytes
+
+
+def test_buffers_are_written_one_after_another(place: Place) -> None:
+    file = place.fs.open(place.path("f"), create=True)
+    assert file.pwritev([b"ab", bytearray(b"cd"), memoryview(b"ef")], 3) == 6
+    assert file.pread(100, 0) == b"\0\0\0abcdef"
+    assert file.size() == 9
+
+
+def test_no_more_than_iov_max_buffers_are_written_at_once(place: Place) -> None:
+    file = place.fs.open(place.path("f"), create=True)
+    assert file.pwritev([b"xy"] * (IOV_MAX + 1), 0) == 2 * IOV_MAX
+
+
+def test_writing_nothing_changes_nothing(place: Place) -> None:
+    file = place.fs.open(place.path("f"), create=True)
+    assert file.pwritev([b""], 50) == 0
+    assert file.size() == 0
+
+
+def test_a_write_in_the_middle_keeps_the_rest(place: Place) -> None:
+    file = place.fs.open(place.make("f", b"0123456789"))
+    file.pwritev([b"xx"], 4)
+    assert file.pread(100, 0) == b"0123xx6789"
+
+
+def test_a_read_at_or_beyond_the_end_is_empty(place: Place) -> None:
+    file = place.fs.open(place.make("f", b"abc"))
+    assert (file.pread(10, 3), file.pread(10, 99), file.pread(10, 2)) == (b"", b"", b"c")
+
+
+def test_what_one_handle_writes_another_reads(place: Place) -> None:
+    path = place.make("f")
+    writer, reader = place.fs.open(path), place.fs.open(path, write=False)
+    writer.pwritev([b"news"], 0)
+    assert reader.pread(4, 0) == b"news"
+
+
+def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
+    file = place.fs.open(place.make("f", b"abcdef"))
+    file.truncate(2)
+    file.truncate(5)
+    assert file.pread(100, 0) == b"ab\0\0\0"
+    assert place.fs.file_size(place.path("f")) == 5
+
+
+def test_an_allocated_file_is_zeros_of_that_length(place: Place) -> None:
+    file = place.fs.open(place.path("f"), create=True)
+    file.allocate(3000)
+    assert file.size() == 3000
+    assert file.pread(4000, 0) == bytes(3000)
+
+
+def test_synced_bytes_read_the_same(place: Place) -> None:
+    file = place.fs.open(place.make("f", b"abc"))
+    file.datasync()
+    file.sync()
+    assert file.pread(3, 0) == b"abc"
+
+
+def test_closing_twice_is_harmless(place: Place) -> None:
+    file = place.fs.open(place.make("f"))
+    file.close()
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda file: file.pwritev([b"x"], 0),
+        lambda file: file.pread(1, 0),
+        lambda file: file.size(),
+        lambda file: file.truncate(0),
+        lambda file: file.allocate(1),
+        lambda file: file.datasync(),
+        lambda file: file.sync(),
+    ],
+    ids=["pwritev", "pread", "size", "truncate", "allocate", "datasync", "sync"],
+)
+def test_a_closed_file_refuses(place: Place, call: Callable[[File], Any]) -> None:
+    file = place.fs.open(place.make("f"))
+    file.close()
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        call(file)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda file: file.pwritev([b"x"], 0), errno.EBADF),
+        (lambda file: file.truncate(0), errno.EINVAL),
+        (lambda file: file.allocate(1), errno.EBADF),
+    ],
+    ids=["pwritev", "truncate", "allocate"],
+)
+def test_a_file_opened_for_reading_refuses_to_change(place: Place, call: Callable[[File], Any], expected: int) -> None:
+    file = place.fs.open(place.make("f", b"abc"), write=False)
+    with pytest.raises(OSError, match=os.strerror(expected)):
+        call(file)
+    assert file.pread(3, 0) == b"abc"
+
+
+# ---- names
+
+
+def test_opening_a_missing_file_without_create_fails(place: Place) -> None:
+    with pytest.raises(FileNotFoundError):
+        place.fs.open(place.path("none"))
+
+
+def test_opening_with_create_keeps_what_is_there(place: Place) -> None:
+    path = place.make("f", b"old")
+    assert place.fs.open(path, create=True).pread(10, 0) == b"old"
+
+
+def test_exclusive_makes_a_file_and_refuses_one_that_exists(place: Place) -> None:
+    place.fs.open(place.path("f"), exclusive=True)
+    with pytest.raises(FileExistsError):
+        place.fs.open(place.path("f"), exclusive=True)
+
+
+def test_opening_a_directory_for_writing_fails(place: Place) -> None:
+    with pytest.raises(IsADirectoryError):
+        place.fs.open(place.root)
+
+
+def test_a_directory_lists_its_names_sorted(place: Place) -> None:
+    for name in ("b", "c", "a"):
+        place.make(name)
+    place.fs.mkdir(place.path("B"))
+    assert place.fs.listdir(place.root) == ["B", "a", "b", "c"]
+
+
+def test_listing_what_is_not_a_directory_fails(place: Place) -> None:
+    place.make("f")
+    with pytest.raises(NotADirectoryError):
+        place.fs.listdir(place.path("f"))
+    with pytest.raises(FileNotFoundError):
+        place.fs.listdir(place.path("none"))
+
+
+def test_exists_and_is_dir_tell_files_from_directories(place: Place) -> None:
+    place.make("f")
+    place.fs.mkdir(place.path("d"))
+    found = [(place.fs.exists(place.path(name)), place.fs.is_dir(place.path(name))) for name in ("f", "d", "none")]
+    assert found == [(True, False), (True, True), (False, False)]
+
+
+def test_a_path_through_a_file_does_not_exist(place: Place) -> None:
+    place.make("f")
+    assert not place.fs.exists(place.path("f/below"))
+    with pytest.raises(NotADirectoryError):
+        place.fs.open(place.path("f/below"), create=True)
+
+
+def test_nothing_is_made_in_a_missing_directory(place: Place) -> None:
+    with pytest.raises(FileNotFoundError):
+        place.fs.open(place.path("none/f"), create=True)
+    with pytest.raises(FileNotFoundError):
+        place.fs.mkdir(place.path("none/d"))
+
+
+def test_the_size_of_a_missing_file_is_an_error(place: Place) -> None:
+    with pytest.raises(FileNotFoundError):
+        place.fs.file_size(place.path("none"))
+
+
+def test_making_a_directory_twice_fails(place: Place) -> None:
+    place.fs.mkdir(place.path("d"))
+    with pytest.raises(FileExistsError):
+        place.fs.mkdir(place.path("d"))
+
+
+def test_rename_replaces_the_target(place: Place) -> None:
+    source, target = place.make("new", b"new"), place.make("old", b"old")
+    place.fs.rename(source, target)
+    assert place.fs.listdir(place.root) == ["old"]
+    assert place.fs.open(target).pread(10, 0) == b"new"
+
+
+def test_a_rename_to_itself_changes_nothing(place: Place) -> None:
+    path = place.make("f", b"x")
+    place.fs.rename(path, path)
+    assert place.fs.listdir(place.root) == ["f"]
+
+
+def test_rename_moves_a_directory_with_what_is_in_it(place: Place) -> None:
+    place.fs.mkdir(place.path("a"))
+    place.fs.mkdir(place.path("b"))
+    place.make("a/f", b"x")
+    place.fs.rename(place.path("a"), place.path("b/moved"))
+    assert place.fs.listdir(place.path("b/moved")) == ["f"]
+    assert not place.fs.exists(place.path("a"))
+
+
+def test_rename_of_nothing_names_both_paths(place: Place) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        place.fs.rename(place.path("none"), place.path("f"))
+    assert (caught.value.filename, caught.value.filename2) == (place.path("none"), place.path("f"))
+
+
+def test_rename_does_not_replace_across_kinds_or_a_full_directory(place: Place) -> None:
+    place.make("f")
+    for name in ("d", "full"):
+        place.fs.mkdir(place.path(name))
+    place.make("full/x")
+    with pytest.raises(IsADirectoryError):
+        place.fs.rename(place.path("f"), place.path("d"))
+    with pytest.raises(NotADirectoryError):
+        place.fs.rename(place.path("d"), place.path("f"))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOTEMPTY)):
+        place.fs.rename(place.path("d"), place.path("full"))
+
+
+def test_a_directory_cannot_be_moved_into_itself(place: Place) -> None:
+    place.fs.mkdir(place.path("d"))
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        place.fs.rename(place.path("d"), place.path("d/d"))
+
+
+def test_an_unlinked_file_stays_readable_through_its_handle(place: Place) -> None:
+    path = place.make("f", b"still")
+    file = place.fs.open(path)
+    place.fs.unlink(path)
+    assert not place.fs.exists(path)
+    assert file.pread(10, 0) == b"still"
+
+
+def test_unlink_refuses_directories_and_missing_names(place: Place) -> None:
+    place.fs.mkdir(place.path("d"))
+    with pytest.raises(IsADirectoryError):
+        place.fs.unlink(place.path("d"))
+    with pytest.raises(FileNotFoundError):
+        place.fs.unlink(place.path("none"))
+
+
+def test_rmdir_removes_only_empty_directories(place: Place) -> None:
+    place.fs.mkdir(place.path("d"))
+    path = place.make("d/f")
+    with pytest.raises(OSError, match=os.strerror(errno.ENOTEMPTY)):
+        place.fs.rmdir(place.path("d"))
+    with pytest.raises(NotADirectoryError):
+        place.fs.rmdir(path)
+    place.fs.unlink(path)
+    place.fs.rmdir(place.path("d"))
+    assert place.fs.listdir(place.root) == []
+
+
+def test_sync_dir_wants_a_directory(place: Place) -> None:
+    place.fs.sync_dir(place.root)
+    path = place.make("f")
+    with pytest.raises(NotADirectoryError):
+        place.fs.sync_dir(path)
+    with pytest.raises(FileNotFoundError):
+        place.fs.sync_dir(place.path("none"))
+
+
+# ---- lock
+
+
+def test_a_lock_is_held_by_one_only(place: Place) -> None:
+    lock = place.fs.lock(place.path(".lock"))
+    with pytest.raises(BlockingIOError):
+        place.fs.lock(place.path(".lock"))
+    lock.release()
+    place.fs.lock(place.path(".lock")).release()
+
+
+def test_a_lock_carries_its_text_to_the_next_holder(place: Place) -> None:
+    lock = place.fs.lock(place.path(".lock"))
+    assert lock.previous() == ""
+    lock.write("a long text")
+    lock.write("short")
+    lock.release()
+    following = place.fs.lock(place.path(".lock"))
+    assert following.previous() == "short"
+    following.release()
+
+
+def test_releasing_a_lock_twice_does_not_free_the_next_holder(place: Place) -> None:
+    lock = place.fs.lock(place.path(".lock"))
+    lock.release()
+    following = place.fs.lock(place.path(".lock"))
+    lock.release()
+    with pytest.raises(BlockingIOError):
+        place.fs.lock(place.path(".lock"))
+    following.release()
+
+
+def test_a_released_lock_cannot_be_written(place: Place) -> None:
+    lock = place.fs.lock(place.path(".lock"))
+    lock.release()
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        lock.write("late")
+
+
+def test_the_boot_id_stays_the_same_while_the_machine_runs(place: Place) -> None:
+    assert place.fs.boot_id() == place.fs.boot_id() != ""
