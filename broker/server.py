@@ -36,6 +36,7 @@ class BrokerServer(Server):
         try:
             self.config.load()
         except OSError as error:  # those of ssl are OSErrors too
+            listener.close()
             raise CannotListen(f"TOPICS_TLS_CERT or TOPICS_TLS_KEY cannot be used: {error}.") from None
         self._listener = listener
         self._accepting = asyncio.Event()

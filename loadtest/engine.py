@@ -68,6 +68,12 @@ def batch_of(size: int, record_bytes: int) -> list[NewRecord]:
     return [NewRecord(msgspec.Raw(numbered(record(record_bytes, index), 0))) for index in range(size)]
 
 
+def _wal_counts(engine: Engine) -> tuple[float, float, float]:
+    """(groups, writes in them, syncs) so far, of all shards."""
+    stats = [shard.log.stats for shard in engine.shards]
+    return sum(s.groups for s in stats), sum(s.group_size.sum for s in stats), sum(s.fsyncs for s in stats)
+
+
 async def append(engine: Engine, durability: Durability, options: argparse.Namespace) -> Result:
     """`tasks` writers for `seconds`."""
     topic = f"engine-{durability}"
@@ -84,19 +90,14 @@ async def append(engine: Engine, durability: Durability, options: argparse.Names
     until = time.perf_counter() + min(0.5, options.seconds)
     await asyncio.gather(*(write() for _ in range(options.tasks)))
     latencies.clear()
-    groups = [
-        (shard.log.stats.groups, shard.log.stats.group_size.sum, shard.log.stats.fsyncs) for shard in engine.shards
-    ]
+    before = _wal_counts(engine)
     clocks = _Clocks()
     until = time.perf_counter() + options.seconds
     await asyncio.gather(*(write() for _ in range(options.tasks)))
     result = clocks.result(f"append {durability} x {options.batch}", options.batch, latencies)
-    after = [
-        (shard.log.stats.groups, shard.log.stats.group_size.sum, shard.log.stats.fsyncs) for shard in engine.shards
-    ]
-    grown = [sum(row[column] for row in after) - sum(row[column] for row in groups) for column in range(3)]
-    result.writes_per_group = grown[1] / grown[0] if grown[0] else 0.0
-    result.fsyncs = int(grown[2])
+    groups, writes, fsyncs = (after - earlier for after, earlier in zip(_wal_counts(engine), before, strict=True))
+    result.writes_per_group = writes / groups if groups else 0.0
+    result.fsyncs = int(fsyncs)
     return result
 
 
@@ -116,16 +117,22 @@ async def read(engine: Engine, topic: str, options: argparse.Namespace, limit: i
 
 async def run(options: argparse.Namespace) -> list[Result]:
     """All classes asked for, then a read."""
-    results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="topics-engine-", dir=options.dir or None) as folder:
         async with Engine.open(folder, Options(wal_shards=options.shards)) as engine:
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 100)  # as the broker does
-            for name in options.durability:
-                results.append(await append(engine, Durability(name), options))
-            results.append(await read(engine, f"engine-{options.durability[-1]}", options))
-    return results
+            appends = [await append(engine, Durability(name), options) for name in options.durability]
+            return [*appends, await read(engine, f"engine-{options.durability[-1]}", options)]
+
+
+def _line(each: Result) -> str:
+    return (
+        f"{each.name:22} {each.records_per_s:12,.0f} records/s {each.calls_per_s:10,.0f} calls/s"
+        f"   cpu {each.cpu_us_per_record:5.2f} (loop {each.loop_us_per_record:5.2f}) µs/record"
+        f"   p50 {each.p50_ms:7.2f} p99 {each.p99_ms:7.2f} ms"
+        f"   {each.fsyncs} fsyncs, {each.writes_per_group:.1f} writes a group"
+    )
 
 
 def main() -> int:
@@ -146,11 +153,7 @@ def main() -> int:
         print(msgspec.json.encode(results).decode())
         return 0
     for each in results:
-        print(
-            f"{each.name:22} {each.records_per_s:12,.0f} records/s {each.calls_per_s:10,.0f} calls/s"
-            f"   cpu {each.cpu_us_per_record:5.2f} (loop {each.loop_us_per_record:5.2f}) µs/record"
-            f"   p50 {each.p50_ms:7.2f} p99 {each.p99_ms:7.2f} ms   {each.fsyncs} fsyncs, {each.writes_per_group:.1f} writes a group"
-        )
+        print(_line(each))
     return 0
 
 

@@ -103,7 +103,7 @@ class EngineCore:
         self.report = recovered.report
         self.ready = True
         if self.failed_shards:
-            self._lock.write(lock_text(os.getpid(), "failed"))
+            self._distrust_page_cache()
         interval_s = self.options.expiry_interval_ms / 1000
         self.supervisor.start("expiry", interval_s, self.expiry.tick)
         self.supervisor.start("snapshot", min(1.0, self.options.snapshot_interval_ms / 1000), self.snapshotter.tick)
@@ -208,11 +208,19 @@ class EngineCore:
     def _shard_failed(self, shard: Shard) -> None:
         number = shard.log.failed.errno if shard.log.failed else None
         _log.error("shard_failed", shard=shard.index, errno=number)
-        if self._lock is not None:
-            self._lock.write(lock_text(os.getpid(), "failed"))
         self.publisher.roll_back(shard)
+        self._distrust_page_cache()
         if self.on_shard_failed is not None:
             self.on_shard_failed(shard.index, number)
+
+    def _distrust_page_cache(self) -> None:
+        """Let the next start know that what it reads may not be what was written."""
+        if self._lock is None:
+            return
+        try:
+            self._lock.write(lock_text(os.getpid(), "failed"))
+        except OSError as error:  # the disk that has just failed: everybody else must hear of it all the same
+            _log.error("lock_not_written", error=str(error))
 
     @property
     def failed_shards(self) -> list[tuple[int, int | None]]:

@@ -84,8 +84,10 @@ class PosixLock:
         self._previous = previous
 
     def write(self, text: str) -> None:
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, text.encode(), 0)
+        # In this order, because a full disk might not give back the block that cutting to nothing frees.
+        data = text.encode()
+        os.pwrite(self._fd, data, 0)
+        os.ftruncate(self._fd, len(data))
 
     def previous(self) -> str:
         return self._previous

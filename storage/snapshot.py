@@ -120,7 +120,7 @@ def capture(topic: Topic, now_ms: int) -> bytes:
         live_bytes=size,
         paused=topic.paused,
         as_of=split(log.applied_place),
-        keys=_keys(log.keys, now_ms, topic.config.idempotency_window_ms),
+        keys=_keys(log.keys, now_ms, topic.config.idempotency_window_ms, head),
     )
     encoded = _encoder.encode(section)
     if log.keys is None:  # what is left of a key's window changes by itself
@@ -159,8 +159,9 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
     return topic
 
 
-def _keys(ring: KeyRing | None, now_ms: int, window_ms: int) -> Keys | None:
-    rows = ring.live(now_ms, window_ms) if ring is not None else []
+def _keys(ring: KeyRing | None, now_ms: int, window_ms: int, head: int) -> Keys | None:
+    live = ring.live(now_ms, window_ms) if ring is not None else []
+    rows = [each for each in live if each.first_seq <= head]  # the others' records are in memory only, too
     if not rows:
         return None
     return Keys(

@@ -6,6 +6,7 @@ as an exception, so that one place makes all answers.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
@@ -24,8 +25,12 @@ _WITH_BODY = {"PUT", "POST"}
 _ALWAYS = {"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"}
 
 
+@cache
 def control_plane() -> FastAPI:
-    """The framework's application, with its own documentation pages off."""
+    """The framework's application, with its own documentation pages off.
+
+    One for all brokers of the process: the broker comes with each request.
+    """
     app = FastAPI(title="topics", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
     for router in (topics.router, health.router, metrics.router):
         app.include_router(router)

@@ -134,8 +134,12 @@ class WalFiles:
 
     def make_reserve(self) -> None:
         """Have a reserve for the time the disk is full. Raises OSError."""
-        if not self.has_reserve():
-            self._make(layout.RESERVE, self._reserve_bytes).close()
+        path = layout.join(self.directory, layout.RESERVE)
+        if self.has_reserve():
+            if self._fs.file_size(path) >= self._reserve_bytes:
+                return
+            self._fs.unlink(path)  # its maker was killed before it had all its space
+        self._make(layout.RESERVE, self._reserve_bytes).close()
 
     def take_reserve(self, number: int) -> PreparedFile:
         """The reserve becomes file `number`. Raises OSError; ENOENT when it was used before."""

@@ -75,6 +75,8 @@ class ShardLog:
             if not no_space(error):
                 raise
             self.full = True
+            with contextlib.suppress(OSError):  # there may be room for this much, to delete with
+                self.files.make_reserve()
         self._prepare_ahead()
 
     def _begin(self, prepared: PreparedFile) -> None:

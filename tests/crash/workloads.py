@@ -58,10 +58,9 @@ async def disk_singles(s: Session) -> None:
 async def reservations_run_out(s: Session) -> None:
     await s.put("d", DISK)
     await s.append("d", 150, size=1)
-    await s.append("d", 150, size=1)
-    await s.together(s.append("d", 200, size=1), s.append("d", 90, size=1))
-    await s.append("m", 130, size=1, config=MEMORY)
-    await s.append("m", 300, size=1)
+    await s.together(s.append("d", 120, size=1), s.append("d", 20, size=1))
+    await s.append("m", 260, size=1, config=MEMORY)
+    await s.append("m")
 
 
 @workload(msgspec.structs.replace(SMALL, wal_shards=2))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from storage.format import control, snapshot_header, wal_frame
 from storage.format.wal_frame import FrameType
+from tests.golden.directory import directory_files
+from tests.support.spec_decoder import read_files
 from tests.support.spec_frames import decode_frame
 from tests.support.spec_meta import unseal_snapshot
 
@@ -111,7 +113,15 @@ def files() -> dict[str, bytes]:
     """Every golden file: its name in v1/ and its bytes."""
     made = {f"frame-{name}.bin": frame.encoded() for name, frame in FRAMES.items()}
     made["snapshot-header.bin"] = snapshot_header.seal(SNAPSHOT_BODY)
-    return made
+    return made | {f"directory/{name}.bin": content for name, content in directory_files().items()}
+
+
+def directory_paths() -> dict[str, Path]:
+    """Where each file of the golden data directory is kept. Its name there ends in .bin, since it is no text."""
+    folder = FOLDER / "directory"
+    return {
+        path.relative_to(folder).as_posix().removesuffix(".bin"): path for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def show() -> None:
@@ -123,6 +133,8 @@ def show() -> None:
         print(frame)
     path = FOLDER / "snapshot-header.bin"
     print(unseal_snapshot(path.read_bytes(), path.name))
+    for log in read_files({name: path.read_bytes for name, path in directory_paths().items()}).logs.values():
+        print(log)
 
 
 def main() -> int:
@@ -135,12 +147,11 @@ def main() -> int:
     for name, content in files().items():
         path = FOLDER / name
         if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-            print(f"made {path.name}")
+            print(f"made {name}")
         elif path.read_bytes() != content:
-            print(
-                f"{path.name} differs from what the code writes now; golden files are never rewritten", file=sys.stderr
-            )
+            print(f"{name} differs from what the code writes now; golden files are never rewritten", file=sys.stderr)
             status = 1
     return status
 

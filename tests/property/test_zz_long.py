@@ -153,6 +153,8 @@ class EngineModel(RuleBasedStateMachine):
     def after_restart(self, head: int | None) -> None:
         new_head = self.engine.state(NAME).head_seq
         assert new_head == head if head is not None else new_head >= self.model.head
+        kept = self.model.durable_head if self.model.ephemeral else new_head
+        self.keys = {key: known for key, known in self.keys.items() if known[0] <= kept}
         self.model.lose_memory(new_head)
         # Those that were live get a whole window from now; those that were not may be live again.
         live = {key: known for key, known in self.keys.items() if self.now - known[2] <= WINDOW_MS}
@@ -248,4 +250,4 @@ class EngineModel(RuleBasedStateMachine):
 
 
 TestEngineModel = EngineModel.TestCase
-TestEngineModel.settings = settings(max_examples=800, stateful_step_count=50)
+TestEngineModel.settings = settings(max_examples=800, stateful_step_count=30)

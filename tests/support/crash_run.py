@@ -97,7 +97,9 @@ def _only_what_is_no_crash(loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 async def until_crash(disk: SimDisk, work: Coroutine[Any, Any, T]) -> T | None:
     """The work's result, or None when the machine stopped under it."""
-    stopped = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_only_what_is_no_crash)
+    stopped = loop.create_future()
     disk.on_crash(lambda: stopped.done() or stopped.set_result(None))
     task = asyncio.ensure_future(work)
     await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,6 +108,16 @@ async def until_crash(disk: SimDisk, work: Coroutine[Any, Any, T]) -> T | None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return None
+
+
+async def succeed(before: Session, cut: Cut, *, orderly: bool = True, options: Options | None = None) -> Session:
+    """The next process, open on what the cut left of the disk: it keeps every promise of the one before."""
+    disk = cut.of(before.disk)
+    after = Session(disk, options or before.options, clock=before.clock, ledger=before.ledger)
+    await after.start()
+    problems = await check(after.engine, after.ledger, Ending(cut.end, orderly))
+    assert problems == []
+    return after
 
 
 def trace(workload: Workload) -> Crashed:

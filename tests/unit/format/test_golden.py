@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from storage import Engine, NewRecord, Options, ReadQuery
 from storage.format import control, snapshot_header, wal_frame
-from tests.golden.make_golden import FOLDER, FRAMES, SNAPSHOT_BODY, files
+from storage.inspect import DataDirectory
+from storage.inspect_verify import verify
+from storage.posix import PosixFileSystem
+from tests.golden.directory import RECORDS, directory_files
+from tests.golden.make_golden import FOLDER, FRAMES, SNAPSHOT_BODY, directory_paths, files
+from tests.support.spec_decoder import read_data_dir
 from tests.support.spec_frames import decode_frame
 from tests.support.spec_meta import unseal_snapshot
 
@@ -63,4 +71,39 @@ def test_the_golden_snapshot_is_read() -> None:
 
 
 def test_no_golden_file_is_without_its_values() -> None:
-    assert {path.name for path in Path(FOLDER).iterdir() if path.is_file()} == set(files())
+    assert {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file()} == set(files())
+
+
+@pytest.mark.parametrize("name", sorted(directory_files()))
+def test_the_golden_directory_is_written_the_same(name: str) -> None:
+    assert directory_files()[name] == directory_paths()[name].read_bytes()
+
+
+@pytest.fixture
+def golden_directory(tmp_path: Path) -> Path:
+    """A copy of the golden data directory."""
+    for name, path in directory_paths().items():
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, tmp_path / "data" / name)
+    return tmp_path / "data"
+
+
+async def test_the_golden_directory_is_opened(golden_directory: Path) -> None:
+    async with Engine.open(golden_directory, Options(wal_file_bytes=1 << 16, wal_reserve_bytes=1 << 12)) as engine:
+        for topic, expected in RECORDS.items():
+            result = await engine.read(topic, ReadQuery())
+            assert {each.seq: (each.node, each.tag, each.body) for each in result.records} == expected
+        again = await engine.append("orders", [NewRecord(data=msgspec.Raw(b"0"))], idempotency_key="order-3")
+        assert (again.deduped, again.first_seq) == (True, 3)
+
+
+def test_the_golden_directory_is_as_the_specification_says(golden_directory: Path) -> None:
+    decoded = read_data_dir(golden_directory)
+    assert {name: set(log.records) for name, log in decoded.topics.items()} == {
+        name: set(records) for name, records in RECORDS.items()
+    }
+    assert decoded.remarks == []
+
+
+def test_verify_finds_nothing_in_the_golden_directory(golden_directory: Path) -> None:
+    assert not verify(DataDirectory(PosixFileSystem(), str(golden_directory)), lambda _: None).wrong

@@ -1,0 +1,76 @@
+"""Every workload, stopped at every call to the disk, in every way: what was promised is there afterwards.
+
+The short form takes a sample, another one in every run: pytest's random seed decides (see its header). A failure
+names what repeats it: `examine(w, run_until(w, CrashPoint(...)), Cut(...))` with `w = WORKLOADS[...]`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from random import Random
+
+import pytest
+
+from tests.crash.workloads import WORKLOADS
+from tests.support.crash_check import End
+from tests.support.crash_run import CrashPoint, Cut, Workload, examine, run_until, trace
+from tests.support.sim_disk import Loss, When
+
+SAMPLE_POINTS = 30
+MAX_FAILURES = 5
+
+
+def _points(workload: Workload) -> list[CrashPoint]:
+    calls = trace(workload).disk.crash_points()
+    return [CrashPoint(index, when) for index in calls for when in When]
+
+
+def _all_cuts(rng: Random) -> Iterator[Cut]:
+    yield Cut(End.KILL, seed=rng.randrange(1 << 30))
+    for loss in (*Loss, Loss.PREFIX, Loss.TORN, Loss.TORN):
+        yield Cut(End.POWER, loss, rng.randrange(1 << 30))
+
+
+def _some_cuts(rng: Random) -> Iterator[Cut]:
+    yield Cut(End.KILL, seed=rng.randrange(1 << 30))
+    yield Cut(End.POWER, rng.choice([Loss.DROP, Loss.KEEP, Loss.PREFIX]), rng.randrange(1 << 30))
+    yield Cut(End.POWER, Loss.TORN, rng.randrange(1 << 30))
+
+
+def _failures(workload: Workload, tries: Iterable[tuple[CrashPoint, Iterable[Cut]]]) -> Iterator[str]:
+    for point, cuts in tries:
+        crashed = run_until(workload, point)
+        for cut in cuts:
+            try:
+                problems = examine(workload, crashed, cut)
+            except Exception as error:
+                error.add_note(f"{workload.name}: {point}, {cut}")
+                raise
+            if problems:
+                yield "\n  ".join([f"{workload.name}: {point}, {cut}", *problems])
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_promises_survive_a_crash_at_some_calls(name: str) -> None:
+    rng = Random(random.getrandbits(32))
+    points = _points(WORKLOADS[name])
+    sample = rng.sample(points, min(SAMPLE_POINTS, len(points)))
+    tries = ((point, _some_cuts(rng)) for point in sample)
+    assert list(islice(_failures(WORKLOADS[name], tries), MAX_FAILURES)) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_promises_survive_a_crash_at_any_call(name: str) -> None:
+    rng = Random(random.getrandbits(32))
+    tries = ((point, _all_cuts(rng)) for point in _points(WORKLOADS[name]))
+    assert list(islice(_failures(WORKLOADS[name], tries), MAX_FAILURES)) == []
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_makes_the_same_calls_every_time(name: str) -> None:
+    first, second = trace(WORKLOADS[name]), trace(WORKLOADS[name])
+    assert first.disk.calls == second.disk.calls
