@@ -156,7 +156,10 @@ def is_loopback(host: str) -> bool:
 def described() -> str:
     """All variables with their defaults, for --help."""
     lines: list[str] = []
-    for name, field in Settings.model_fields.items():
+    fields = Settings.model_fields
+    own = [name for name in fields if name not in StorageSettings.model_fields]
+    for name in (*own, *StorageSettings.model_fields):
+        field = fields[name]
         default = "" if field.default is None else f" [{field.default}]"
         lines.append(f"  {PREFIX}{name.upper()}{default}\n      {field.description}")
     return "\n".join(lines)

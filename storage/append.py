@@ -292,7 +292,7 @@ class Write:
 
     def _announce(self, log: Log, evictions: Sequence[control.Control]) -> None:
         """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
-        encoded = encode_controls(evictions, log.topic_id, self.engine.now_ms())
+        encoded = encode_controls(evictions, log.topic_id, self.engine.now_ms(), durable=False)
         done = self.engine.submit_controls(log, encoded, frees=True, needs_sync=False)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 

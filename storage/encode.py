@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.wal_frame import CHECKSUM, LENGTH, MORE, OVERHEAD, REST, FrameFlag, encode
+from storage.format.wal_frame import CHECKSUM, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import NewRecord
 from storage.tail import Run
 from storage.wal.submission import ControlStep, PlaceStep, RunStep, Unit
@@ -149,9 +149,9 @@ def assemble(
     return EncodedUnit(Unit(batch, steps), b"".join((opening, lead, appends, trail)), frames + 1)
 
 
-def encode_controls(values: Sequence[Control], topic_id: int, ts: int) -> EncodedUnit:
+def encode_controls(values: Sequence[Control], topic_id: int, ts: int, *, durable: bool = True) -> EncodedUnit:
     """Control frames alone: one stands by itself, several are an atomic batch."""
-    head = WriteHeader(topic_id, 0, ts, True, b"")
+    head = WriteHeader(topic_id, 0, ts, durable, b"")
     frames = [_control(each, head, more=index < len(values) - 1) for index, each in enumerate(values)]
     unit = Unit(None, [_step(each, head) for each in values])
     if len(values) == 1:
@@ -161,9 +161,23 @@ def encode_controls(values: Sequence[Control], topic_id: int, ts: int) -> Encode
     return EncodedUnit(Unit(batch, unit.steps), _control(batch, head, more=True) + following, len(frames) + 1)
 
 
+# Written with the durable flag whatever the log's class: topics and their settings are always synced before the ack.
+_ALWAYS_DURABLE = frozenset(
+    {
+        FrameType.TOPIC_CREATE,
+        FrameType.TOPIC_DELETE,
+        FrameType.ROUTER_CREATE,
+        FrameType.ROUTER_DELETE,
+        FrameType.CONFIG_UPDATE,
+    }
+)
+
+
 def _control(value: Control, head: WriteHeader, *, more: bool) -> bytes:
-    flags = (MORE if more else 0) | (DURABLE if head.durable else 0)
-    return encode(TYPE_OF[type(value)], flags, head.topic_id, 0, head.ts, data=encode_control(value))
+    type_ = TYPE_OF[type(value)]
+    durable = head.durable or type_ in _ALWAYS_DURABLE
+    flags = (MORE if more else 0) | (DURABLE if durable else 0)
+    return encode(type_, flags, head.topic_id, 0, head.ts, data=encode_control(value))
 
 
 def _step(value: Control, head: WriteHeader) -> ControlStep:

@@ -32,8 +32,9 @@ class Expiry:
             return 0
         log = topic.log
         oldest = self._engine.now_ms() - topic.config.ttl_ms
-        floor = log.tail.expired_floor(log.marks.live_floor, max(0, oldest), log.head + 1)
-        return floor if floor > log.marks.live_floor else 0
+        first = log.earliest_seq  # what was deleted is not lost to the ttl as well
+        floor = log.tail.expired_floor(first, max(0, oldest), log.head + 1)
+        return floor if floor > first else 0
 
     async def expire(self, topic: Topic) -> None:
         """Evict what is expired. Raises what keeps the log from saying so."""

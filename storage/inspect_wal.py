@@ -30,7 +30,6 @@ _WRONG = {
     "length": "a frame begins whose lengths do not fit each other",
     "checksum": "a frame begins whose checksum does not match its bytes",
     "overrun": "a frame begins that would pass the end of the file",
-    "batch": "a batch begins that does not come to its end",
 }
 
 
@@ -49,15 +48,15 @@ class FileEnd:
     """Where the frames of a file end.
 
     `offset` is the start of the first frame or batch that is not whole, `scanned` the end of the last whole frame.
-    `stray` counts the bytes from `offset` to the last one that is not zero; `synced_to` is what a SyncPoint behind
-    `offset` says was durable (0: none found).
+    `what` says in words what is there; `stray` counts the bytes from `offset` to the last one that is not zero;
+    `synced_to` is what a SyncPoint behind `offset` says was durable (0: none found).
     """
 
     wal: WalPath
     offset: int
     scanned: int
     size: int
-    reason: str
+    what: str
     stray: int
     synced_to: int
 
@@ -149,7 +148,7 @@ class ShardWalk:
                 self._say(
                     last.wal.path,
                     last.offset,
-                    f"Here {_WRONG[last.reason]}, {last.size - last.offset} bytes before the end of the file, although "
+                    f"Here {last.what}, {last.size - last.offset} bytes before the end of the file, although "
                     f"later files hold frames. {DAMAGE}",
                 )
         self._checks.drop_open_batch()
@@ -158,7 +157,7 @@ class ShardWalk:
                 self._say(
                     end.wal.path,
                     0,
-                    f"{_capital(end.reason)} at the start of the file, although later files hold frames. {DAMAGE}",
+                    f"{_capital(end.what)} at the start of the file, although later files hold frames. {DAMAGE}",
                 )
 
     def _look_again(self, end: FileEnd) -> FileEnd | None:
@@ -193,14 +192,14 @@ class ShardWalk:
             self._say(
                 end.wal.path,
                 end.offset,
-                f"Here {_WRONG[end.reason]}; yet a SyncPoint behind it says that everything below offset "
+                f"Here {end.what}; yet a SyncPoint behind it says that everything below offset "
                 f"{end.synced_to} had been synced. The rest of the file was not checked. {DAMAGE}",
             )
         elif end.stray:
             self._say(
                 end.wal.path,
                 end.offset,
-                f"The log ends here: {_WRONG[end.reason]}. A crash leaves such an end, and so does a write under way "
+                f"The log ends here: {end.what}. A crash leaves such an end, and so does a write under way "
                 f"right now; the next start sets the last {end.stray} bytes aside and cuts them off.",
                 problem=False,
             )
@@ -212,9 +211,13 @@ class ShardWalk:
         self._report(Finding(path=path, offset=offset, problem=problem, text=text))
 
 
-def _capital(reason: str) -> str:
-    text = _WRONG[reason]
+def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
+
+
+def _broken_batch(stream: FrameStream) -> str:
+    why = f" (at offset {stream.end} {_WRONG[stream.reason]})" if stream.reason else ""
+    return f"a batch begins that does not come to its end{why}"
 
 
 def _end_of(wal: WalPath, file: File, stream: FrameStream, open_batch: int | None) -> FileEnd:
@@ -228,7 +231,7 @@ def _end_of(wal: WalPath, file: File, stream: FrameStream, open_batch: int | Non
         offset=offset,
         scanned=stream.end,
         size=size,
-        reason=stream.reason if open_batch is None else "batch",
+        what=_WRONG[stream.reason] if open_batch is None else _broken_batch(stream),
         stray=stray,
         synced_to=point.offset if point else 0,
     )

@@ -258,6 +258,7 @@ class Log:
                 if size is not None:
                     gone += 1
                     self._count_deleted(seq, size)
+        self._forget_below(self.earliest_seq)
         self.section = None
         return gone
 
@@ -282,7 +283,7 @@ class Log:
 
     def wal_needed_from(self) -> int | None:
         """Place of the oldest frame of this log that the WAL must keep."""
-        return self.tail.oldest_place(self.marks.live_floor)
+        return self.tail.oldest_place(self.earliest_seq)
 
 
 def tag_match(predicate: list[str]) -> TagMatch:

@@ -190,18 +190,21 @@ class Snapshotter:
     def _trim(self) -> None:
         engine = self._engine
         directory = layout.meta_dir(engine.path)
-        while len(self._kept) > 2:
-            engine.fs.unlink(layout.join(directory, layout.snapshot_name(self._kept.pop(0)[0])))
+        del self._kept[:-2]
         if len(self._kept) < 2:
             return
+        for number in layout.snapshot_numbers(engine.fs.listdir(directory)):
+            if number < self._kept[0][0]:  # also one that a crash before this left over, or that was damaged
+                engine.fs.unlink(layout.join(directory, layout.snapshot_name(number)))
         engine.fs.sync_dir(directory)
         for shard in engine.shards:
             keep_from = min(split(redo[shard.index])[0] for _, redo in self._kept)
             wal = engine.wal_directory(shard.index)
-            for number in layout.wal_numbers(engine.fs.listdir(wal)):  # ascending: a crash leaves no gap
+            for number in layout.wal_numbers(engine.fs.listdir(wal)):
                 if number >= keep_from:
                     break
                 engine.wal_files.forget(shard.index, number)
                 engine.fs.unlink(layout.join(wal, layout.wal_name(number)))
+                # One by one: a power loss must not bring an earlier name back without the ones behind it.
+                engine.fs.sync_dir(wal)
                 self.trimmed_files += 1
-            engine.fs.sync_dir(wal)

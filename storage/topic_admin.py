@@ -130,8 +130,10 @@ class TopicAdmin:
             return engine.submit_controls(log, encoded, generation=generation)
 
         now = engine.now_ms()
-        marks = control.EvictWatermark(floors=dict(log.marks.floors), loss=list(log.marks.loss))
-        pending = [submit(encode_controls([marks], log.topic_id, now))]
+        pending: list[asyncio.Future[int | None]] = []
+        if log.marks.floors or log.marks.loss:
+            marks = control.EvictWatermark(floors=dict(log.marks.floors), loss=list(log.marks.loss))
+            pending.append(submit(encode_controls([marks], log.topic_id, now)))
         for first_seq, (payload, offset) in log.cached.items():
             if first_seq > log.durable_head:
                 unit = Unit(None, [PlaceStep(log.topic_id, first_seq, offset)])
@@ -177,11 +179,11 @@ class TopicAdmin:
         value = control.Delete(
             bound_head=log.head, before_seq=before_seq, match=None if match is None else tag_predicate(match)
         )
-        encoded = encode_controls([value], log.topic_id, engine.now_ms())
         if log.in_memory_only:
             deleted = log.delete(value)
         else:
             needs_sync = topic.config.durability is Durability.FSYNC
+            encoded = encode_controls([value], log.topic_id, engine.now_ms(), durable=needs_sync)
             done = engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync)
             deleted = await asyncio.shield(done) or 0
         return DeletedRecords(

@@ -39,8 +39,10 @@ class Dispatcher:
             await _lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith("/"):
+            scope = {**scope, "path": _origin_form(scope["path"])}
         request = Request(self._broker, scope, receive)
-        found = self._table.match(_origin_form(scope["path"]))
+        found = self._table.match(scope["path"])
         template = UNMATCHED
         try:
             if found is not None:
@@ -83,8 +85,6 @@ class Dispatcher:
 
 def _origin_form(path: str) -> str:
     """The path in a target that names the whole URL, as clients of a proxy send it (RFC 9112 §3.2.2)."""
-    if path.startswith("/"):
-        return path
     scheme, _, rest = path.partition("://")
     return "/" + rest.partition("/")[2] if scheme in ("http", "https") else path
 

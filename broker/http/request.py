@@ -7,7 +7,6 @@ import itertools
 import re
 import secrets
 from collections.abc import Coroutine
-from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,13 +71,9 @@ class Request:
                 return working.result()
             raise ClientGone
         finally:
-            for task in (working, leaving):
-                task.cancel()
-            with suppress(asyncio.CancelledError):
-                await leaving
-            if not working.done():
-                with suppress(asyncio.CancelledError):
-                    await working
+            working.cancel()
+            leaving.cancel()
+            await asyncio.wait((working, leaving))
 
     async def _left(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

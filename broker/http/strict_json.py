@@ -95,8 +95,9 @@ def check_utf8(body: bytes) -> None:
 def _may_be_deep(body: bytes) -> bool:
     """A quick answer for nearly all bodies. False: not deeper than the bound; True: it takes a walk to tell.
 
-    Peels off the innermost pairs, a layer a time, brackets within strings and all. Should those ever make a deep
-    document look flat, the decoder's own bound stands behind this one.
+    Peels off the innermost pairs, a layer a time, brackets within strings and all. These can make a document look
+    flatter than it is, never deeper; leaving them out would cost as much as decoding. What slips through so is still
+    bounded by the decoder, and harmless: payloads are not taken apart.
     """
     if len(body) <= 2 * MAX_NESTING:
         return False

@@ -85,8 +85,9 @@ class UnitScan:
     """Units of one file. After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames behind it,
     `reason` as FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames."""
 
-    def __init__(self, stream: FrameStream) -> None:
+    def __init__(self, stream: FrameStream, number: int) -> None:
         self._stream = stream
+        self._number = number
         self.end = stream.end
         self.frames = 0
         self.loose_frames = 0
@@ -143,7 +144,7 @@ class UnitScan:
         self.end = base + frame[0] + frame_size(frame)
         steps = builder.steps
         if len(steps) == 1 and isinstance(steps[0], ControlStep) and isinstance(steps[0].value, SyncPoint):
-            if steps[0].value.at != builder.offset:
+            if steps[0].value.at != builder.offset or steps[0].value.file != self._number:
                 raise BadUnit("a SyncPoint stands where it does not belong", builder.offset)
             self.sync_point = steps[0].value
             steps = []

@@ -7,7 +7,6 @@ import pytest
 
 from broker.http import errors
 from broker.http.routes import health
-from broker.wiring import Broker
 from storage import Engine
 from storage import errors as storage_errors
 from tests.http.calls import JSON, fill, refused
@@ -73,11 +72,6 @@ async def test_head_is_get_without_the_body(client: httpx.AsyncClient, path: str
     assert answer.status_code == 200
     assert answer.content == b""
     assert int(answer.headers["content-length"]) > 0
-
-
-async def test_a_target_may_name_the_whole_url(broker: Broker, client: httpx.AsyncClient) -> None:
-    answer = await client.get("/v0/health", extensions={"target": b"http://other/v0/health"})
-    assert answer.status_code == 200
 
 
 async def test_what_goes_wrong_inside_is_told_to_nobody(

