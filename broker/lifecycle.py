@@ -59,6 +59,7 @@ class Lifecycle:
         await _first(self._server.listening(), self._stop.wait())
         recovering = asyncio.create_task(self._recover())
         await self._stop.wait()
+        self._broker.stopping = True
         recovering.cancel()
         await asyncio.wait((recovering,))
         await self._wind_down(serving)
@@ -100,7 +101,6 @@ class Lifecycle:
         self._stop.set()
 
     async def _wind_down(self, serving: asyncio.Task[None]) -> None:
-        self._broker.stopping = True
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
         self._server.tell_to_stop()

@@ -6,7 +6,9 @@ Source: storage.md §2, §6; architecture.md (topic and log are two things).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import xxhash
@@ -50,6 +52,7 @@ class Catalog:
         self.shards = shards
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
+        self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.next_topic_id = 1
         self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
@@ -60,6 +63,14 @@ class Catalog:
             FrameType.EVICT_WATERMARK: self._evict_watermark,
             FrameType.HEAD_WATERMARK: self._head_watermark,
         }
+
+    def named(self, prefix: str, after: str) -> Iterator[Topic]:
+        """Topics whose name begins with `prefix`, in bytewise order, behind the name `after`."""
+        first = bisect_left(self._names, prefix) if prefix > after else bisect_right(self._names, after)
+        for name in islice(self._names, first, None):
+            if not name.startswith(prefix):
+                return
+            yield self.topics[name]
 
     def log(self, topic_id: int) -> Log | None:
         """The live log of that id."""
@@ -90,6 +101,8 @@ class Catalog:
         log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
         topic.logs.append(log)
         topic.paused = bool(value.paused)
+        if topic.name not in self.topics:
+            insort(self._names, topic.name)
         self.topics[topic.name] = topic
         self.by_id[topic_id] = topic
         self.next_topic_id = max(self.next_topic_id, topic_id + 1)
@@ -100,6 +113,7 @@ class Catalog:
         self.by_id.pop(topic.topic_id, None)
         if self.topics.get(topic.name) is topic:
             del self.topics[topic.name]
+            del self._names[bisect_left(self._names, topic.name)]
         for log in topic.logs:
             log.release()
 

@@ -20,7 +20,7 @@ from storage.catalog import Catalog, Topic
 from storage.clock import Clock, EngineTime, SystemClock
 from storage.directory import lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit
-from storage.errors import StorageError, TopicNotFound
+from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
 from storage.log import Log
@@ -67,6 +67,7 @@ class EngineCore:
         self.cluster_id = ""
         self.ready = False
         self.recovery_progress = 0.0
+        self._given_up = False
         self.report = Report()
         self.shards: list[Shard] = []
         self.changing: dict[int, asyncio.Future[Any]] = {}
@@ -96,6 +97,7 @@ class EngineCore:
             await self._open_writers(recovered)
             await announce_losses(self, recovered)
         except BaseException:
+            self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
             await self._release()
             raise
         assert self._lock is not None
@@ -135,6 +137,8 @@ class EngineCore:
         return self._time.now_ms()
 
     def _set_progress(self, fraction: float) -> None:
+        if self._given_up:
+            raise ShuttingDown()
         self.recovery_progress = fraction
 
     async def _open_writers(self, recovered: Recovered) -> None:

@@ -78,9 +78,8 @@ class Engine(EngineCore):
 
     def topics(self, prefix: str = "", after: str = "", limit: int = 100) -> list[TopicState]:
         """Topics by name, bytewise; names behind `after`."""
-        names = sorted(name for name in self.catalog.topics if name.startswith(prefix) and name > after)
-        shown = (self.catalog.topics[name] for name in names)
-        return [self.state_of(topic) for topic in islice((each for each in shown if not each.provisional), limit)]
+        shown = (topic for topic in self.catalog.named(prefix, after) if not topic.provisional)
+        return [self.state_of(topic) for topic in islice(shown, limit)]
 
     async def put_topic(self, name: str, config: TopicConfig | None = None) -> tuple[TopicState, bool]:
         """Make the topic or replace its config. Durable on return. (state, whether it was made)."""

@@ -102,7 +102,6 @@ async def test_deletes_are_refused_when_the_reserve_is_used_up_and_taken_when_sp
         if session.refusals:
             break
     assert [error.code for error in session.refusals] == ["storage_full"]
-    await succeed(Session(session.disk, TINY, clock=session.clock, ledger=session.ledger.copy()), KILLED)
     session.disk.capacity_bytes = None
     await session.pass_time(600)
     session.refusals.clear()
@@ -157,10 +156,9 @@ async def test_every_way_of_having_no_space_is_the_same_state(cause: Callable[[S
     session.disk.clear_faults()
     await session.pass_time(600)
     assert await session.append("f", 2) is not None
+    await session.close()
     for cut in (KILLED, LOST):
         await succeed(Session(session.disk, TINY, clock=session.clock, ledger=session.ledger.copy()), cut)
-    await session.close()
-    await succeed(session, KILLED)
 
 
 async def test_a_truncate_that_fails_on_a_full_disk_stops_the_shard() -> None:

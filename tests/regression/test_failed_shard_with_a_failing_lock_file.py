@@ -1,4 +1,4 @@
-"""When a shard stopped and .lock could not be written either, nobody was told, and heads stayed beyond what is there."""
+"""A shard stopped and .lock could not be written either: nobody was told, and heads stayed beyond what is there."""
 
 from __future__ import annotations
 

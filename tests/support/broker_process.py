@@ -146,6 +146,15 @@ class BrokerProcess:
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 
+    def metric(self, name: str) -> float:
+        """A metric that has no labels."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        with contextlib.closing(connection):
+            connection.request("GET", "/v0/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        [value] = [line.split()[1] for line in lines if line.startswith(f"{name} ")]
+        return float(value)
+
     def ok(self, method: str, path: str, body: Any = None) -> Any:
         """As `call`, which must be a success; the decoded JSON."""
         status, answer = self.call(method, path, body)

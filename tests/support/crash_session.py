@@ -20,22 +20,29 @@ class Session:
     """One process: an engine, and the ledger of what it answers. Operations return None where they were refused."""
 
     def __init__(
-        self, disk: SimDisk, options: Options, *, clock: FakeClock | None = None, ledger: Ledger | None = None
+        self,
+        disk: SimDisk,
+        options: Options,
+        *,
+        clock: FakeClock | None = None,
+        ledger: Ledger | None = None,
+        make: Callable[[], Engine] | None = None,
     ) -> None:
         self.disk = disk
         self.options = options
         self.clock = clock or FakeClock()
         self.ledger = ledger or Ledger()
-        self.engine = self._cold()
+        self._make = make or self._simulated
+        self.engine = self._make()
         self.refusals: list[StorageError] = []
 
-    def _cold(self) -> Engine:
+    def _simulated(self) -> Engine:
         return Engine(ROOT, self.options, fs=self.disk, clock=self.clock, threaded=False)
 
     async def start(self) -> None:
         """Open the directory; after `close`, open it again."""
         if self.engine.closing:
-            self.engine = self._cold()
+            self.engine = self._make()
         await self.engine.start()
 
     async def close(self) -> None:
@@ -59,6 +66,7 @@ class Session:
         config = config or TopicConfig()
         life = self.ledger.live(name)
         setting = Setting(config)
+        changed = life is None or config not in life.configs_allowed()
         if life is None:
             life = self.ledger.begin(name, config)
             setting = life.settings[0]
@@ -66,7 +74,7 @@ class Session:
             life.settings.append(setting)
         outcome, _ = await self._ask(self.engine.put_topic(name, config))
         self._made(life, outcome, setting)
-        if outcome is Outcome.DONE:
+        if outcome is Outcome.DONE and changed:
             life.all_safe()  # the frame that says so is synced behind everything this log has written
         return outcome is Outcome.DONE
 

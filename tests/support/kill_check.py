@@ -108,7 +108,9 @@ def _check_cover(book: Book, view: View) -> None:
     for record in view.records:
         assert not announced(view, record["$seq"]), f"{book.topic}: seq {record['$seq']} is there and said to be lost"
     spans = sorted(
-        (write.first_seq, write.first_seq + write.count) for write in book.writes.values() if write.first_seq is not None
+        (write.first_seq, write.first_seq + write.count)
+        for write in book.writes.values()
+        if write.first_seq is not None
     )
     free = 1
     for first, end in [*spans, (view.state["head_seq"] + 1, 0)]:

@@ -73,7 +73,9 @@ async def _settle_write(connection: Connection, book: Book, write: Write) -> Non
         assert answer["count"] == write.count
     elif answer["deduped"]:
         # It had been there and was deleted: only below a floor can all of it be gone.
-        assert answer["last_seq"] < book.possible_floor, f"{book.topic}: the key of {write.name} is known, not its write"
+        assert answer["last_seq"] < book.possible_floor, (
+            f"{book.topic}: the key of {write.name} is known, not its write"
+        )
     else:
         assert answer["first_seq"] > book.base
         write.asked = asked

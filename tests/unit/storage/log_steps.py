@@ -1,0 +1,41 @@
+"""Short ways to move a log: what the writer, the publisher and recovery do to it, one call each."""
+
+from __future__ import annotations
+
+from array import array
+
+from storage.log import Log, Usage
+from storage.tail import Run
+
+FRAME = 60
+
+
+def new_log(usage: Usage | None = None) -> Log:
+    return Log(1, shard=0, epoch=1, usage=usage or Usage())
+
+
+def run_at(first_seq: int, payloads: list[int], ts: int = 1000, tags: dict[int, bytes] | None = None) -> Run:
+    """Consecutive records of these payload sizes; `tags` by seq."""
+    tagged = [(tag, seq) for seq, tag in sorted((tags or {}).items())]
+    return Run(first_seq, ts, array("I", [size + FRAME for size in payloads]), array("I", payloads), tagged)
+
+
+def reserve(log: Log, payloads: list[int], **more) -> tuple[Run, int]:
+    """Assign the next seqs to such records."""
+    run = run_at(log.assigned_head + 1, payloads, **more)
+    return run, log.reserve(run)
+
+
+def write(log: Log, payloads: list[int], *, place: int = 1 << 40, **more) -> Run:
+    """Reserve and commit at once."""
+    run, row = reserve(log, payloads, **more)
+    log.commit(run, row, place, 0)
+    return run
+
+
+def published(log: Log) -> tuple[int, int, int]:
+    return log.head, log.count, log.bytes
+
+
+def assigned(log: Log) -> tuple[int, int, int]:
+    return log.assigned_head, log.assigned_count, log.assigned_bytes

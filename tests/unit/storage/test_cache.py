@@ -1,0 +1,51 @@
+"""The tail cache: the newest batches of all logs, never more bytes than allowed, oldest first out."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.cache import TailCache
+from storage.log import Log, Usage
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(1, shard=0, epoch=1, usage=Usage())
+
+
+def test_it_holds_what_fits(log: Log) -> None:
+    cache = TailCache(30)
+    cache.add(log, 1, b"x" * 10, 0)
+    cache.add(log, 4, b"y" * 20, 7)
+    assert (cache.bytes, log.cached) == (30, {1: (b"x" * 10, 0), 4: (b"y" * 20, 7)})
+
+
+def test_one_byte_more_takes_the_oldest_out(log: Log) -> None:
+    cache = TailCache(30)
+    for seq, size in ((1, 10), (2, 10), (3, 11)):
+        cache.add(log, seq, b"x" * size, 0)
+    assert (cache.bytes, list(log.cached)) == (21, [2, 3])
+
+
+def test_the_oldest_of_any_log_goes_first(log: Log) -> None:
+    other = Log(2, shard=0, epoch=2, usage=Usage())
+    cache = TailCache(20)
+    cache.add(log, 1, b"x" * 10, 0)
+    cache.add(other, 1, b"x" * 10, 0)
+    cache.add(other, 2, b"x" * 10, 0)
+    assert (list(log.cached), list(other.cached)) == ([], [1, 2])
+
+
+@pytest.mark.parametrize("limit", [0, 9])
+def test_a_batch_larger_than_all_of_it_does_not_stay(log: Log, limit: int) -> None:
+    cache = TailCache(limit)
+    cache.add(log, 1, b"x" * 10, 0)
+    assert (cache.bytes, log.cached) == (0, {})
+
+
+def test_a_batch_that_was_evicted_meanwhile_is_let_go_quietly(log: Log) -> None:
+    cache = TailCache(15)
+    cache.add(log, 1, b"x" * 10, 0)
+    del log.cached[1]
+    cache.add(log, 2, b"x" * 10, 0)
+    assert (cache.bytes, list(log.cached)) == (10, [2])

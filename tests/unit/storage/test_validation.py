@@ -1,0 +1,150 @@
+"""What a write may contain: every limit holds exactly, and the error names the field."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from storage import NewRecord, Options, TopicConfig
+from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from storage.validation import MAX_DELAY_MS, check_config, check_delays, check_records, check_text, check_topic_name
+from tests.unit.storage.machine import record, sized
+
+NOW_MS = 1_700_000_000_000
+SMALL = Options(
+    max_batch_records=3, max_record_bytes=40, max_meta_bytes=20, max_meta_keys=2, max_tag_bytes=4, max_node_bytes=5
+)
+
+
+def meta_of(size: int) -> msgspec.Raw:
+    return msgspec.Raw(b'"' + b"m" * (size - 2) + b'"')
+
+
+@pytest.mark.parametrize("name", ["a", "_", "0", "A.b_c:d-e", "a" * 255, "_-", "a..b"])
+def test_topic_names_that_fit_the_pattern(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".a", "-a", ":a", "a" * 256, "a b", "a/b", "ä", "a\n", "a>b", "a%b", "\x00"])
+def test_topic_names_that_do_not(name: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_topic_name(name)
+    assert caught.value.detail == {"field": "topic"}
+
+
+@pytest.mark.parametrize("text", ["a", "abcd", "äö", "𝄞"])
+def test_a_text_within_its_bytes_comes_back_as_utf8(text: str) -> None:
+    assert check_text(text, "node", 4) == text.encode()
+
+
+@pytest.mark.parametrize("text", ["", "abcde", "äöü", "\ud800"])
+def test_a_text_that_is_empty_too_long_or_no_text_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_text(text, "node", 4)
+    assert caught.value.detail == {"field": "node"}
+    assert caught.value.code == "invalid_request"
+
+
+def test_sizes_are_data_and_meta_as_sent() -> None:
+    assert list(check_records([record("é"), record([1, 2], meta={"k": 1})], Options())) == [8, 5 + 7]
+
+
+def test_no_records_are_refused() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_records([], SMALL)
+    assert caught.value.detail == {"field": "records"}
+
+
+def test_as_many_records_as_allowed_and_not_one_more() -> None:
+    assert len(check_records([record()] * 3, SMALL)) == 3
+    with pytest.raises(BatchTooLarge) as caught:
+        check_records([record()] * 4, SMALL)
+    assert caught.value.code == "batch_too_large"
+    assert caught.value.detail["max"] == 3
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_record_as_large_as_allowed_and_not_one_byte_more(plain: bool) -> None:
+    assert list(check_records([sized(40)], SMALL, plain=plain)) == [40]
+    with pytest.raises(RecordTooLarge) as caught:
+        check_records([sized(2), sized(41)], SMALL, plain=plain)
+    assert caught.value.code == "record_too_large"
+    assert caught.value.detail == {"field": "records[1]", "max": 40}
+
+
+def test_data_and_meta_count_together() -> None:
+    within = NewRecord(sized(30).data, meta_of(10))
+    assert list(check_records([within], SMALL)) == [40]
+    with pytest.raises(RecordTooLarge):
+        check_records([NewRecord(sized(31).data, meta_of(10))], SMALL)
+
+
+def test_meta_as_large_as_allowed_and_not_one_byte_more() -> None:
+    check_records([NewRecord(sized(2).data, meta_of(20))], SMALL)
+    with pytest.raises(InvalidRequest) as caught:
+        check_records([record(), NewRecord(sized(2).data, meta_of(21))], SMALL)
+    assert caught.value.detail == {"field": "records[1].meta"}
+
+
+@pytest.mark.parametrize("meta", [b'{"a":1,"b":2}', b"[1,2,3,4]", b"{}", b'"{"', b'{"a":{"x":1,"y":2}}'])
+def test_as_many_meta_keys_as_allowed(meta: bytes) -> None:
+    check_records([NewRecord(sized(2).data, msgspec.Raw(meta))], SMALL)
+
+
+@pytest.mark.parametrize("meta", [b'{"a":1,"b":2,"c":3}', b' {"a":1,"b":2,"c":3}', b'\n\t{"a":1,"b":2,"c":3}'])
+def test_not_one_meta_key_more(meta: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_records([NewRecord(sized(2).data, msgspec.Raw(meta))], SMALL)
+    assert caught.value.detail == {"field": "records[0].meta"}
+
+
+@pytest.mark.parametrize(("field", "limit"), [("tag", 4), ("node", 5)])
+def test_tag_and_node_as_long_as_allowed_and_not_one_byte_more(field: str, limit: int) -> None:
+    check_records([record(0, **{field: "x" * limit})], SMALL)
+    for wrong in ("x" * (limit + 1), "", "é" * limit):
+        with pytest.raises(InvalidRequest) as caught:
+            check_records([record(), record(0, **{field: wrong})], SMALL)
+        assert caught.value.detail == {"field": f"records[1].{field}"}
+
+
+def test_the_documented_limits_are_the_defaults() -> None:
+    defaults = Options()
+    assert (defaults.max_batch_records, defaults.max_record_bytes) == (10_000, 1 << 20)
+    assert (defaults.max_meta_bytes, defaults.max_meta_keys) == (16_384, 64)
+    assert (defaults.max_tag_bytes, defaults.max_node_bytes, defaults.max_key_bytes) == (256, 128, 256)
+
+
+@pytest.mark.parametrize(
+    "more", [{"delay_ms": 0}, {"delay_ms": MAX_DELAY_MS}, {"deliver_at": 0}, {"deliver_at": NOW_MS + MAX_DELAY_MS}]
+)
+def test_delays_up_to_366_days_are_taken_and_named(more: dict[str, int]) -> None:
+    used = check_delays([record(), record(0, **more), record(0, delay_ms=1)], NOW_MS)
+    assert used == f"records[1].{next(iter(more))}"
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"delay_ms": -1}, "delay_ms"),
+        ({"delay_ms": MAX_DELAY_MS + 1}, "delay_ms"),
+        ({"deliver_at": -1}, "deliver_at"),
+        ({"deliver_at": NOW_MS + MAX_DELAY_MS + 1}, "deliver_at"),
+        ({"delay_ms": 1, "deliver_at": NOW_MS}, "delay_ms"),
+    ],
+)
+def test_delays_out_of_range_are_refused_by_their_name(more: dict[str, int], field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_delays([record(), record(0, **more)], NOW_MS)
+    assert caught.value.detail == {"field": f"records[1].{field}"}
+
+
+def test_records_without_delays_use_no_field() -> None:
+    assert check_delays([record(), record()], NOW_MS) == ""
+
+
+@pytest.mark.parametrize("partitions", [0, 2, 1024])
+def test_one_partition_is_all_there_is(partitions: int) -> None:
+    check_config(TopicConfig(partitions=1))
+    with pytest.raises(InvalidRequest) as caught:
+        check_config(TopicConfig(partitions=partitions), "config.")
+    assert caught.value.detail == {"field": "config.partitions"}

@@ -1,0 +1,179 @@
+"""Files of one shard: made whole and durable before they count, prepared ahead, never two with one number."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from storage.wal.files import WalFiles
+from tests.support.sim_disk import Loss, SimDisk
+
+SIZE = 4096
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.disk.mkdir("/wal")
+        self.disk.sync_dir("/")
+        self.jobs: list[Callable[[], None]] = []
+        self.files = WalFiles(self.disk, "/wal", file_bytes=SIZE, reserve_bytes=512, spawn=self.jobs.append)
+
+    def run_jobs(self) -> None:
+        while self.jobs:
+            self.jobs.pop(0)()
+
+    def names(self) -> list[str]:
+        return self.disk.listdir("/wal")
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def wal(number: int) -> str:
+    return f"wal-{number:016d}.log"
+
+
+def test_a_file_is_there_whole_after_a_power_cut_as_soon_as_it_is_taken(rig: Rig) -> None:
+    prepared = rig.files.take(3, 0)
+    assert (prepared.number, prepared.size) == (3, SIZE)
+    found = rig.disk.power_cut(Loss.DROP)
+    assert found.listdir("/wal") == [wal(3)]
+    assert found.file_size(f"/wal/{wal(3)}") == SIZE
+
+
+def test_a_file_for_a_larger_write_is_as_large_as_it_needs(rig: Rig) -> None:
+    assert rig.files.take(1, SIZE + 1).size == SIZE + 1
+    assert rig.disk.file_size(f"/wal/{wal(1)}") == SIZE + 1
+
+
+def test_the_file_prepared_ahead_is_the_one_that_is_taken(rig: Rig) -> None:
+    rig.files.prepare_ahead(2)
+    assert rig.names() == []
+    rig.run_jobs()
+    assert rig.names() == [wal(2)]
+    made = len(rig.disk.calls)
+    assert rig.files.take(2, 0).size == SIZE
+    assert [call.op for call in rig.disk.calls[made:]] == [], "it was ready"
+
+
+def test_a_file_prepared_too_small_is_grown(rig: Rig) -> None:
+    rig.files.prepare_ahead(2)
+    rig.run_jobs()
+    assert rig.files.take(2, 3 * SIZE).size == 3 * SIZE
+    assert rig.disk.power_cut(Loss.DROP).file_size(f"/wal/{wal(2)}") == 3 * SIZE
+
+
+def test_only_one_file_is_prepared_at_a_time(rig: Rig) -> None:
+    rig.files.prepare_ahead(2)
+    rig.files.prepare_ahead(2)
+    assert len(rig.jobs) == 1
+    rig.run_jobs()
+    rig.files.prepare_ahead(2)
+    assert rig.jobs == []
+
+
+def test_a_file_that_was_taken_meanwhile_is_not_prepared_again(rig: Rig) -> None:
+    rig.files.prepare_ahead(2)
+    taken = rig.files.take(2, 0)
+    taken.file.pwritev([b"frames"], 0)
+    rig.run_jobs()
+    assert taken.file.pread(6, 0) == b"frames"
+    assert rig.names() == [wal(2)]
+
+
+@pytest.mark.parametrize("op", ["open", "allocate", "sync", "sync_dir"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_trouble_with_preparing_is_found_out_when_the_file_is_needed(rig: Rig, op: str, number: int) -> None:
+    rig.disk.fail(op, "/wal*", errno=number, times=2)
+    rig.files.prepare_ahead(2)
+    rig.run_jobs()
+    with pytest.raises(OSError) as caught:
+        rig.files.take(2, 0)
+    assert caught.value.errno == number
+    assert rig.files.take(2, 0).number == 2
+
+
+@pytest.mark.parametrize("op", ["allocate", "sync", "sync_dir"])
+def test_a_file_that_could_not_be_made_leaves_no_name(rig: Rig, op: str) -> None:
+    rig.disk.fail(op, "/wal*", errno=errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        rig.files.take(1, 0)
+    assert rig.names() == []
+
+
+def test_the_file_ahead_can_be_given_back(rig: Rig) -> None:
+    rig.files.prepare_ahead(2)
+    rig.run_jobs()
+    rig.files.drop_ahead()
+    rig.files.drop_ahead()
+    assert rig.names() == []
+    rig.files.prepare_ahead(2)
+    rig.run_jobs()
+    assert rig.names() == [wal(2)]
+
+
+def test_current_names_the_file_that_is_written(rig: Rig) -> None:
+    for number in (1, 2):
+        rig.files.begin(number)
+        found = rig.disk.power_cut(Loss.DROP, seed=number)
+        file = found.open("/wal/CURRENT", write=False)
+        assert file.pread(100, 0) == f"{wal(number)}\n".encode()
+        rig.disk = found
+        rig.files = WalFiles(found, "/wal", file_bytes=SIZE, reserve_bytes=512, spawn=rig.jobs.append)
+
+
+def test_the_reserve_becomes_the_file_of_that_number(rig: Rig) -> None:
+    rig.files.make_reserve()
+    assert rig.files.has_reserve()
+    prepared = rig.files.take_reserve(5)
+    assert (prepared.number, prepared.size) == (5, 512)
+    assert (rig.names(), rig.files.has_reserve()) == ([wal(5)], False)
+    assert rig.disk.power_cut(Loss.DROP).listdir("/wal") == [wal(5)]
+
+
+def test_the_reserve_is_made_once(rig: Rig) -> None:
+    rig.files.make_reserve()
+    made = len(rig.disk.calls)
+    rig.files.make_reserve()
+    assert {call.op for call in rig.disk.calls[made:]} == {"exists"}
+
+
+def test_there_is_no_second_reserve(rig: Rig) -> None:
+    rig.files.make_reserve()
+    rig.files.take_reserve(5)
+    with pytest.raises(FileNotFoundError):
+        rig.files.take_reserve(6)
+
+
+def test_the_reserve_takes_the_place_of_a_file_prepared_with_its_number(rig: Rig) -> None:
+    rig.files.make_reserve()
+    rig.files.prepare_ahead(2)
+    rig.run_jobs()
+    assert rig.files.take_reserve(2).size == 512
+    rig.files.drop_ahead()
+    assert rig.names() == [wal(2)]
+    rig.files.prepare_ahead(3)
+    rig.run_jobs()
+    assert rig.names() == [wal(2), wal(3)]
+
+
+def test_taking_waits_for_a_preparation_under_way(rig: Rig) -> None:
+    rig.files.prepare_ahead(2)
+    with rig.disk.hold("allocate", times=1) as gate:
+        preparing = threading.Thread(target=rig.run_jobs)
+        preparing.start()
+        gate.wait_held()
+        taken: list[int] = []
+        taking = threading.Thread(target=lambda: taken.append(rig.files.take(2, 0).size))
+        taking.start()
+        gate.open()
+        preparing.join()
+        taking.join()
+    assert taken == [SIZE]
+    assert rig.names() == [wal(2)]
