@@ -198,12 +198,12 @@ class EngineCore:
                 _log.error("shard_close_failed", shard=shard.index, error=str(error))
         if self.shards:
             self.wal_files.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)  # nothing of ours may touch files that the next process takes for its own
+            self._pool = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
 
     async def _harden(self) -> None:
         for shard in self.shards:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from storage import layout, snapshot
 from storage.encode import EncodedUnit
-from storage.errors import StorageError
 from storage.wal.files import no_space
 from storage.wal.position import position, split
 from storage.wal.submission import Unit
@@ -60,10 +59,14 @@ class Snapshotter:
         """Whether one or two more snapshots would free a WAL file."""
         oldest = self._kept[0][1] if len(self._kept) >= 2 else [0] * len(self._engine.shards)
         return any(
-            split(now)[0] > max(1, split(then)[0]) for now, then in zip(self._redo_places(), oldest, strict=True)
+            split(now)[0] > max(1, split(then)[0])
+            for now, then in zip(self._redo_places(self._stopped()), oldest, strict=True)
         )
 
-    def _redo_places(self) -> list[int]:
+    def _stopped(self) -> frozenset[int]:
+        return frozenset(shard.index for shard in self._engine.shards if shard.log.failed is not None)
+
+    def _redo_places(self, stopped: frozenset[int]) -> list[int]:
         """Per shard the lowest place that a replay has to begin at."""
         engine = self._engine
         places = [shard.applied_place for shard in engine.shards]
@@ -74,10 +77,7 @@ class Snapshotter:
                     places[log.shard] = min(places[log.shard], needed)
         last = self._kept[-1][1] if self._kept else [position(1, 0)] * len(places)
         # Nothing of a stopped shard is captured again: it is recovered from its last section on.
-        return [
-            last[shard.index] if shard.log.failed is not None else place
-            for shard, place in zip(engine.shards, places, strict=True)
-        ]
+        return [last[index] if index in stopped else place for index, place in enumerate(places)]
 
     async def take(self, *, clean: bool = False) -> None:
         """One snapshot, durable on return, and the trim it allows. Raises StorageError or OSError; retried later."""
@@ -85,9 +85,11 @@ class Snapshotter:
             begin = self._engine.clock.monotonic_ns()
             commits = self._engine.publisher.commits
             wal_bytes = sum(shard.log.stats.bytes for shard in self._engine.shards)
-            redo = self._redo_places()
-            body, sections = await self._capture(redo, clean=clean)
-            await self._sync_shards()
+            # Looked at once: a shard that stops from here on fails the whole snapshot, at its barrier.
+            stopped = self._stopped()
+            redo = self._redo_places(stopped)
+            body, sections = await self._capture(redo, stopped, clean=clean)
+            await self._sync_shards(stopped)
             number = self._next_number
             self._next_number += 1
             await self._engine.run_io(self._write, number, snapshot.encode(body))
@@ -99,7 +101,9 @@ class Snapshotter:
             self.taken += 1
             self.last_seconds = (self._last_ns - begin) / 1e9
 
-    async def _capture(self, redo: list[int], *, clean: bool) -> tuple[snapshot.Body, dict[int, bytes]]:
+    async def _capture(
+        self, redo: list[int], stopped: frozenset[int], *, clean: bool
+    ) -> tuple[snapshot.Body, dict[int, bytes]]:
         engine = self._engine
         now_ms = engine.now_ms()
         sections: dict[int, bytes] = {}
@@ -107,7 +111,7 @@ class Snapshotter:
         for topic in list(engine.catalog.topics.values()):
             if topic.provisional or engine.catalog.by_id.get(topic.topic_id) is not topic:
                 continue
-            if engine.shards[topic.log.shard].log.failed is not None:
+            if topic.log.shard in stopped:
                 if topic.topic_id in self._saved:
                     sections[topic.topic_id] = self._saved[topic.topic_id]
             else:
@@ -126,18 +130,11 @@ class Snapshotter:
         )
         return body, sections
 
-    async def _sync_shards(self) -> None:
+    async def _sync_shards(self, stopped: frozenset[int]) -> None:
         """Everything written so far becomes durable; a stopped shard's part is the section before."""
-        engine = self._engine
-        for shard in engine.shards:
-            if shard.log.failed is None:
-                barrier = EncodedUnit(Unit(None, []), b"", 0)
-                try:
-                    await engine.submit_unit(shard, 0, barrier, frees=True)
-                except StorageError:
-                    if shard.log.failed is None:
-                        raise
-                    raise  # it stopped under our hands: the next snapshot re-uses its sections
+        for shard in self._engine.shards:
+            if shard.index not in stopped:
+                await self._engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
 
     # -- on the I/O pool ---------------------------------------------------------------------------------------------
 

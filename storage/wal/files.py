@@ -14,11 +14,12 @@ from collections.abc import Callable
 from storage import layout
 from storage.filesystem import File, FileSystem
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+#: The last two are no want of space, but pass as it does: nothing was written, and a later try may succeed.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 def no_space(error: OSError) -> bool:
-    """Whether the disk (or the quota) is full: a condition, not a failure."""
+    """Whether the disk (or the quota, or the table of open files) is full: a condition, not a failure."""
     return error.errno in NO_SPACE
 
 

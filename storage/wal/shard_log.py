@@ -135,7 +135,7 @@ class ShardLog:
         if self.failed is not None:
             return self.failure()
         if 0 <= each.generation < self._lowest_generation:
-            return StorageFull() if self.full else StorageFailed("A write before this one failed.")
+            return StorageFull()  # a write that it builds on was refused
         if self.full and not each.frees:
             return self._refuse(each, StorageFull())
         return None

@@ -187,7 +187,6 @@ async def test_a_snapshot_that_begins_between_the_acks_of_one_group_loses_none_o
         first, second = disk.hold("datasync", times=1), disk.hold("datasync", nth=2, times=1)
         held = asyncio.ensure_future(session.append("f"))
         await asyncio.to_thread(first.wait_held)
-        await session.remove("f", before_seq=2) if False else None
         made = asyncio.ensure_future(session.append("new", 2, config=TopicConfig(durability=Durability.FSYNC)))
         acked = asyncio.ensure_future(session.append("d", 2))
         await asyncio.sleep(0)

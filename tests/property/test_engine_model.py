@@ -145,9 +145,7 @@ class EngineModel(RuleBasedStateMachine):
     @precondition(lambda self: self.model.config.durability is Durability.FSYNC)
     @rule(seed=st.integers(0, 5))
     def power_cut(self, seed: int) -> None:
-        self.engine = self.run(
-            self.machine.cut_power(Loss.TORN, seed, expiry_interval_ms=10**9, tail_cache_bytes=400)
-        )
+        self.engine = self.run(self.machine.cut_power(Loss.TORN, seed, expiry_interval_ms=10**9, tail_cache_bytes=400))
         self.after_restart(self.model.head)
 
     def after_restart(self, head: int | None) -> None:

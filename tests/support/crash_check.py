@@ -112,7 +112,7 @@ class _Comparison:
         config = state.config
         if config.cap_records and state.count > config.cap_records:
             self.problems.append(f"holds {state.count} records, its cap is {config.cap_records}")
-        size = sum(len(data) + len(meta or b"") for data, meta in map(_parts, self.found.records))
+        size = sum(len(data) + len(meta or b"") for data, meta in map(parts_of, self.found.records))
         if state.bytes != size:
             self.problems.append(f"says it holds {state.bytes} bytes, its records have {size}")
 
@@ -120,7 +120,7 @@ class _Comparison:
         """Every record found was sent: write number -> index in it -> seq."""
         present: dict[int, dict[int, int]] = {}
         for record in self.found.records:
-            origin = self.sent.get(_parts(record)[0])
+            origin = self.sent.get(parts_of(record)[0])
             if origin is None:
                 self.problems.append(f"record {record.seq} was never sent: {record.body!r}")
                 continue
@@ -208,7 +208,7 @@ class _Comparison:
             self.problems.append(f"head_seq is {head}, but {highest} was handed out: it will be again")
         for seq, write, _ in life.acked():
             record = self.at.get(seq)
-            origin = self.sent.get(_parts(record)[0]) if record else None
+            origin = self.sent.get(parts_of(record)[0]) if record else None
             if origin is not None and origin[0] is not write:
                 self.problems.append(f"seq {seq} was handed out twice: writes {write.number} and {origin[0].number}")
         crashed = self._crashed()
@@ -249,7 +249,7 @@ class _Comparison:
         self.life.announced |= self._crashed()
 
 
-def _parts(record: StoredRecord) -> tuple[bytes, bytes | None]:
+def parts_of(record: StoredRecord) -> tuple[bytes, bytes | None]:
     """(data, meta) of a stored body."""
     body = record.body.removeprefix(b'{"data":').removesuffix(b"}")
     data, separator, meta = body.partition(b',"meta":')

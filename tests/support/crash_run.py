@@ -99,11 +99,19 @@ async def until_crash(disk: SimDisk, work: Coroutine[Any, Any, T]) -> T | None:
     """The work's result, or None when the machine stopped under it."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_only_what_is_no_crash)
-    stopped = loop.create_future()
-    disk.on_crash(lambda: stopped.done() or stopped.set_result(None))
+    stopped = asyncio.Event()
+
+    def stop() -> None:
+        """In whatever thread made the call; or much later, when somebody cuts the power."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stopped.set)
+
+    disk.on_crash(stop)
     task = asyncio.ensure_future(work)
-    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    waiting = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if task.done() and not disk.crashed:
+        waiting.cancel()
         return task.result()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -35,6 +35,7 @@ class ShardRig:
         self.prepare_at_once = True
         if not self.disk.is_dir(DIRECTORY):
             self.disk.mkdir(DIRECTORY)
+            self.disk.sync_dir("/")
         self.log = ShardLog(self.disk, DIRECTORY, 0, self.options, self.clock, self._settle, self._spawn)
         self._seq = 0
 

@@ -1,0 +1,155 @@
+"""The check that follows a kill is no use if it lets things pass: each kind of wrong is shown to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.kill_check import check_topic
+from tests.support.kill_ledger import Book, Deletion, Write
+from tests.support.kill_view import Gap, View
+
+
+def write_of(book: Book, name: str, *tags: str | None, first_seq: int | None = None) -> Write:
+    """A write with a record for each tag: acknowledged at `first_seq`, or without an answer."""
+    write = Write(name=name, node="n", key=None, tags=tags, fills=(0,) * len(tags), kept=book.tight)
+    book.enter(write)
+    if first_seq is not None:
+        book.acknowledge(write, first_seq)
+    return write
+
+
+def served(seq: int, write: Write, index: int) -> dict[str, Any]:
+    return {"$seq": seq, "$ts": 1, **write.served(index)}
+
+
+def view_of(book: Book, *records: dict[str, Any], head_seq: int, gaps: tuple[Gap, ...] = (), **state: Any) -> View:
+    found = {
+        "head_seq": head_seq,
+        "next_seq": head_seq + 1,
+        "count": len(records),
+        "earliest_seq": records[0]["$seq"] if records else head_seq + 1,
+        "config": {"durability": book.durability, "lease_ms": 1000},
+    }
+    return View(found | state, list(records), list(gaps))
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book("t", "disk")
+
+
+@pytest.fixture
+def pair(book: Book) -> Write:
+    """Two records, acknowledged with the seqs 1 and 2."""
+    return write_of(book, "pair", None, "t1", first_seq=1)
+
+
+def wrong(book: Book, view: View, sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_topic(book, view)
+
+
+def test_what_was_acknowledged_and_is_there_passes(book: Book, pair: Write) -> None:
+    check_topic(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=2))
+    assert book.base == 2
+
+
+def test_a_record_that_is_missing(book: Book, pair: Write) -> None:
+    one = write_of(book, "one", None, first_seq=3)
+    wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=3), "one was ok .* is lost")
+    assert one.first_seq == 3
+
+
+def test_a_head_below_what_was_given_out(book: Book, pair: Write) -> None:
+    wrong(book, view_of(book, served(1, pair, 0), head_seq=1), "seq 2 was given out")
+
+
+def test_a_write_without_an_answer_may_be_there_or_not_but_whole(book: Book) -> None:
+    write = write_of(book, "open", None, "t1")
+    check_topic(book, view_of(book, head_seq=0))
+    assert write.first_seq is None
+    check_topic(book, view_of(book, served(1, write, 0), served(2, write, 1), head_seq=2))
+    assert write.first_seq == 1
+    wrong(book, view_of(book, served(1, write, 0), head_seq=2), "torn")
+
+
+def test_a_record_that_a_reader_was_given_must_stay(book: Book) -> None:
+    write_of(book, "open", None)
+    book.seen[1] = ("open", 0)
+    wrong(book, view_of(book, head_seq=1), "open was unknown .* is lost")
+
+
+def test_a_record_that_nobody_wrote_or_that_was_refused(book: Book) -> None:
+    write = write_of(book, "late", None)
+    book.refuse(write)
+    wrong(book, view_of(book, served(1, write, 0), head_seq=1), "refused")
+    book.refused.clear()
+    wrong(book, view_of(book, served(1, write, 0), head_seq=1), "nobody's")
+
+
+def test_a_record_that_is_not_as_it_was_written(book: Book, pair: Write) -> None:
+    changed = {**served(1, pair, 0), "meta": {"index": 7}}
+    wrong(book, view_of(book, changed, served(2, pair, 1), head_seq=2), "not what was written")
+
+
+def test_a_record_that_is_there_twice_or_elsewhere(book: Book, pair: Write) -> None:
+    twice = view_of(book, served(1, pair, 0), served(2, pair, 1), served(3, pair, 1), head_seq=3)
+    wrong(book, twice, "has seqs 2 and 3")
+    wrong(book, view_of(book, served(2, pair, 0), served(3, pair, 1), head_seq=3), "began at 1 and now at 2")
+
+
+def test_a_seq_that_two_were_given(book: Book, pair: Write) -> None:
+    book.new_deletion(Deletion(tag="t1"))
+    other = write_of(book, "other", None, first_seq=2)
+    wrong(book, view_of(book, served(1, pair, 0), served(2, other, 0), head_seq=2), "seq 2 was given out twice")
+
+
+def test_a_seq_that_nobody_was_given(book: Book, pair: Write) -> None:
+    wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=3), "seq 3 was given to nobody")
+
+
+def test_a_loss_that_is_announced_where_nothing_can_be_lost(book: Book, pair: Write) -> None:
+    gap = Gap(3, 256, "crash")
+    wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=256, gaps=(gap,)), "nothing is lost")
+
+
+def test_a_loss_in_memory_passes_only_when_it_is_announced() -> None:
+    book = Book("t", "ephemeral", tight=False)
+    write_of(book, "one", None, first_seq=1)
+    wrong(book, view_of(book, head_seq=1), "went silently")
+    write_of(book, "one", None, first_seq=1)
+    check_topic(book, view_of(book, head_seq=256, gaps=(Gap(1, 256, "crash"),)))
+    assert book.writes == {}
+
+
+def test_a_deleted_record_that_is_back(book: Book, pair: Write) -> None:
+    deletion = Deletion(tag="t")
+    book.new_deletion(deletion)
+    both = view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=2)
+    check_topic(book, both)  # nobody said yet that it was done
+    book.deleted(deletion)
+    wrong(book, both, "seq 2 was deleted and is back")
+    check_topic(book, view_of(book, served(1, pair, 0), head_seq=2))
+
+
+def test_a_deletion_does_not_touch_what_was_written_after_it(book: Book, pair: Write) -> None:
+    deletion = Deletion(tag="t")
+    book.new_deletion(deletion)
+    book.deleted(deletion)
+    write_of(book, "later", None, "t1", first_seq=3)
+    wrong(book, view_of(book, served(1, pair, 0), head_seq=4), "later was ok .* is lost")
+
+
+def test_what_lies_below_a_floor_is_gone(book: Book, pair: Write) -> None:
+    deletion = Deletion(before_seq=2)
+    book.new_deletion(deletion)
+    check_topic(book, view_of(book, served(2, pair, 1), head_seq=2))
+    book.deleted(deletion)
+    wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=2), "deleted and is back")
+
+
+def test_a_setting_that_went_back(book: Book) -> None:
+    book.asked_setting = book.setting = 2
+    wrong(book, view_of(book, head_seq=0), "setting 2 was acknowledged, 2 asked for, it is 0")

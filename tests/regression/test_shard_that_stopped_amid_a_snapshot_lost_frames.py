@@ -1,0 +1,44 @@
+"""A shard stopped just after a snapshot had noted how far it was: its old sections were saved with the new place.
+
+What had been acked in between was then below the place from which the next start replays, and in no section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage import Durability, TopicConfig
+from tests.support.crash_check import End
+from tests.support.crash_run import SMALL, Cut, succeed
+from tests.support.crash_session import Session
+from tests.support.fake_clock import FakeClock
+from tests.support.sim_disk import Loss, SimDisk
+
+
+class TrappedClock(FakeClock):
+    """Does something the next time somebody asks what time it is."""
+
+    trap: Callable[[], object] | None = None
+
+    def wall_ms(self) -> int:
+        trap, self.trap = self.trap, None
+        if trap is not None:
+            trap()
+        return super().wall_ms()
+
+
+async def test_nothing_acked_before_it_is_lost() -> None:
+    clock = TrappedClock()
+    session = Session(SimDisk(), SMALL, clock=clock)
+    await session.start()
+    await session.append("d", config=TopicConfig(durability=Durability.DISK))
+    await session.remove("d", before_seq=2)
+    await session.snapshot()
+    await session.put("made", TopicConfig(durability=Durability.FSYNC))
+    await session.append("d")
+    await session.remove("d", before_seq=3)
+    session.disk.fail("datasync")
+    clock.trap = session.engine.shards[0].log.sync
+    await session.snapshot()
+    assert len(session.engine.failed_shards) == 1
+    await succeed(session, Cut(End.POWER, Loss.DROP), orderly=False)

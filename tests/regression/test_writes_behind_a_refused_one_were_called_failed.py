@@ -1,0 +1,30 @@
+"""The disk had been full and had space again: a write that came too early was told storage_failed, outcome unknown."""
+
+from __future__ import annotations
+
+from storage.errors import StorageFull
+from storage.wal.shard_log import ShardLog
+from storage.wal.submission import Submission, Unit
+from tests.support.crash_run import SMALL
+from tests.support.fake_clock import FakeClock
+from tests.support.sim_disk import SimDisk
+
+
+def _write(generation: int) -> Submission:
+    unit = Unit(None, [])
+    return Submission(
+        unit, bytes(SMALL.wal_file_bytes), frames=1, topic_id=1, ts=1, needs_sync=True, generation=generation
+    )
+
+
+def test_it_is_told_that_nothing_was_stored() -> None:
+    disk, settled = SimDisk(), list[Submission]()
+    disk.write_file("/wal/x", b"")
+    log = ShardLog(disk, "/wal", 0, SMALL, FakeClock(), settled.extend, lambda job: job())
+    log.open(1)
+    disk.capacity_bytes = disk.used_bytes
+    log.commit([_write(0)])
+    disk.capacity_bytes = None
+    assert log.resume()
+    log.commit([_write(0), _write(1)])
+    assert [type(each.error) for each in settled] == [StorageFull, StorageFull, type(None)]
