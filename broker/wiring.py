@@ -9,9 +9,8 @@ from broker.metrics import HttpMetrics
 from broker.service.limits import Parking
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-
     from broker.settings import Settings
+    from storage.engine import Engine
 
 
 class Broker:

@@ -190,6 +190,11 @@ class Log:
         self.assigned_count = self.count
         self.assigned_bytes = self.bytes
 
+    def recount(self) -> None:
+        """Count what is here, whatever a snapshot says was: salvage has lost some of it."""
+        self.count, self.bytes = self.tail.totals(self.marks.live_floor, self.head + 1)
+        self.roll_back()
+
     # -- losses and deletions ------------------------------------------------------------------------------------
 
     def assign_floor(self, floor: int) -> None:

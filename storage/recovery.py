@@ -180,17 +180,22 @@ def _replay_shard(
     end = find_end(fs, directory, shard, redo, replay, step, salvage)
     report.frames += end.frames
     report.bytes += end.bytes
-    if salvage is None and as_of:
-        latest = max(as_of.values())
-        if latest > end.place and split(latest)[1] > 0:
-            number, offset = split(latest)
-            raise WalCorrupt(
-                f"The log of shard {shard} ends at file {split(end.place)[0]}, offset {split(end.place)[1]}, but the "
-                f"snapshot was taken at file {number}, offset {offset}: synced frames are missing.",
-                file=layout.join(directory, layout.wal_name(split(end.place)[0])),
-                offset=split(end.place)[1],
-            )
+    latest = max(as_of.values(), default=0)
+    if latest > end.place and split(latest)[1] > 0:
+        _ends_too_early(end, split(latest), salvage)
     return end
+
+
+def _ends_too_early(end: LogEnd, expected: tuple[int, int], salvage: Salvage | None) -> None:
+    number, offset = split(end.place)
+    path = layout.join(end.directory, layout.wal_name(number))
+    what = f"the log ends here, but the snapshot was taken at file {expected[0]}, offset {expected[1]}"
+    if salvage is None:
+        raise WalCorrupt(f"{path}, offset {offset}: {what}: synced frames are missing.", file=path, offset=offset)
+    salvage.damage(path, offset, what)
+    # New frames belong behind what the snapshot knows of, and the numbers in between must not be missed later.
+    end.missing += range(end.next_file, expected[0] + 1)
+    end.next_file = max(end.next_file, expected[0] + 1)
 
 
 def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
@@ -215,7 +220,7 @@ def _settle_heads(
     renewed: list[int] = []
     for topic in catalog.topics.values():
         log = topic.log
-        found: list[LossRange] = salvage.losses.get(log.topic_id, []) if salvage else []
+        found: list[LossRange] = salvage.losses(log) if salvage else []
         certain = topic.config.durability is Durability.FSYNC or (
             trusted and not ends[log.shard].damaged and not log.ephemeral
         )

@@ -81,11 +81,8 @@ class Replay:
         return unit if steps is unit.steps else Unit(None, steps)
 
     def _jump(self, log: Log, head: int, first_seq: int, number: int, offset: int) -> None:
-        if first_seq > head + 1 and log.reserved >= first_seq - 1:
-            return
-        if self._salvage is not None and first_seq > head + 1:
-            self._salvage.lost(log.topic_id, head + 1, first_seq - 1)
-            return
+        if first_seq > head + 1 and (log.reserved >= first_seq - 1 or self._salvage is not None):
+            return  # salvage looks for what is missing when all that is there has been read
         path = layout.join(self._directory, layout.wal_name(number))
         raise WalCorrupt(
             f"{path}, offset {offset}: seq {first_seq} of log {log.topic_id} follows seq {head}: records are missing.",

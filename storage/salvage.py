@@ -19,6 +19,7 @@ from storage.wal.submission import ControlStep, PlaceStep, RunStep
 from storage.watermarks import LossRange
 
 if TYPE_CHECKING:
+    from storage.log import Log
     from storage.recovery import Report
 
 _log = structlog.get_logger("storage")
@@ -30,7 +31,6 @@ class Salvage:
     def __init__(self, fs: FileSystem, report: Report) -> None:
         self._fs = fs
         self._report = report
-        self.losses: dict[int, list[LossRange]] = {}
         #: Shards with damage.
         self.shards: set[int] = set()
         self.shard = 0
@@ -40,10 +40,20 @@ class Salvage:
         self.shards.add(self.shard)
         _log.error("wal_damage", file=path, offset=offset, what=what)
 
-    def lost(self, topic_id: int, first_seq: int, last_seq: int) -> None:
-        """Records of a log that are gone."""
-        self.losses.setdefault(topic_id, []).append((first_seq, last_seq, str(LossCause.SALVAGE)))
-        _log.error("records_lost", topic_id=topic_id, first_seq=first_seq, last_seq=last_seq)
+    def losses(self, log: Log) -> list[LossRange]:
+        """Seqs of a replayed log that should be there and are not: not lost before, nor deleted (those have rows)."""
+        if log.shard not in self.shards:
+            return []
+        log.recount()
+        found: list[LossRange] = []
+        for first, last in log.tail.gaps(log.marks.live_floor, log.head + 1):
+            for start, end, _ in [*log.marks.loss, (last + 1, last + 1, "")]:
+                if first < min(start, last + 1):
+                    found.append((first, min(start, last + 1) - 1, str(LossCause.SALVAGE)))
+                first = max(first, end + 1)
+        for first, last, _ in found:
+            _log.error("records_lost", topic_id=log.topic_id, first_seq=first, last_seq=last)
+        return found
 
     def loose(self, steps: list[ControlStep | RunStep | PlaceStep]) -> None:
         """What a batch held whose end is damaged: given up with it, for it is all or nothing."""

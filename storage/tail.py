@@ -148,6 +148,18 @@ class TailIndex:
         found = self.seq_at(index)
         return found if found < end_seq else None
 
+    def gaps(self, seq: int, end_seq: int) -> Iterator[tuple[int, int]]:
+        """(first, last) of each stretch of seqs with seq <= s < end_seq that is in no row."""
+        for row in range(self._row_from(seq), len(self._seqs)):
+            first = self._seqs[row]
+            if first >= end_seq:
+                break
+            if first > seq:
+                yield seq, first - 1
+            seq = first + self._row_end(row) - (self._starts[row] - self._trimmed_records)
+        if seq < end_seq:
+            yield seq, end_seq - 1
+
     def delete(self, seq: int) -> int | None:
         """Mark one record deleted; its payload bytes, or None when it is not here or was deleted before."""
         index = self.index(seq)

@@ -1,3 +1,5 @@
+"""Fixtures of the HTTP tests: the application on a real engine, and a client that speaks to it."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator

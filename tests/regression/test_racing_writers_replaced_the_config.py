@@ -13,9 +13,7 @@ async def test_the_config_counts_only_for_the_write_that_creates() -> None:
         engine = await machine.start()
         answers = await asyncio.gather(
             *(
-                engine.append(
-                    "t", [record(n)], config=TopicConfig(durability=Durability.EPHEMERAL, cap_records=10 + n)
-                )
+                engine.append("t", [record(n)], config=TopicConfig(durability=Durability.EPHEMERAL, cap_records=10 + n))
                 for n in range(3)
             )
         )

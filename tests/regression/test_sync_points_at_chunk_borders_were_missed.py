@@ -18,9 +18,7 @@ def test_it_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None
     missed: list[int] = []
     for at in range(CHUNK - 300, CHUNK + 20):
         point = control.SyncPoint(file=3, at=at, offset=at)
-        frame = wal_frame.encode(
-            wal_frame.FrameType.SYNC_POINT, 0, 0, 0, 77, data=control.encode_control(point)
-        )
+        frame = wal_frame.encode(wal_frame.FrameType.SYNC_POINT, 0, 0, 0, 77, data=control.encode_control(point))
         file = disk.open(f"/{at}", create=True)
         file.pwritev([b"\xff" * at + frame + b"\xff" * 700], 0)
         if find_sync_point(file, 3, 0) != point:

@@ -9,7 +9,6 @@ import pytest
 
 from storage import Discard, Durability, TopicConfig
 from storage.errors import IdempotencyConflict, LimitReached, StorageFailed, StorageFull
-from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, data, errors_among, log_of, outcome, record, records, seqs
 
 CLASSES = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK, Durability.EPHEMERAL])
@@ -178,9 +177,11 @@ async def test_keys_survive_a_restart_with_a_whole_window(machine: Machine, how:
     await engine.append("t", [record()])
     if how == "snapshot and power":
         await engine.snapshotter.take()
+    if how == "clean":
+        await machine.close()
     machine.clock.tick(50_000)  # downtime, and longer than the window
-    restart = {"clean": machine.restart, "kill": machine.kill}.get(how)
-    engine = await (restart() if restart else machine.cut_power(Loss.DROP))
+    restart = {"clean": machine.start, "kill": machine.kill}.get(how, machine.cut_power)
+    engine = await restart()
     await machine.clock.advance(1000)
     again = await engine.append("t", records(3), idempotency_key="k")
     assert (again.deduped, again.payload_differs, again.first_seq, again.last_seq) == (True, False, 1, 3)
