@@ -114,7 +114,7 @@ def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
     """The answer to a write."""
     listed = b""
     if seqs:
-        listed = b'"seqs":[%b],' % ",".join(map(str, range(done.first_seq, done.last_seq + 1))).encode()
+        listed = b'"seqs":%b,' % msgspec.json.encode(list(range(done.first_seq, done.last_seq + 1)))
     return (
         b'{"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
         b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
