@@ -121,8 +121,8 @@ def _child(given: argparse.Namespace, role: str, folder: Path) -> str:
     command = [sys.executable, "-m", "loadtest.recovery", f"--{role}", str(folder), "--told", json.dumps(told)]
     done = subprocess.run(
         command,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(given.tree)},
+        cwd=given.tree,
+        env=os.environ | {"PYTHONPATH": f"{given.tree}{os.pathsep}{ROOT}"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -40,8 +40,8 @@ class LogEnd:
         self.rewrite_from = split(redo)[1]
         #: (file number, offset) to cut at: the end, and prepared files that were never used.
         self.cuts: list[tuple[int, int]] = []
-        #: Salvage: (file number, offset, end) of damage to be filled in, and numbers of files that are missing.
-        self.holes: list[tuple[int, int, int]] = []
+        #: Salvage: (file number, offset, end) of damage to be filled in, without an end to be cut off; missing files.
+        self.holes: list[tuple[int, int, int | None]] = []
         self.missing: list[int] = []
         self.replayed: list[int] = []
         self.damaged = False
@@ -203,10 +203,7 @@ class _ShardReader:
             assert self._salvage is not None
             self._salvage.loose(scan.loose_steps)
             resumed = self._salvage.resume(file, path, scan.end, scan.loose_end)
-            if resumed is None:
-                end.cuts.append((number, scan.end))
-            else:
-                end.holes.append((number, scan.end, resumed))
+            end.holes.append((number, scan.end, resumed))
             return resumed
         self._torn = True
         end.cuts.append((number, scan.end))

@@ -2,6 +2,7 @@
 
 Order: quarantine copy synced -> doubtful bytes written again -> cut -> fsync of every replayed file and directory.
 A crash in between leaves the same evidence, and the next recovery does the same again. Source: storage.md §6.
+What salvage had to skip is mended apart, by `heal`, when its loss is announced.
 """
 
 from __future__ import annotations
@@ -31,16 +32,10 @@ def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Repor
     """Cut, re-write, sync. Raises OSError: then the start is refused."""
     last_file, last_offset = split(end.place)
     cuts = dict(end.cuts)
-    for number in end.missing:
-        fs.open(layout.join(end.directory, layout.wal_name(number)), create=True).close()
     for number in sorted({*end.replayed, *cuts}):
         path = layout.join(end.directory, layout.wal_name(number))
         file = fs.open(path)
         try:
-            for hole_file, start, stop in end.holes:
-                if hole_file == number:
-                    _copy(fs, root, file, end.shard, number, start, stop - start, options)
-                    _write_whole(file, filler(stop - start), start)
             if number in cuts:
                 _set_aside(fs, root, file, end, number, cuts[number], options, report)
             if number == last_file and number in end.replayed:
@@ -51,8 +46,35 @@ def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Repor
             file.sync()
         finally:
             file.close()
-    if end.first_file is not None or end.missing:
+    if end.first_file is not None:
         fs.sync_dir(end.directory)
+
+
+def heal(fs: FileSystem, root: str, end: LogEnd, options: Options) -> None:
+    """Salvage: set damage aside and put into its place what says nothing, so that later starts find a whole log.
+
+    Only when all that was lost with it is announced and in two snapshots: until then it is the evidence of the loss.
+    """
+    numbers = layout.wal_numbers(fs.listdir(end.directory))
+    for number in end.missing:
+        if numbers[0] < number:
+            fs.open(layout.join(end.directory, layout.wal_name(number)), create=True).close()
+    for number, start, stop in end.holes:
+        if number not in numbers:
+            continue  # trimmed by those snapshots
+        file = fs.open(layout.join(end.directory, layout.wal_name(number)))
+        try:
+            last = last_nonzero(file, start)
+            size = stop - start if stop is not None else 0 if last is None else last + 1 - start
+            _copy(fs, root, file, end.shard, number, start, size, options)
+            if stop is None:
+                file.truncate(start)
+            else:
+                _write_whole(file, filler(size), start)
+            file.sync()
+        finally:
+            file.close()
+    fs.sync_dir(end.directory)
 
 
 def _write_again(file: File, start: int, end: int) -> None:

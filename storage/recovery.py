@@ -46,6 +46,8 @@ class Recovered(NamedTuple):
     """Loss ranges found, by topic_id: applied already, to be written before ready."""
     renewed: list[int]
     """topic_ids that salvage gave a new epoch: to be written before ready."""
+    wounds: list[LogEnd]
+    """Shards with damage that salvage has skipped: to be healed when all of that is durable."""
     last_ts: int
     report: Report
 
@@ -107,6 +109,8 @@ def recover(
     for end in ends:
         mend(fs, root, end, options, report)
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
+    if salvage is not None:
+        salvage.report_ownerless()
     _renew_keys(catalog, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
@@ -117,6 +121,7 @@ def recover(
         loaded.raw,
         losses,
         renewed,
+        [end for end in ends if end.holes or end.missing],
         last_ts,
         report,
     )

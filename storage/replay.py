@@ -37,6 +37,8 @@ class Replay:
         if log is not None and place < self._as_of.get(topic_id, 0):
             self._index(log, unit, place)
             return
+        if log is None and self._salvage is not None:
+            self._salvage.ownerless(unit.steps)
         if log is not None:
             unit = self._following_on(log, unit, number, scanned.offset)
         apply_unit(self._catalog, unit, place, position(number, scanned.end))

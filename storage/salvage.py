@@ -34,11 +34,26 @@ class Salvage:
         #: Shards with damage.
         self.shards: set[int] = set()
         self.shard = 0
+        self._ownerless: dict[int, tuple[int, int]] = {}
 
     def damage(self, path: str, offset: int, what: str) -> None:
         """Something that had been synced cannot be read."""
         self.shards.add(self.shard)
         _log.error("wal_damage", file=path, offset=offset, what=what)
+
+    def ownerless(self, steps: list[ControlStep | RunStep | PlaceStep]) -> None:
+        """Frames of a log that is not known: of a topic deleted further on, or of one whose TopicCreate is lost."""
+        for step in steps:
+            if isinstance(step, RunStep):
+                first_seq, _ = self._ownerless.get(step.topic_id, (step.run.first_seq, 0))
+                self._ownerless[step.topic_id] = (first_seq, step.run.last_seq)
+            elif isinstance(step, ControlStep) and step.type == FrameType.TOPIC_DELETE:
+                self._ownerless.pop(step.topic_id, None)
+
+    def report_ownerless(self) -> None:
+        """Say which logs are given up as a whole, because the frame that made them is lost."""
+        for topic_id, (first_seq, last_seq) in self._ownerless.items() if self.shards else ():
+            _log.error("log_lost", topic_id=topic_id, first_seq=first_seq, last_seq=last_seq)
 
     def losses(self, log: Log) -> list[LossRange]:
         """Seqs of a replayed log that should be there and are not: not lost before, nor deleted (those have rows)."""

@@ -9,6 +9,7 @@ from storage.catalog import Topic
 from storage.config import Durability
 from storage.encode import encode_controls
 from storage.format import control
+from storage.mend import heal
 from storage.recovery import Recovered
 
 if TYPE_CHECKING:
@@ -31,10 +32,12 @@ async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
             )
     if pending:
         await asyncio.gather(*pending)
-    if recovered.renewed:
-        # The damaged stretch stays in the log: two snapshots, and no start has to find its way through it again.
+    if recovered.renewed or recovered.wounds:
+        # Both kept snapshots then say what is left. Until they do, a start must find the damage as it was.
         await engine.snapshotter.take()
         await engine.snapshotter.take()
+        for end in recovered.wounds:
+            await engine.run_io(heal, engine.fs, engine.path, end, engine.options)
 
 
 def _config_update(topic: Topic) -> control.ConfigUpdate:

@@ -49,7 +49,7 @@ class Running:
 
     async def until_ready(self) -> None:
         self.engine.gate.set()
-        while not self.engine.ready:  # noqa: ASYNC110 - the engine has no event for it
+        while not self.engine.ready:
             await asyncio.sleep(0.001)
 
 

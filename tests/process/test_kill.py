@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,9 @@ from tests.support.kill_view import View, views
 LONG = is_long(os.environ)
 ROUNDS = 50 if LONG else 6
 
-# Small files and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
-SMALL = {
+# Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
+SMALL: dict[str, Any] = {
     "wal_shards": 2,
-    "wal_file_bytes": 1 << 20,
-    "wal_reserve_bytes": 1 << 16,
     "snapshot_interval_ms": 300,
     "snapshot_wal_bytes": 256 << 10,
     "sync_point_bytes": 64 << 10,

@@ -44,7 +44,7 @@ def refusal(code: int, data_dir: Path, *, prefix: tuple[str, ...] = (), **settin
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path, wal_shards=1, wal_file_bytes=1 << 16, wal_reserve_bytes=1 << 16) as process:
+    with BrokerProcess(tmp_path, wal_shards=1, wal_file_bytes=1 << 16) as process:
         yield process
 
 

@@ -17,7 +17,7 @@ from tests.support.kill_load import Ledger, Load
 from tests.support.kill_settle import check, settle
 from tests.support.kill_view import views
 
-ROUNDS = 3
+ROUNDS = 2
 PARKED = 8
 #: Longer than a stop may take: whoever waited for this long was not answered by the stop.
 WAIT_MS = 30_000
@@ -25,7 +25,7 @@ WAIT_MS = 30_000
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path, wal_shards=2, wal_file_bytes=1 << 20, wal_reserve_bytes=1 << 16) as process:
+    with BrokerProcess(tmp_path, wal_shards=2) as process:
         yield process
 
 

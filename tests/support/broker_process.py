@@ -45,7 +45,10 @@ def environment(data_dir: Path, **settings: object) -> dict[str, str]:
 
 
 class BrokerProcess:
-    """`directory` holds data/, the log of all processes and the port file. `prefix`: a command to run it under."""
+    """`directory` holds data/, the log of all processes and the port file. `prefix`: a command to run it under.
+
+    Log files are small unless a setting says otherwise: preallocating the usual ones would take most of a test's time.
+    """
 
     def __init__(
         self, directory: Path, *, data_dir: Path | None = None, prefix: Sequence[str] = (), **settings: object
@@ -54,7 +57,7 @@ class BrokerProcess:
         self._log = directory / "broker.log"
         self._port_file = directory / "port"
         self._prefix = list(prefix)
-        self._settings = settings
+        self._settings = {"wal_file_bytes": 1 << 20, "wal_reserve_bytes": 1 << 16, **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 

@@ -1,0 +1,197 @@
+"""The queue in front of a writer: bounded, never dropped from, and told in order what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from storage.errors import StorageFailed, StorageFull, WalSaturated
+from storage.wal.position import split
+from storage.wal.submission import Submission
+from storage.wal.writer import Shard
+from tests.unit.storage.shard_rig import ShardRig
+
+
+class Queue:
+    """A shard run inline, over a rig's log."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.rig = ShardRig(**changes).open()
+        self.told: list[Submission] = []
+        self.failures = 0
+        self.shard = Shard(
+            0, self.rig.log, self.rig.options, self.rig.clock, self._settled, self._failed, threaded=False
+        )
+        self.rig.log._settle = self.shard.post
+        self.shard.start()
+
+    def _settled(self, shard: Shard, each: Submission) -> None:
+        self.told.append(each)
+        assert each.done is not None
+        if each.error is None:
+            each.done.set_result(None)
+        else:
+            each.done.set_exception(each.error)
+
+    def _failed(self, shard: Shard) -> None:
+        self.failures += 1
+
+    def submit(self, size: int = 100, **more: Any) -> tuple[Submission, asyncio.Future[int | None]]:
+        each = self.rig.submission(size, **more)
+        return each, self.shard.submit(each)
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[Queue]:
+    queue = Queue(wal_queue_frames=20, wal_queue_bytes=10_000, wal_enqueue_timeout_ms=5)
+    yield queue
+    queue.rig.disk.clear_faults()
+    await queue.shard.stop()
+
+
+async def test_what_is_submitted_in_one_step_is_one_group(queue: Queue) -> None:
+    done = [queue.submit(sync=True)[1] for _ in range(10)]
+    await asyncio.gather(*done)
+    assert (queue.rig.log.stats.groups, queue.rig.log.stats.fsyncs) == (1, 1)
+
+
+async def test_a_group_is_bounded_and_the_rest_follows(queue: Queue) -> None:
+    done = [queue.submit(5 << 20)[1] for _ in range(3)]
+    await asyncio.gather(*done)
+    assert queue.rig.log.stats.groups == 2
+
+
+async def test_what_waits_is_counted_and_the_peak_remembered(queue: Queue) -> None:
+    done = [queue.submit(100)[1] for _ in range(7)]
+    assert (queue.shard.queued_frames, queue.shard.queued_bytes) == (7, 700)
+    await asyncio.gather(*done)
+    assert (queue.shard.queued_frames, queue.shard.queued_bytes, queue.shard.peak_frames) == (0, 0, 7)
+
+
+async def test_a_tenth_is_kept_for_internal_frames(queue: Queue) -> None:
+    for _ in range(10):
+        queue.submit(100)
+    assert (queue.shard.has_room(8, 100), queue.shard.has_room(9, 100)) == (True, False)
+    assert (queue.shard.has_room(10, 100, internal=True), queue.shard.has_room(11, 100, internal=True)) == (True, False)
+    assert (queue.shard.has_room(1, 8000), queue.shard.has_room(1, 8001)) == (True, False)
+    assert (queue.shard.has_room(1, 9000, internal=True), queue.shard.has_room(1, 9001, internal=True)) == (True, False)
+
+
+async def test_a_write_larger_than_the_queue_is_possible_when_nothing_waits(queue: Queue) -> None:
+    assert queue.shard.has_room(1000, 10**9)
+    queue.submit(100)
+    assert not queue.shard.has_room(1000, 10**9)
+
+
+async def test_room_is_told_as_soon_as_there_is_some(queue: Queue) -> None:
+    for _ in range(18):
+        queue.submit(100)
+    await queue.shard.wait_room(18, 100)
+    assert queue.shard.queued_frames == 0
+
+
+async def test_who_waits_too_long_is_told_that_it_is_saturated(queue: Queue) -> None:
+    for _ in range(18):
+        queue.rig.submission()
+        queue.shard.submit(queue.rig.submission())
+    queue.shard._drain_scheduled = True  # the writer is stuck
+    queue.shard._queue.clear()
+    with pytest.raises(WalSaturated) as caught:
+        await queue.shard.wait_room(1, 1)
+    assert caught.value.code == "wal_saturated"
+    assert caught.value.outcome == "none"
+    assert caught.value.detail["max"] == 20
+
+
+async def test_everything_below_the_first_that_is_unsettled_is_applied_and_no_more(queue: Queue) -> None:
+    places: list[int] = []
+    post = queue.shard.post
+
+    def watch(group: list[Submission]) -> None:
+        post(group)
+        places.append(split(queue.shard.applied_place)[1])
+
+    queue.rig.log._settle = watch
+    queue.submit(100, topic_id=1, sync=True)
+    _, last = queue.submit(100, topic_id=2)
+    await last
+    assert places == [0, 200], "the second one was settled first, but lies behind the first"
+
+
+async def test_a_barrier_moves_nothing_back(queue: Queue) -> None:
+    await queue.submit(100)[1]
+    before = queue.shard.applied_place
+    barrier = Submission(queue.rig.submission().unit, b"", frames=0, topic_id=0, ts=5, needs_sync=True, frees=True)
+    await queue.shard.submit(barrier)
+    assert queue.shard.applied_place == before == queue.rig.log.end_place
+
+
+async def test_a_shard_that_failed_tells_so_once(queue: Queue) -> None:
+    queue.rig.disk.fail("pwritev", "*/wal-*", errno=errno.EIO)
+    for _ in range(3):
+        with pytest.raises(StorageFailed):
+            await queue.submit(100)[1]
+    assert queue.failures == 1
+    with pytest.raises(StorageFailed):
+        queue.shard.refuse_when_full()
+
+
+async def test_a_full_shard_refuses_writes_before_they_are_given_a_seq(queue: Queue) -> None:
+    queue.rig.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
+    queue.rig.disk.fail("allocate", errno=errno.ENOSPC, sticky=True)
+    with pytest.raises(StorageFull):
+        await queue.submit(100)[1]
+    queue.rig.log.full = True
+    with pytest.raises(StorageFull):
+        queue.shard.refuse_when_full()
+
+
+async def test_dirty_bytes_are_synced_when_the_timer_says_so(queue: Queue) -> None:
+    await queue.submit(100)[1]
+    interval_ms = queue.rig.options.disk_sync_ms
+    queue.rig.clock.tick(interval_ms - 1)
+    queue.shard.harden()
+    assert queue.rig.log.stats.fsyncs == 0
+    queue.rig.clock.tick(1)
+    queue.shard.harden()
+    assert (queue.rig.log.stats.fsyncs, queue.rig.log.dirty_since_ns) == (1, None)
+    queue.rig.clock.tick(10_000)
+    queue.shard.harden()
+    assert queue.rig.log.stats.fsyncs == 1
+
+
+async def test_space_is_looked_for_twice_a_second(queue: Queue) -> None:
+    queue.rig.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
+    queue.rig.disk.fail("allocate", errno=errno.ENOSPC, sticky=True)
+    with pytest.raises(StorageFull):
+        await queue.submit(100)[1]
+    queue.rig.log.full = True
+    queue.rig.disk.clear_faults()
+    queue.rig.clock.tick(500)
+    queue.shard.harden()
+    assert not queue.rig.log.full
+    queue.shard.refuse_when_full()
+
+
+async def test_stopping_writes_and_settles_what_waits() -> None:
+    queue = Queue()
+    submissions = [queue.submit(100) for _ in range(5)]
+    await queue.shard.stop()
+    assert all(done.done() and done.exception() is None for _, done in submissions)
+    assert [seq for _, seq in queue.rig.frames(1)] == [1, 2, 3, 4, 5]
+
+
+async def test_a_defect_in_the_writer_leaves_nobody_waiting(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(queue.rig.log, "_write_all", broken)
+    submissions = [queue.submit(100) for _ in range(3)]
+    for _, done in submissions:
+        with pytest.raises(StorageFailed):
+            await done
+    assert queue.failures == 1
