@@ -45,7 +45,7 @@ class Expiry:
         pending = self._pending.get(log.topic_id)
         if pending is None:
             value = control.EvictWatermark(floors={LossCause.TTL: floor})
-            if log.in_memory_only:
+            if log.in_memory_only and log.topic_id not in self._engine.changing:
                 log.evict(value.floors)
                 return
             encoded = encode_controls([value], log.topic_id, self._engine.now_ms())

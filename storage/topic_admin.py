@@ -119,7 +119,7 @@ class TopicAdmin:
         encoded = encode_controls(values, topic.topic_id, engine.now_ms())
         pending.append(engine.submit_controls(log, encoded, generation=shard.generation))
         await asyncio.gather(*pending)
-        await engine.expiry.expire(topic)
+        await engine.expiry.expire_if_possible(topic)  # the config is changed, whatever comes of this
 
     def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
         """An ephemeral log becomes durable: what memory holds goes to the WAL, ahead of the config that says so."""
@@ -175,6 +175,10 @@ class TopicAdmin:
             raise InvalidRequest("Give before_seq or match.", field="before_seq")
         engine = self._engine
         topic = engine.topic(name)
+        while (changing := engine.changing.get(topic.topic_id)) is not None:
+            # What is being written out of memory is decided: a delete that came between would be forgotten.
+            await asyncio.wait([changing])
+            topic = engine.topic(name)
         log = topic.log
         value = control.Delete(
             bound_head=log.head, before_seq=before_seq, match=None if match is None else tag_predicate(match)

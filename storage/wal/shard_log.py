@@ -112,6 +112,10 @@ class ShardLog:
         size = 0
         written: list[Submission] = []
         for each in group:
+            if run and self._end + size + len(each.payload) > self._room():
+                self._flush(run, written)
+                run, size = [], 0
+            # Asked behind that flush, which may have failed: nothing is written behind what failed.
             refusal = self._refusal(each)
             if refusal is not None:
                 self._flush(run, written)
@@ -119,9 +123,6 @@ class ShardLog:
                 each.error = refusal
                 written.append(each)
                 continue
-            if run and self._end + size + len(each.payload) > self._room():
-                self._flush(run, written)
-                run, size = [], 0
             run.append(each)
             size += len(each.payload)
         self._flush(run, written)

@@ -76,6 +76,7 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
     assert broker.stop() == 0
     print(f"{ROUNDS} rounds: {verify(broker.data_dir)}")
     print({outcome.value: count for outcome, count in ledger.counts.items()}, f"of unknown ones {there} were there")
+    assert broker.complaints() == []
     assert ledger.counts[Outcome.OK] >= 50 * ROUNDS
     assert ledger.counts[Outcome.UNKNOWN] > 0
 
@@ -113,4 +114,5 @@ async def test_killed_again_while_it_recovers_it_still_has_everything(
         await settle(ledger, connection)
     check(ledger, await all_views(broker))
     assert broker.stop() == 0
+    assert broker.complaints() == []
     is_sound(broker.data_dir)

@@ -21,6 +21,13 @@ from tests.unit.storage.machine import Machine, record
 T = TypeVar("T")
 NAME = "t"
 WINDOW_MS = 5_000
+SMALL = {
+    "expiry_interval_ms": 10**9,
+    "tail_cache_bytes": 400,
+    "wal_file_bytes": 4096,
+    "wal_reserve_bytes": 2048,
+    "sync_point_bytes": 300,
+}
 TAGS = st.sampled_from([None, None, "a", "ab", "b"])
 NODES = st.sampled_from([None, None, "n1", "n2"])
 RECORDS = st.lists(st.tuples(st.integers(0, 2000), TAGS, NODES), min_size=1, max_size=6)
@@ -56,7 +63,7 @@ class EngineModel(RuleBasedStateMachine):
 
     @initialize(config=CONFIGS)
     def begin(self, config: TopicConfig) -> None:
-        self.engine = self.run(self.machine.start(expiry_interval_ms=10**9, tail_cache_bytes=400))
+        self.engine = self.run(self.machine.start(**SMALL))
         self.run(self.engine.put_topic(NAME, config))
         self.model.config = config
 
@@ -134,18 +141,18 @@ class EngineModel(RuleBasedStateMachine):
 
     @rule()
     def clean_restart(self) -> None:
-        self.engine = self.run(self.machine.restart(expiry_interval_ms=10**9, tail_cache_bytes=400))
+        self.engine = self.run(self.machine.restart(**SMALL))
         self.after_restart(self.model.head)
 
     @rule()
     def process_killed(self) -> None:
-        self.engine = self.run(self.machine.kill(expiry_interval_ms=10**9, tail_cache_bytes=400))
+        self.engine = self.run(self.machine.kill(**SMALL))
         self.after_restart(None if self.model.ephemeral else self.model.head)
 
     @precondition(lambda self: self.model.config.durability is Durability.FSYNC)
     @rule(seed=st.integers(0, 5))
     def power_cut(self, seed: int) -> None:
-        self.engine = self.run(self.machine.cut_power(Loss.TORN, seed, expiry_interval_ms=10**9, tail_cache_bytes=400))
+        self.engine = self.run(self.machine.cut_power(Loss.TORN, seed, **SMALL))
         self.after_restart(self.model.head)
 
     def after_restart(self, head: int | None) -> None:

@@ -130,6 +130,10 @@ class BrokerProcess:
         """All that the processes of this directory have written."""
         return self._log.read_text() if self._log.exists() else ""
 
+    def complaints(self) -> list[str]:
+        """Errors among them. A process that is killed, or stopped, has none to tell."""
+        return [line for line in self.log().splitlines() if "[error" in line or "Traceback" in line]
+
     def until(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Wait for a condition, for as long as the process runs."""
         deadline = time.monotonic() + patience_s

@@ -134,7 +134,6 @@ async def delete_topic(
     "/{topic}/delete",
     summary="Delete records for good",
     description="Those below before_seq and those that fit match; with both, what both hold for. Never a tombstone.",
-    tags=["records"],
     responses=refusals("invalid_request", "topic_not_found"),
 )
 async def delete_records(current: Current, topic: TopicName, body: DeleteRecordsRequest) -> DeleteRecordsAnswer:
