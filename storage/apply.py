@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage.catalog import Catalog
-from storage.wal.submission import ControlStep, PlaceStep, Unit
+from storage.wal.submission import ControlStep, PlaceStep, SinglesStep, Unit
 
 
 def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: int = -1) -> int | None:
@@ -28,6 +28,9 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
             continue
         if isinstance(step, PlaceStep):
             log.written_out(log.tail.place_batch(step.first_seq, place, step.offset))
+            continue
+        if isinstance(step, SinglesStep):
+            log.take_singles(step.singles, place)
             continue
         run = step.run
         log.commit(run, log.reserve(run) if row < 0 else row, place, step.offset)

@@ -15,7 +15,7 @@ from storage.format.control import TYPE_OF, Batch, Control, encode_control
 from storage.format.wal_frame import CHECKSUM, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import NewRecord
 from storage.tail import Run
-from storage.wal.submission import ControlStep, PlaceStep, RunStep, Unit
+from storage.wal.submission import ControlStep, RunStep, Step, Unit
 
 DURABLE = int(FrameFlag.DURABLE)
 _U32 = Struct("<I")
@@ -143,7 +143,7 @@ def assemble(
     size = len(lead) + len(appends) + len(trail)
     batch = Batch(frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash)
     opening = _control(batch, head, more=True)
-    steps: list[ControlStep | RunStep | PlaceStep] = [_step(each, head) for each in before]
+    steps: list[Step] = [_step(each, head) for each in before]
     steps.append(RunStep(head.topic_id, run, len(opening) + len(lead)))
     steps += [_step(each, head) for each in after]
     return EncodedUnit(Unit(batch, steps), b"".join((opening, lead, appends, trail)), frames + 1)

@@ -14,7 +14,7 @@ from itertools import takewhile
 from storage.format import control
 from storage.keys import KeyRing
 from storage.records import LossCause, TagMatch
-from storage.tail import Run, TailIndex
+from storage.tail import Run, Singles, TailIndex
 from storage.watermarks import LossRange, Watermarks
 
 _PRUNE_TAGS = 1024
@@ -150,7 +150,7 @@ class Log:
         self._use(size, size if self.ephemeral else 0)
         return row
 
-    def _above(self, floor: int, run: Run) -> tuple[int, int]:
+    def _above(self, floor: int, run: Run | Singles) -> tuple[int, int]:
         """(records, bytes) of an appended run that count. Below the floor lie some only where a log was written out."""
         if run.first_seq < floor:
             return self.tail.totals(floor, run.last_seq + 1)
@@ -165,6 +165,20 @@ class Log:
         self.count += count
         self.bytes += size
         self._index_tags(run)
+        self.section = None
+
+    def take_singles(self, singles: Singles, unit_place: int) -> None:
+        """`reserve` and `commit` of many runs of one record each (recovery)."""
+        self.tail.extend(singles, unit_place)
+        count, size = self._above(self.assigned_floor, singles)
+        self.assigned_head = self.head = singles.last_seq
+        self.assigned_count += count
+        self.assigned_bytes += size
+        self._use(size, size if self.ephemeral else 0)
+        count, size = self._above(self.marks.live_floor, singles)
+        self.count += count
+        self.bytes += size
+        self.last_ts = self.last_write_ts = singles.stamps[-1]
         self.section = None
 
     def index_only(self, run: Run, unit_place: int, lead: int) -> None:

@@ -161,7 +161,7 @@ class _ShardReader:
 
     def _scan(self, file: File, path: str, number: int, start: int) -> UnitScan:
         stream = FrameStream(file, start)
-        scan = UnitScan(stream, number)
+        scan = UnitScan(stream, number, self._replay.known_below(number))
         try:
             for unit in scan.units():
                 self._replay.apply(number, unit)

@@ -12,8 +12,9 @@ from storage.errors import WalCorrupt
 from storage.format import control
 from storage.log import Log, tag_match
 from storage.salvage import Salvage
-from storage.wal.position import position
-from storage.wal.submission import ControlStep, RunStep, Unit
+from storage.tail import Singles
+from storage.wal.position import MAX_OFFSET, position, split
+from storage.wal.submission import ControlStep, PlaceStep, RunStep, SinglesStep, Step, Unit
 from storage.wal.units import ScannedUnit
 
 
@@ -25,6 +26,13 @@ class Replay:
         self._as_of = as_of
         self._directory = directory
         self._salvage = salvage
+
+    def known_below(self, number: int) -> int:
+        """Offset in a file below which units come one by one: the snapshot may know them, salvage wants them."""
+        if self._salvage is not None:
+            return MAX_OFFSET
+        file, offset = split(max(self._as_of.values(), default=0))
+        return offset if file == number else MAX_OFFSET if file > number else 0
 
     def apply(self, number: int, scanned: ScannedUnit) -> None:
         """One whole, verified unit. Raises WalCorrupt when its seqs do not follow on."""
@@ -71,9 +79,13 @@ class Replay:
                 if isinstance(step.value, control.EvictWatermark):
                     head = max([head, *(end for _, end, _ in step.value.loss or ())])
                 continue
-            if not isinstance(step, RunStep):
+            if isinstance(step, PlaceStep):
                 continue
-            run = step.run
+            run = step.run if isinstance(step, RunStep) else step.singles
+            if isinstance(run, Singles) and run.first_seq <= head < run.last_seq:
+                run = run.without(head - run.first_seq + 1)
+                step = SinglesStep(log.topic_id, run)
+                steps = list[Step]((step,))
             if run.last_seq <= head:
                 steps = [each for each in steps if each is not step]
                 continue

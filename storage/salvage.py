@@ -15,7 +15,7 @@ from storage.filesystem import File, FileSystem
 from storage.format.wal_frame import MORE, OVERHEAD, FrameType, encode
 from storage.records import LossCause
 from storage.wal.reader import CHUNK_BYTES, parse
-from storage.wal.submission import ControlStep, PlaceStep, RunStep
+from storage.wal.submission import ControlStep, RunStep, Step
 from storage.watermarks import LossRange
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Salvage:
         self.shards.add(self.shard)
         _log.error("wal_damage", file=path, offset=offset, what=what)
 
-    def ownerless(self, steps: list[ControlStep | RunStep | PlaceStep]) -> None:
+    def ownerless(self, steps: list[Step]) -> None:
         """Frames of a log that is not known: of a topic deleted further on, or of one whose TopicCreate is lost."""
         for step in steps:
             if isinstance(step, RunStep):
@@ -70,7 +70,7 @@ class Salvage:
             _log.error("records_lost", topic_id=log.topic_id, first_seq=first, last_seq=last)
         return found
 
-    def loose(self, steps: list[ControlStep | RunStep | PlaceStep]) -> None:
+    def loose(self, steps: list[Step]) -> None:
         """What a batch held whose end is damaged: given up with it, for it is all or nothing."""
         for step in steps:
             if isinstance(step, ControlStep):

@@ -31,6 +31,25 @@ class Run(NamedTuple):
         return self.first_seq + len(self.sizes) - 1
 
 
+class Singles(NamedTuple):
+    """Append frames with consecutive seqs, each a batch of its own. `offsets` are from the start of their unit."""
+
+    first_seq: int
+    stamps: array[int]
+    offsets: array[int]
+    sizes: array[int]
+    payloads: array[int]
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.sizes) - 1
+
+    def without(self, count: int) -> Singles:
+        """All but the first `count`."""
+        columns = (self.stamps[count:], self.offsets[count:], self.sizes[count:], self.payloads[count:])
+        return Singles(self.first_seq + count, *columns)
+
+
 class Span(NamedTuple):
     """Records of one batch that a read wants: frames lie back to back from `offset` behind the batch's place."""
 
@@ -86,6 +105,19 @@ class TailIndex:
         if self.dead is not None:
             self.dead.extend(bytes(len(run.sizes)))
         return self._trimmed_rows + len(self._seqs) - 1
+
+    def extend(self, singles: Singles, unit_place: int) -> None:
+        """Add a row for each; as `append` and `place` one by one."""
+        count, start = len(singles.sizes), self._trimmed_records + len(self._sizes)
+        self._seqs.extend(range(singles.first_seq, singles.first_seq + count))
+        self._stamps.extend(singles.stamps)
+        self._places.extend([unit_place + offset for offset in singles.offsets])
+        self._leads.frombytes(bytes(count * self._leads.itemsize))
+        self._starts.extend(range(start, start + count))
+        self._sizes.extend(singles.sizes)
+        self._payloads.extend(singles.payloads)
+        if self.dead is not None:
+            self.dead.extend(bytes(count))
 
     def place(self, row: int, unit_place: int, lead: int) -> None:
         """Say where a row's batch lies (0: in memory only); its first Append frame comes `lead` bytes later."""

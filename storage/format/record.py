@@ -27,6 +27,27 @@ def split_body(body: bytes) -> StoredBody:
     return _decoder.decode(body)
 
 
+class FurtherKeys:
+    """Where in `data`, which holds many records, a key other than the first may be: none of those before it has one."""
+
+    __slots__ = ("_data", "_found", "_nearest")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._found = [-1] * len(_FURTHER)
+        self._nearest = -1
+
+    def next_from(self, at: int) -> int:
+        """Offset, `at` or later, of the next one; the end of the data when there is none."""
+        if self._nearest < at:
+            for index, key in enumerate(_FURTHER):
+                if self._found[index] < at:
+                    place = self._data.find(key, at)
+                    self._found[index] = place if place >= 0 else len(self._data)
+            self._nearest = min(self._found)
+        return self._nearest
+
+
 def payload_size(data: bytes, begin: int, end: int) -> int:
     """Bytes of data and meta, as they were sent, of the object at data[begin:end]."""
     for key in _FURTHER:

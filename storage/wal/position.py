@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SHIFT = 40
-OFFSET_MASK = (1 << SHIFT) - 1
+OFFSET_MASK = MAX_OFFSET = (1 << SHIFT) - 1
 
 
 def position(file: int, offset: int) -> int:

@@ -7,8 +7,8 @@ No file is read whole; a length is believed only when the rest of the file can h
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, L
 CHUNK_BYTES = 4 << 20
 _SYNC_POINT_SIGNATURE = struct.pack("<BBQQ", FrameType.SYNC_POINT, 0, 0, 0)
 _SYNC_POINT_MAX = 256
+
+T = TypeVar("T")
 
 
 # A verified frame by reference: (start, type, flags, topic_id, seq, ts, node_len, tag_len, data_len); `start` is its
@@ -93,6 +95,11 @@ class FrameStream:
 
     def chunks(self) -> Iterator[Chunk]:
         """Chunks with at least one frame each."""
+        for base, data, frames in self.read(lambda data, _: parse(data, 0)):
+            yield Chunk(base, data, frames)
+
+    def read(self, parser: Callable[[bytes, int], tuple[list[T], int, str]]) -> Iterator[tuple[int, bytes, list[T]]]:
+        """(base, bytes, what `parser` makes of them); it is given bytes and base and answers as `parse` does."""
         pending = b""
         fetched = self.end  # file offset up to which bytes are in `pending`
         want = self._chunk_bytes
@@ -106,10 +113,10 @@ class FrameStream:
             base = fetched - len(pending)
             data = pending + more if pending else more
             fetched += len(more)
-            frames, at, reason = parse(data, 0)
+            found, at, reason = parser(data, base)
             self.end = base + at
-            if frames:
-                yield Chunk(base, data, frames)
+            if found:
+                yield base, data, found
             if reason not in ("", "short"):
                 self.reason = reason
                 return

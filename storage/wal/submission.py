@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from storage.errors import StorageError
 from storage.format.control import Batch
-from storage.tail import Run
+from storage.tail import Run, Singles
 
 
 class ControlStep(NamedTuple):
@@ -35,11 +35,21 @@ class PlaceStep(NamedTuple):
     offset: int
 
 
+class SinglesStep(NamedTuple):
+    """Append frames of a log that stand alone, in recovery: a unit each, taken together."""
+
+    topic_id: int
+    singles: Singles
+
+
+Step: TypeAlias = ControlStep | RunStep | PlaceStep | SinglesStep
+
+
 class Unit(NamedTuple):
     """An atomic batch, or a single frame: what `apply` takes, live and in recovery."""
 
     batch: Batch | None
-    steps: list[ControlStep | RunStep | PlaceStep]
+    steps: list[Step]
 
 
 class Submission:

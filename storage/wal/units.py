@@ -13,11 +13,13 @@ import msgspec
 
 from storage.format import control
 from storage.format.control import Batch, SyncPoint
-from storage.format.record import payload_size
-from storage.format.wal_frame import HEADER_SIZE, MORE, FrameType
-from storage.tail import Run
+from storage.format.record import PLAIN_OVERHEAD, payload_size
+from storage.format.wal_frame import HEADER_SIZE, MORE, OVERHEAD, FrameType
+from storage.tail import Run, Singles
+from storage.wal.position import MAX_OFFSET
 from storage.wal.reader import FrameStream, RawFrame, frame_data, frame_size, frame_tag
-from storage.wal.submission import ControlStep, PlaceStep, RunStep, Unit
+from storage.wal.runs import FrameRun, LoneGroup, RunParser
+from storage.wal.submission import ControlStep, RunStep, SinglesStep, Step, Unit
 
 _APPEND = int(FrameType.APPEND)
 
@@ -53,7 +55,7 @@ class _Builder:
         self.size = 0
         self.body_offset = 0
         self.batch: Batch | None = None
-        self.steps: list[ControlStep | RunStep | PlaceStep] = []
+        self.steps: list[Step] = []
         self.run: Run | None = None
         self.run_seq = 0
 
@@ -71,6 +73,26 @@ class _Builder:
             run.tagged.append((frame_tag(frame, chunk), seq))
         self.run_seq += 1
 
+    def extend(self, found: FrameRun, base: int) -> None:
+        overhead = OVERHEAD + found.node_len
+        sizes = array("I", [size + overhead for size in found.data_lens])
+        payloads = array("I", [size - PLAIN_OVERHEAD for size in found.data_lens])
+        run = self.run
+        if (
+            run is None
+            or found.first_seq != self.run_seq
+            or run.ts != found.ts
+            or self.steps[-1].topic_id != found.topic_id
+        ):
+            self.run = Run(found.first_seq, found.ts, sizes, payloads, [])
+            self.steps.append(RunStep(found.topic_id, self.run, base + found.start - self.offset))
+        else:
+            run.sizes.extend(sizes)
+            run.payloads.extend(payloads)
+        self.run_seq = found.first_seq + len(sizes)
+        self.frames += len(sizes)
+        self.size += found.end - found.start
+
     def control(self, frame: RawFrame, chunk: bytes) -> None:
         self.run = None
         value: Any = control.decode_control(frame[1], frame_data(frame, chunk))
@@ -83,16 +105,21 @@ class _Builder:
 
 class UnitScan:
     """Units of one file. After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames behind it,
-    `reason` as FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames."""
+    `reason` as FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames.
 
-    def __init__(self, stream: FrameStream, number: int) -> None:
+    Frames that stand alone are units of their own. From the offset `group_from` on those of a log that follow one
+    another may come as one unit; then their order is kept within each log only.
+    """
+
+    def __init__(self, stream: FrameStream, number: int, group_from: int = MAX_OFFSET) -> None:
         self._stream = stream
+        self._parser = RunParser(group_from)
         self._number = number
         self.end = stream.end
         self.frames = 0
         self.loose_frames = 0
         self.loose_end = 0
-        self.loose_steps: list[ControlStep | RunStep | PlaceStep] = []
+        self.loose_steps: list[Step] = []
         self.reason = ""
         self.sync_point: SyncPoint | None = None
         self.last_ts = 0
@@ -101,9 +128,17 @@ class UnitScan:
     def units(self) -> Iterator[ScannedUnit]:
         """Raises BadUnit, control.UnknownFrameType, OSError."""
         builder = _Builder()
-        for chunk in self._stream.chunks():
-            data, base = chunk.bytes, chunk.base
-            for frame in chunk.frames:
+        for base, data, items in self._stream.read(self._parser.parse):
+            for frame in items:
+                if isinstance(frame, FrameRun):
+                    self.max_topic_id = max(self.max_topic_id, frame.topic_id)
+                    builder.extend(frame, base)
+                    if frame.ends:
+                        yield self._finish(builder, frame.ts, base + frame.end)
+                    continue
+                if isinstance(frame, LoneGroup):
+                    yield from self._lone(frame, base)
+                    continue
                 if builder.frames == 0:
                     builder.begin(base + frame[0])
                 builder.frames += 1
@@ -115,7 +150,7 @@ class UnitScan:
                     self.max_topic_id = frame[3]
                 builder.size += frame_size(frame)
                 if not frame[2] & MORE:
-                    yield self._finish(builder, frame, base)
+                    yield self._finish(builder, frame[5], base + frame[0] + frame_size(frame))
                 elif builder.frames == 1 and builder.batch is None:
                     raise BadUnit("a batch does not begin with a Batch frame", base + frame[0])
         self.loose_frames = builder.frames
@@ -126,6 +161,16 @@ class UnitScan:
         self.frames += builder.frames
         self.reason = self._stream.reason or ("batch" if builder.frames else "")
 
+    def _lone(self, group: LoneGroup, base: int) -> Iterator[ScannedUnit]:
+        begin, self.end = base + group.start, base + group.end
+        for topic_id, first_seq, stamps, starts, sizes, payloads in group.logs:
+            self.max_topic_id = max(self.max_topic_id, topic_id)
+            self.last_ts = max(self.last_ts, stamps[-1])
+            self.frames += len(sizes)
+            offsets = array("Q", [start - group.start for start in starts])
+            singles = Singles(first_seq, array("Q", stamps), offsets, array("I", sizes), array("I", payloads))
+            yield ScannedUnit(begin, self.end, Unit(None, [SinglesStep(topic_id, singles)]), len(sizes))
+
     def _control(self, builder: _Builder, frame: RawFrame, data: bytes, base: int) -> None:
         try:
             builder.control(frame, data)
@@ -135,13 +180,13 @@ class UnitScan:
             builder.size = -frame_size(frame)  # `bytes` counts what follows the Batch frame
             builder.body_offset = base + frame[0] + frame_size(frame)
 
-    def _finish(self, builder: _Builder, frame: RawFrame, base: int) -> ScannedUnit:
+    def _finish(self, builder: _Builder, ts: int, end: int) -> ScannedUnit:
         batch = builder.batch
         if batch is not None and (batch.frames != builder.frames - 1 or batch.body_bytes != builder.size):
             raise BadUnit("a Batch frame does not fit the frames behind it", builder.offset)
-        self.last_ts = max(self.last_ts, frame[5])
+        self.last_ts = max(self.last_ts, ts)
         self.frames += builder.frames
-        self.end = base + frame[0] + frame_size(frame)
+        self.end = end
         steps = builder.steps
         if len(steps) == 1 and isinstance(steps[0], ControlStep) and isinstance(steps[0].value, SyncPoint):
             if steps[0].value.at != builder.offset or steps[0].value.file != self._number:

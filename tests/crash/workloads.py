@@ -233,6 +233,16 @@ async def space_is_made_by_trimming(s: Session) -> None:
     await s.append("f", config=FSYNC)
 
 
+@workload(TINY)
+async def groups_span_files(s: Session) -> None:
+    await s.append("f", config=FSYNC)
+    await s.append("d", config=DISK)
+    for size in (400, 700):
+        await s.together(*(s.append(name, size=size) for name in "fdfdffdd"))
+        await s.pass_time(600)
+    await s.together(s.append("f", 3, size=500), s.append("d", 2, size=900), s.append("f", key="k"))
+
+
 @workload()
 async def clean_stops(s: Session) -> None:
     await s.append("f", 2, config=FSYNC)

@@ -57,14 +57,16 @@ def _settle_lives(lives: list[Life], found: TopicView | None, problems: list[str
     if found is not None:
         there = next((life for life in lives if life.topic_id == found.state.topic_id), None)
         if there is None:
-            there = next((life for life in lives if not life.topic_id and life.made is Outcome.OPEN), None)
+            open_lives = [life for life in lives if not life.topic_id and life.made is Outcome.OPEN]
+            fitting = [life for life in open_lives if found.state.config in life.configs_allowed()]
+            there = next(iter(fitting or open_lives), None)
         if there is not None and there.deleted is Outcome.DONE:
             problems.append(f"{there.name}: its deletion was acked, and it is there again")
     for life in lives:
         if life is there:
             if not life.topic_id:
                 life.topic_id, life.epoch = found.state.topic_id, found.state.epoch
-            life.made, life.deleted = Outcome.DONE, None
+            life.made, life.deleted, life.adrift = Outcome.DONE, None, False
             continue
         if life.made is Outcome.DONE and life.deleted is None:
             problems.append(f"{life.name} (topic {life.topic_id}) is gone, and nobody has deleted it")

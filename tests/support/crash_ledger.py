@@ -103,6 +103,8 @@ class Life:
 
     name: str
     made: Outcome = Outcome.OPEN
+    #: Its making came to an open end: until the next start it is not there, and its name is free.
+    adrift: bool = False
     #: None = nobody has asked for it.
     deleted: Outcome | None = None
     topic_id: int = 0
@@ -168,7 +170,7 @@ class Ledger:
         """The topic of that name, as far as the workload knows."""
         for life in reversed(self.lives):
             if life.name == name:
-                gone = life.made is Outcome.REFUSED or life.deleted is Outcome.DONE
+                gone = life.made is Outcome.REFUSED or life.deleted is Outcome.DONE or life.adrift
                 return None if gone else life
         return None
 

@@ -154,6 +154,24 @@ async def _run_until(workload: Workload, point: CrashPoint | None) -> Crashed:
     return Crashed(disk, session.ledger, session.clock, orderly)
 
 
+def run_with_error(workload: Workload, index: int, errno: int) -> Crashed:
+    """Run it with one call failing (not to the end, when that kept the engine from opening the directory)."""
+    return run(_run_with_error(workload, index, errno))
+
+
+async def _run_with_error(workload: Workload, index: int, errno: int) -> Crashed:
+    asyncio.get_running_loop().set_exception_handler(_only_what_is_no_crash)
+    disk = SimDisk()
+    disk.fail("*", nth=index + 1, errno=errno)
+    session = Session(disk, workload.options)
+    try:
+        await session.start()
+        await workload.body(session)
+    except (OSError, StorageError):
+        assert not session.engine.ready, "this came out of an engine that runs, and not as a refusal"
+    return Crashed(disk, session.ledger, session.clock, orderly=False)
+
+
 def examine(workload: Workload, crashed: Crashed, cut: Cut) -> list[str]:
     """Everything that can be wrong with what this cut leaves."""
     return run(_examine(workload.options, crashed, cut))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -83,17 +84,23 @@ class Session:
             setting.outcome = outcome
         if life.made is not Outcome.DONE:
             life.made = outcome
+            life.adrift = outcome is Outcome.OPEN
         if outcome is Outcome.DONE:
             state = self.engine.state(life.name)
             life.topic_id, life.epoch = state.topic_id, state.epoch
 
     async def drop(self, name: str) -> None:
-        """Delete the topic."""
-        life = self.ledger.live(name)
-        assert life is not None
+        """Delete the topic, if it was made."""
+        life = self._there(name)
+        if life is None:
+            return
         life.deleted = Outcome.OPEN
         outcome, _ = await self._ask(self.engine.delete_topic(name))
         life.deleted = outcome if outcome is not Outcome.REFUSED else None
+
+    def _there(self, name: str) -> Life | None:
+        """The topic, unless an earlier step of the workload went wrong with it."""
+        return self.ledger.live(name) if any(state.topic == name for state in self.engine.topics()) else None
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -132,9 +139,10 @@ class Session:
         await asyncio.gather(*operations)
 
     async def remove(self, name: str, *, before_seq: int | None = None, tag: str | None = None) -> None:
-        """Delete records."""
-        life = self.ledger.live(name)
-        assert life is not None
+        """Delete records, if there is such a topic."""
+        life = self._there(name)
+        if life is None:
+            return
         removal = Removal(life.durability, self.engine.state(name).head_seq, before_seq, tag)
         life.removals.append(removal)
         match = None if tag is None else TagMatch(tag.encode())
@@ -142,8 +150,9 @@ class Session:
         removal.safe = removal.outcome is Outcome.DONE and removal.durability is Durability.FSYNC
 
     async def snapshot(self) -> None:
-        """What the worker does when it is time. Trouble with it is no promise broken."""
-        await self._ask(self.engine.snapshotter.take())
+        """What the worker does when it is time. Trouble with it, of any kind, is no promise broken."""
+        with contextlib.suppress(OSError):
+            await self._ask(self.engine.snapshotter.take())
 
     async def _ask(self, operation: Awaitable[Any]) -> tuple[Outcome, Any]:
         try:
