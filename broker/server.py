@@ -13,6 +13,7 @@ from uvicorn import Config, Server
 
 from broker.http.answers import Receive, Scope, Send
 from broker.http.dispatch import Dispatcher
+from broker.protocols import OnePortProtocol
 from broker.settings import HttpServer, Settings
 
 #: How long requests in flight may take to end once the sockets are closed.
@@ -105,8 +106,7 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
-        http=settings.http.value,
-        http2=settings.http is HttpServer.ZTTP,
+        http=OnePortProtocol if settings.http is HttpServer.ZTTP else settings.http.value,
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -55,6 +55,8 @@ class Catalog:
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.next_topic_id = 1
+        #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
+        self.superseded: dict[int, str] = {}
         self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
             FrameType.TOPIC_CREATE: self._topic_create,
             FrameType.TOPIC_DELETE: self._topic_delete,
@@ -122,13 +124,16 @@ class Catalog:
             return  # live path: it stands there provisionally; replay below as_of: it is in the snapshot
         older = self.topics.get(value.name)
         if older is not None:
+            # Of two live logs with one name the higher id wins.
+            self.superseded[min(older.topic_id, topic_id)] = value.name
             if older.topic_id > topic_id:
-                return  # of two live logs with one name the higher id wins
+                return
             self.remove(older)
         self.add(topic_id, value)
 
     def _topic_delete(self, topic_id: int, ts: int, value: control.TopicDelete) -> None:
         topic = self.by_id.get(topic_id)
+        self.superseded.pop(topic_id, None)
         if topic is not None:
             self.remove(topic)
 

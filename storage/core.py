@@ -196,6 +196,8 @@ class EngineCore:
                 await shard.stop()
             except OSError as error:
                 _log.error("shard_close_failed", shard=shard.index, error=str(error))
+        if self.failed_shards:
+            self._distrust_page_cache()
         if self.shards:
             self.wal_files.close()
         if self._pool is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from storage.catalog import Topic
+from storage.catalog import Topic, shard_of
 from storage.config import Durability
 from storage.encode import encode_controls
 from storage.format import control
@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 
 async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
-    """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return."""
+    """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return.
+
+    Also the deletion of topics whose name a later one has: else they would be back when that one is gone.
+    """
     pending: list[asyncio.Future[int | None]] = []
+    for topic_id, name in engine.catalog.superseded.items():
+        shard = engine.shards[shard_of(topic_id, len(engine.shards))]
+        gone = encode_controls([control.TopicDelete(name=name)], topic_id, engine.now_ms())
+        pending.append(engine.submit_unit(shard, topic_id, gone, frees=True))
     for topic in engine.catalog.topics.values():
         log = topic.log
         values: list[control.Control] = []

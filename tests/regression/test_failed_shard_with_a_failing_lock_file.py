@@ -1,10 +1,10 @@
-"""A shard stopped and .lock could not be written either: nobody was told, and heads stayed beyond what is there."""
+"""A shard stopped and .lock did not say so, or could not be written: then nobody else was told either."""
 
 from __future__ import annotations
 
 from storage import Durability, TopicConfig
 from tests.support.crash_run import SMALL
-from tests.support.crash_session import Session
+from tests.support.crash_session import ROOT, Session
 from tests.support.sim_disk import SimDisk
 
 
@@ -22,3 +22,13 @@ async def test_the_failure_is_told_and_unpublished_seqs_are_taken_back() -> None
     assert told == [(0, 5)]
     assert session.engine.shards[0].generation > generation
     await session.close()
+
+
+async def test_a_shard_that_stops_while_closing_is_remembered_for_the_next_start() -> None:
+    session = Session(SimDisk(), SMALL)
+    await session.start()
+    await session.append("t", config=TopicConfig(durability=Durability.DISK))
+    await session.append("t", 2)
+    session.disk.fail("sync", "*/wal-*.log")
+    await session.close()
+    assert session.disk.read_file(f"{ROOT}/.lock").split(b"\n")[1] == b"failed"
