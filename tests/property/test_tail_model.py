@@ -130,16 +130,30 @@ class TailModel(RuleBasedStateMachine):
         held = sum(len(row.sizes) for row in self.rows)
         assert held <= len(self.index)
 
-    @rule(a=FRACTION, b=FRACTION)
-    def totals_and_first_live(self, a: float, b: float) -> None:
+    @rule(
+        a=FRACTION,
+        b=FRACTION,
+        back=st.integers(-5, 150),
+        records=st.integers(0, 12),
+        size_bytes=st.integers(0, 200),
+    )
+    def every_question_has_the_right_answer(self, a: float, b: float, back: int, records: int, size_bytes: int) -> None:
         first, end = sorted((self.pick(a), self.pick(b)))
+        ts = max(0, self.ts - back)
+        self.check_totals_and_first_live(first, end)
+        self.check_floor_that_frees(first, records, size_bytes)
+        self.check_expired_floor(first, end, ts)
+        self.check_first_seq_since(ts)
+        self.check_spans(first, end)
+        places = [row.place for row in self.rows if row.end_seq > first and row.place]
+        assert self.index.oldest_place(first) == (places[0] if places else None)
+
+    def check_totals_and_first_live(self, first: int, end: int) -> None:
         within = [(seq, size) for seq, size in self.live() if first <= seq < end]
         assert self.index.totals(first, end) == (len(within), sum(size for _, size in within))
         assert self.index.first_live(first, end) == (within[0][0] if within else None)
 
-    @rule(a=FRACTION, records=st.integers(0, 12), size_bytes=st.integers(0, 200))
-    def the_floor_that_frees(self, a: float, records: int, size_bytes: int) -> None:
-        seq = self.pick(a)
+    def check_floor_that_frees(self, seq: int, records: int, size_bytes: int) -> None:
         if not self.rows or self.rows[-1].end_seq <= seq or records + size_bytes == 0:
             return
         alive = dict(self.live())
@@ -153,26 +167,19 @@ class TailModel(RuleBasedStateMachine):
                 break
         assert self.index.floor_that_frees(seq, records, size_bytes) == wanted
 
-    @rule(a=FRACTION, b=FRACTION, back=st.integers(-5, 150))
-    def the_floor_of_what_is_expired(self, a: float, b: float, back: int) -> None:
-        seq, end = sorted((self.pick(a), self.pick(b)))
-        oldest = max(0, self.ts - back)
+    def check_expired_floor(self, seq: int, end: int, oldest: int) -> None:
         expired = [row.end_seq for row in self.rows if row.ts < oldest]
         wanted = max(seq, min(max(expired), end)) if expired else seq
         assert self.index.expired_floor(seq, oldest, end) == wanted
 
-    @rule(back=st.integers(-5, 150))
-    def the_first_seq_since(self, back: int) -> None:
-        ts = max(0, self.ts - back)
+    def check_first_seq_since(self, ts: int) -> None:
         found = self.index.first_seq_since(ts)
         wanted = next((row.first_seq for row in self.rows if row.ts >= ts), None)
         if found is not None and found < self.floor and (wanted is None or found < wanted):
             return  # of a row that may be forgotten, and is not yet
         assert found == wanted
 
-    @rule(a=FRACTION, b=FRACTION)
-    def spans(self, a: float, b: float) -> None:
-        first, end = sorted((self.pick(a), self.pick(b)))
+    def check_spans(self, first: int, end: int) -> None:
         wanted: list[tuple[int, int, int, int, int]] = []
         for row in self.rows:
             at = row.place + row.lead if row.place else 0
@@ -191,12 +198,6 @@ class TailModel(RuleBasedStateMachine):
                 found.append((span.batch_seq, seq, at, span.ts, size))
                 at += size
         assert found == wanted
-
-    @rule(a=FRACTION)
-    def the_oldest_place(self, a: float) -> None:
-        seq = self.pick(a)
-        places = [row.place for row in self.rows if row.end_seq > seq and row.place]
-        assert self.index.oldest_place(seq) == (places[0] if places else None)
 
     # -- the model ---------------------------------------------------------------------------------------------------
 

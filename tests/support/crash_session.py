@@ -45,6 +45,9 @@ class Session:
         if self.engine.closing:
             self.engine = self._make()
         await self.engine.start()
+        for name in {life.name for life in self.ledger.lives if life.adrift}:
+            if self.ledger.live(name) is None and self._has(name):
+                next(life for life in reversed(self.ledger.lives) if life.name == name).adrift = False
 
     async def close(self) -> None:
         """A clean stop: nothing acked can be lost any more, but for what was in memory only."""
@@ -100,7 +103,10 @@ class Session:
 
     def _there(self, name: str) -> Life | None:
         """The topic, unless an earlier step of the workload went wrong with it."""
-        return self.ledger.live(name) if any(state.topic == name for state in self.engine.topics()) else None
+        return self.ledger.live(name) if self._has(name) else None
+
+    def _has(self, name: str) -> bool:
+        return any(state.topic == name for state in self.engine.topics())
 
     # -- records -----------------------------------------------------------------------------------------------------
 
