@@ -56,6 +56,10 @@ class StorageSettings(BaseSettings):
     max_scan_records: Positive = Field(_OPTIONS.max_scan_records, description="Most seqs one read examines.")
     io_threads: Annotated[int, Field(ge=1, le=256)] = Field(_OPTIONS.io_threads, description="Threads for reading.")
     recovery: Recovery = Field(_OPTIONS.recovery, description="What to do about a damaged log: refuse or salvage.")
+    recovery_processes: Annotated[int, Field(ge=0, le=64)] = Field(
+        _OPTIONS.recovery_processes,
+        description="Processes that read a large log at the start; 0 = one a cpu, at most 8; 1 = none of their own.",
+    )
     trust_page_cache: bool = Field(
         _OPTIONS.trust_page_cache, description="false on volumes that can be detached without a flush."
     )

@@ -35,7 +35,9 @@ _IN_FLIGHT = 16
 
 
 class Opened(msgspec.Struct, kw_only=True):
-    """One start: seconds until ready, of them in recovery proper, and what else was going on."""
+    """One start: seconds until ready, of them in recovery proper, of processors all processes together, and what else
+    was going on.
+    """
 
     ready_s: float
     recovery_s: float
@@ -61,9 +63,11 @@ class Outcome(msgspec.Struct, kw_only=True):
     rounds: list[Opened]
 
 
-def options(shards: int) -> Options:
-    """As by default, but without snapshots."""
-    return Options(wal_shards=shards, snapshot_interval_ms=_NEVER, snapshot_wal_bytes=_NEVER)
+def options(shards: int, processes: int = 0) -> Options:
+    """As by default, but without snapshots. `processes`: Options.recovery_processes."""
+    return Options(
+        wal_shards=shards, snapshot_interval_ms=_NEVER, snapshot_wal_bytes=_NEVER, recovery_processes=processes
+    )
 
 
 async def write(folder: str, given: argparse.Namespace) -> None:
@@ -88,23 +92,29 @@ async def write(folder: str, given: argparse.Namespace) -> None:
     os._exit(0)
 
 
-async def start(folder: str, shards: int) -> None:
+async def start(folder: str, shards: int, processes: int) -> None:
     """Open the directory, say how it went, end at once."""
-    begin, cpu = time.perf_counter(), time.process_time()
-    engine = Engine(folder, options(shards))
+    begin, cpu = time.perf_counter(), _cpu_s()
+    engine = Engine(folder, options(shards, processes))
     await engine.start()
     ready_s, report = time.perf_counter() - begin, engine.report
     found = Opened(
         ready_s=ready_s,
         recovery_s=report.seconds,
         process_s=0.0,
-        cpu_s=time.process_time() - cpu,
+        cpu_s=_cpu_s() - cpu,
         frames=report.frames,
         bytes=report.bytes,
         records=sum(topic.count for topic in engine.topics(limit=1 << 30)),
     )
     print(msgspec.json.encode(found).decode(), flush=True)
     os._exit(0)
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of children that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def drop_cached(folder: Path) -> None:
@@ -117,7 +127,9 @@ def drop_cached(folder: Path) -> None:
 
 
 def _child(given: argparse.Namespace, role: str, folder: Path) -> str:
-    told = {name: getattr(given, name) for name in ("records", "bytes", "batch", "topics", "shards", "keys")}
+    told = {
+        name: getattr(given, name) for name in ("records", "bytes", "batch", "topics", "shards", "keys", "processes")
+    }
     command = [sys.executable, "-m", "loadtest.recovery", f"--{role}", str(folder), "--told", json.dumps(told)]
     done = subprocess.run(
         command,
@@ -174,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=int, default=100, help="records a write")
     add("--topics", type=int, default=8)
     add("--shards", type=int, default=0, help="0 = as the engine chooses")
+    add("--processes", type=int, default=0, help="that read the log; 0 = as the engine chooses, 1 = none of their own")
     add("--keys", action="store_true", help="give each write an idempotency key")
     add("--rounds", type=int, default=5)
     add("--cold", action="store_true", help="have the page cache forget the log before each start")
@@ -193,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.write:
         uvloop.run(write(given.write, given))
     elif given.start:
-        uvloop.run(start(given.start, given.shards))
+        uvloop.run(start(given.start, given.shards, given.processes))
     outcome = measure(given)
     if given.json:
         print(msgspec.json.encode(outcome).decode())

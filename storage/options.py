@@ -50,4 +50,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_scan_records: int = 100_000
     io_threads: int = 4
     recovery: Recovery = Recovery.REFUSE
+    recovery_processes: int = 0
+    """Processes that read a large log ahead of its replay; 0 = one a cpu, at most 8; 1 = none, it is read in place."""
     trust_page_cache: bool = True

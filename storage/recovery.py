@@ -9,6 +9,7 @@ how a shard's log ends is in `log_end.py`; what salvage does instead of refusing
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 import msgspec
@@ -29,6 +30,8 @@ from storage.records import LossCause
 from storage.replay import Replay
 from storage.salvage import Salvage
 from storage.wal.position import position, split
+from storage.wal.scan_inline import Scanner
+from storage.wal.scan_plan import ShardPart, open_scanner
 from storage.watermarks import LossRange
 
 _log = structlog.get_logger("storage")
@@ -99,10 +102,13 @@ def recover(
     redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
-    ends = [
-        _replay_shard(fs, root, shards, shard, redo[shard], catalog, loaded, report, salvage, progress)
-        for shard in range(shards)
-    ]
+    # Salvage wants units one by one, and looks into files itself.
+    parts = _parts(root, shards, redo, catalog) if salvage is None else []
+    with closing(open_scanner(fs, options.recovery_processes, parts)) as scanner:
+        ends = [
+            _replay_shard(fs, root, shards, shard, redo[shard], catalog, report, salvage, progress, scanner)
+            for shard in range(shards)
+        ]
     _check_beginning(ends, loaded)
     last_ts = max([created_ms, *(end.last_ts for end in ends)])
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
@@ -159,6 +165,19 @@ def load_snapshots(fs: FileSystem, root: str, shards: int) -> Loaded:
     )
 
 
+def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
+    directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
+    replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
+    return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
+
+
+def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
+    """Place by topic_id below which the catalog holds everything of a log."""
+    return {
+        log.topic_id: log.applied_place for topic in catalog.topics.values() for log in topic.logs if log.shard == shard
+    }
+
+
 def _replay_shard(
     fs: FileSystem,
     root: str,
@@ -166,15 +185,13 @@ def _replay_shard(
     shard: int,
     redo: int,
     catalog: Catalog,
-    loaded: Loaded,
     report: Report,
     salvage: Salvage | None,
     progress: Callable[[float], None],
+    scanner: Scanner,
 ) -> LogEnd:
     directory = layout.shard_dir(root, shard, shards)
-    as_of = {
-        log.topic_id: log.applied_place for topic in catalog.topics.values() for log in topic.logs if log.shard == shard
-    }
+    as_of = _as_of(catalog, shard)
     replay = Replay(catalog, as_of, directory, salvage)
     if salvage is not None:
         salvage.shard = shard
@@ -182,7 +199,7 @@ def _replay_shard(
     def step(fraction: float) -> None:
         progress((shard + fraction) / shards)
 
-    end = find_end(fs, directory, shard, redo, replay, step, salvage)
+    end = find_end(fs, directory, shard, redo, replay, step, salvage, scanner)
     report.frames += end.frames
     report.bytes += end.bytes
     latest = max(as_of.values(), default=0)

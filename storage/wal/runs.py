@@ -9,11 +9,13 @@ becomes several times faster.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 from storage.format.checksum import checksum
 from storage.format.record import PLAIN_OVERHEAD, FurtherKeys
-from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, MORE, OVERHEAD, FrameType
+from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, MORE, OVERHEAD, FrameType
 from storage.wal.reader import RawFrame
 
 _APPEND = int(FrameType.APPEND)
@@ -21,6 +23,10 @@ _APPEND = int(FrameType.APPEND)
 # node_len, tag_len) and parts that differ. _NEXT begins with the checksum of the frame before.
 _FIRST = struct.Struct("<I10sQ12sI")
 _NEXT = struct.Struct("<QI10sQ12sI")
+_FLAGS_OFFSET = 5
+#: So many frames are taken as a stretch at least: fewer are read faster one by one.
+_STRETCH = 16
+_STRETCH_MAX = 256
 
 
 class FrameRun(NamedTuple):
@@ -88,7 +94,12 @@ class RunParser:
                 break
             plain = type_ == _APPEND and not tag_len and data_len > PLAIN_OVERHEAD and further.next_from(at) >= end
             if plain and inside and flags & MORE:
-                data_lens, stop, ends = _run(data, at, further.next_from(at))
+                stop = further.next_from(at)
+                count = _stretch(data, at, length + 4, stop)
+                if count:
+                    stop, data_lens, ends = at + count * (length + 4), [data_len] * count, False
+                else:
+                    data_lens, stop, ends = _run(data, at, stop)
                 if data_lens:
                     items.append(FrameRun(at, stop, topic_id, seq, ts, node_len, data_lens, ends))
                     at, inside = stop, not ends
@@ -167,3 +178,35 @@ def _run(data: bytes, at: int, stop: int) -> tuple[list[int], int, bool]:
         if next_seq != seq or next_middle != middle or length != fixed + data_len or data_len <= PLAIN_OVERHEAD:
             break
     return data_lens, at, False
+
+
+@lru_cache(maxsize=256)
+def _fields(size: int) -> tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Any]]]:
+    """Take frames of `size` bytes each apart: (bytes under the checksum, checksum) of each; header of each in parts."""
+    return struct.Struct(f"<4x{size - 12}sQ").iter_unpack, struct.Struct(f"<14sQ16s{size - HEADER_SIZE}x").iter_unpack
+
+
+def _stretch(data: bytes, at: int, size: int, stop: int) -> int:
+    """How many verified frames of `size` bytes there are from `at` on, all before `stop`, that differ in data alone and
+    have consecutive seqs; 0 = hardly any. Says what `_run` would say of them, in less time.
+
+    The frame at `at` is a plain Append of `size` bytes whose batch goes on, so none of these is the last one.
+    """
+    count = min((min(stop, len(data)) - at) // size, _STRETCH_MAX)
+    if count < _STRETCH:
+        return 0
+    flags = data[at + _FLAGS_OFFSET : at + count * size : size]
+    count -= len(flags.lstrip(flags[:1]))
+    if count < _STRETCH:
+        return 0
+    verified, headers = _fields(size)
+    frames = memoryview(data)[at : at + count * size]
+    openings, seqs, middles = zip(*headers(frames), strict=True)
+    if openings.count(openings[0]) < count or middles.count(middles[0]) < count:
+        return 0
+    if seqs != tuple(range(seqs[0], seqs[0] + count)):
+        return 0
+    for index, (body, stored) in enumerate(verified(frames)):
+        if checksum(body) != stored:
+            return index
+    return count

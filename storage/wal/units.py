@@ -5,6 +5,7 @@ Source: storage.md §2 (bit3), §6.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -40,6 +41,9 @@ class BadUnit(ValueError):
         super().__init__(message)
         self.offset = offset
 
+    def __reduce__(self) -> tuple[type[BadUnit], tuple[str, int]]:
+        return BadUnit, (str(self), self.offset)
+
 
 class _Builder:
     """The unit whose last frame has not come yet."""
@@ -68,15 +72,22 @@ class _Builder:
             self.run_seq = seq
         begin = start + HEADER_SIZE + node_len + tag_len
         run.sizes.append(begin - start + data_len + 8)
-        run.payloads.append(payload_size(chunk, begin, begin + data_len))
+        try:
+            run.payloads.append(payload_size(chunk, begin, begin + data_len))
+        except (msgspec.DecodeError, OverflowError) as error:
+            raise BadUnit("an Append frame does not hold a record", base + start) from error
         if tag_len:
             run.tagged.append((frame_tag(frame, chunk), seq))
         self.run_seq += 1
 
     def extend(self, found: FrameRun, base: int) -> None:
         overhead = OVERHEAD + found.node_len
-        sizes = array("I", [size + overhead for size in found.data_lens])
-        payloads = array("I", [size - PLAIN_OVERHEAD for size in found.data_lens])
+        first, count = found.data_lens[0], len(found.data_lens)
+        if found.data_lens.count(first) == count:
+            sizes, payloads = array("I", [first + overhead]) * count, array("I", [first - PLAIN_OVERHEAD]) * count
+        else:
+            sizes = array("I", [size + overhead for size in found.data_lens])
+            payloads = array("I", [size - PLAIN_OVERHEAD for size in found.data_lens])
         run = self.run
         if (
             run is None
@@ -103,19 +114,13 @@ class _Builder:
         self.steps.append(ControlStep(frame[1], frame[3], frame[5], value))
 
 
-class UnitScan:
+class Scan(ABC):
     """Units of one file. After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames behind it,
     `reason` as FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames.
-
-    Frames that stand alone are units of their own. From the offset `group_from` on those of a log that follow one
-    another may come as one unit; then their order is kept within each log only.
     """
 
-    def __init__(self, stream: FrameStream, number: int, group_from: int = MAX_OFFSET) -> None:
-        self._stream = stream
-        self._parser = RunParser(group_from)
-        self._number = number
-        self.end = stream.end
+    def __init__(self, start: int) -> None:
+        self.end = start
         self.frames = 0
         self.loose_frames = 0
         self.loose_end = 0
@@ -125,8 +130,33 @@ class UnitScan:
         self.last_ts = 0
         self.max_topic_id = 0
 
+    @abstractmethod
     def units(self) -> Iterator[ScannedUnit]:
         """Raises BadUnit, control.UnknownFrameType, OSError."""
+
+    def findings(self) -> dict[str, Any]:
+        """All that is public here but the units."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def take(self, findings: dict[str, Any]) -> None:
+        """Take over what another scan found."""
+        vars(self).update(findings)
+
+
+class UnitScan(Scan):
+    """Scans here and now.
+
+    Frames that stand alone are units of their own. From the offset `group_from` on those of a log that follow one
+    another may come as one unit; then their order is kept within each log only.
+    """
+
+    def __init__(self, stream: FrameStream, number: int, group_from: int = MAX_OFFSET) -> None:
+        super().__init__(stream.end)
+        self._stream = stream
+        self._parser = RunParser(group_from)
+        self._number = number
+
+    def units(self) -> Iterator[ScannedUnit]:
         builder = _Builder()
         for base, data, items in self._stream.read(self._parser.parse):
             for frame in items:

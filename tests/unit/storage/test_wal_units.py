@@ -54,6 +54,14 @@ def test_a_single_frame_is_a_unit() -> None:
     assert (unit.offset, unit.end, unit.frames, scan.end) == (0, scan.end, 1, scan.end)
 
 
+@pytest.mark.parametrize("data", [b"{}", b"", b'{"data":1,"meta":}'])
+def test_an_append_that_holds_no_record_is_refused_where_it_stands(data: bytes) -> None:
+    first = append(1)
+    with pytest.raises(BadUnit, match="does not hold a record") as refused:
+        scanned(first + wal_frame.encode(1, 0, 1, 2, 9, data=data))
+    assert refused.value.offset == len(first)
+
+
 def test_a_batch_is_one_unit_with_its_steps_in_order() -> None:
     data = batch(frame(FLOORS, more=True), append(1, more=True), append(2, more=True), frame(FLOORS))
     _, (unit,) = scanned(data)
