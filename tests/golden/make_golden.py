@@ -13,9 +13,12 @@ from pathlib import Path
 from storage.format import control, snapshot_header, wal_frame
 from storage.format.wal_frame import FrameType
 from tests.golden.directory import directory_files
+from tests.golden.segment_tags import tag_files
+from tests.golden.segments import END_SEQ, FIRST_SEQ, TOPIC_ID, segment_files
 from tests.support.spec_decoder import read_files
 from tests.support.spec_frames import decode_frame
 from tests.support.spec_meta import unseal_snapshot
+from tests.support.spec_segment import decode_segment
 
 FOLDER = Path(__file__).parent / "v1"
 TS = 1_755_000_000_123
@@ -113,6 +116,7 @@ def files() -> dict[str, bytes]:
     """Every golden file: its name in v1/ and its bytes."""
     made = {f"frame-{name}.bin": frame.encoded() for name, frame in FRAMES.items()}
     made["snapshot-header.bin"] = snapshot_header.seal(SNAPSHOT_BODY)
+    made |= segment_files() | tag_files()
     return made | {f"directory/{name}.bin": content for name, content in directory_files().items()}
 
 
@@ -133,6 +137,9 @@ def show() -> None:
         print(frame)
     path = FOLDER / "snapshot-header.bin"
     print(unseal_snapshot(path.read_bytes(), path.name))
+    data, idx = ((FOLDER / f"segment.{kind}.bin").read_bytes() for kind in ("data", "idx"))
+    for record in decode_segment(data, idx, topic_id=TOPIC_ID, first_seq=FIRST_SEQ, end_seq=END_SEQ).values():
+        print(record)
     for log in read_files({name: path.read_bytes for name, path in directory_paths().items()}).logs.values():
         print(log)
 

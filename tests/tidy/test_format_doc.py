@@ -13,10 +13,12 @@ import pytest
 
 from storage import layout, snapshot
 from storage.config import TopicConfig
-from storage.format import snapshot_header, wal_frame
+from storage.format import idx_entry, segment_frame, snapshot_header, tag_file, wal_frame
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
 from storage.records import LossCause
+from storage.segment import names as segment_names
+from storage.segment.names import SegmentId
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 SIZES = {"B": 1, "H": 2, "I": 4, "Q": 8}
@@ -145,6 +147,77 @@ def test_the_snapshot_header_is_as_documented() -> None:
     assert (sealed[:4], sealed[4:8], sealed[8:16]) == (b"TSNP", b"\1\0\0\0", b"\4" + bytes(7))
 
 
+def test_the_segment_frame_is_as_documented() -> None:
+    rows = tables("Segment data")[0]
+    offset = 0
+    for row, code in zip(rows[:8], segment_frame.HEADER.format.removeprefix("<"), strict=True):
+        assert (row["offset"], row["size"]) == (str(offset), str(SIZES[code])), row["field"]
+        offset += SIZES[code]
+    assert int(rows[8]["offset"]) == offset == segment_frame.HEADER_SIZE
+    assert [int(row["size"]) for row in rows[11:]] == [8, 1]
+    assert f"0x{segment_frame.LIVE:02X}: live. 0x{segment_frame.DELETED:02X}: deleted." in rows[12]["meaning"]
+    assert f"the smallest has {segment_frame.OVERHEAD}." in section("Segment data")
+
+
+def test_the_fields_of_the_segment_frame_are_in_the_documented_order() -> None:
+    values = {"frame_len": 42 + 7 + 8 + 9, "flags": 3, "topic_id": 4, "seq": 5, "ts": 6}
+    values |= {"node_len": 7, "tag_len": 8, "data_len": 9}
+    in_log = wal_frame.encode(FrameType.APPEND, 0, 4, 5, 6, b"n" * 7, b"t" * 8, b"d" * 9)
+    frame = segment_frame.from_wal(in_log, 0, len(in_log))
+    names = [row["field"] for row in tables("Segment data")[0][:8]]
+    assert dict(zip(names, segment_frame.HEADER.unpack_from(frame), strict=True)) == values
+    assert len(frame) == values["frame_len"] + 4
+
+
+def test_the_index_entry_is_as_documented() -> None:
+    rows = tables("Segment index")[0]
+    values = {"offset": 0x01020304, "len": 0x05060708, "ts": 0x1112131415161718, "flags": 7}
+    entry = idx_entry.pack(*values.values())
+    assert f"`.idx` has {idx_entry.ENTRY_SIZE} bytes for every seq" in section("Segment index")
+    end = 0
+    for row, (name, value) in zip(rows[:4], values.items(), strict=True):
+        offset, size = int(row["offset"]), int(row["size"])
+        assert (row["field"], offset) == (name, end)
+        end = offset + size
+        assert entry[offset:end] == value.to_bytes(size, "little"), name
+    assert (int(rows[4]["offset"]), int(rows[4]["size"])) == (end, idx_entry.ENTRY_SIZE - end)
+
+
+def test_the_index_flags_are_as_documented() -> None:
+    documented = {row["name"]: 1 << int(row["bit"]) for row in tables("Segment index")[1]}
+    assert documented == {
+        "has_tag": idx_entry.HAS_TAG,
+        "has_node": idx_entry.HAS_NODE,
+        "deleted": idx_entry.DELETED,
+    }
+
+
+def test_the_tag_file_header_is_as_documented() -> None:
+    rows = tables("Tag files")[0]
+    offset = 0
+    for row, size in zip(rows[:9], (4, *(SIZES[code] for code in "IQQQIIQ"), 8), strict=True):
+        assert (row["offset"], row["size"]) == (str(offset), str(size)), row["field"]
+        offset += size
+    assert int(rows[9]["offset"]) == offset == tag_file.HEADER_SIZE
+    assert (rows[0]["meaning"], rows[1]["meaning"]) == (tag_file.MAGIC.decode(), str(tag_file.VERSION))
+
+
+def test_the_fields_of_the_tag_file_header_are_in_the_documented_order() -> None:
+    names = [row["field"] for row in tables("Tag files")[0][:8]]
+    content = tag_file.encode(5, 9, 777, [(b"ab", 6), (b"ab", 7), (b"c", 8)])
+    assert dict(zip(names, tag_file.PREFIX.unpack_from(content), strict=True)) == {
+        "magic": tag_file.MAGIC,
+        "version": tag_file.VERSION,
+        "first_seq": 5,
+        "data_bytes": 777,
+        "gen": 9,
+        "tags": 2,
+        "entries": 3,
+        "tag_bytes": 3,
+    }
+    assert tag_file.PREFIX.format.removeprefix("<") == "4sIQQQIIQ"
+
+
 @pytest.mark.parametrize(
     ("title", "table", "struct"),
     [
@@ -175,6 +248,11 @@ def test_file_names_are_as_documented() -> None:
         f"wal/{layout.CURRENT}",
         f"wal/{layout.RESERVE}",
         f"*{layout.TMP_SUFFIX}",
+    } <= set(names)
+    segment = SegmentId(7, 41)
+    assert {
+        segment_names.path("", id, ext).lstrip("/")
+        for id, ext in ((segment, "data"), (segment._replace(gen=2), "data"), (segment, "idx"), (segment, "tag"))
     } <= set(names)
     assert layout.quarantine_name(0, 1, 4096, "<16 hex digits>") in section("Directory").replace("`", "")
 

@@ -1,0 +1,129 @@
+"""One entry of a segment's .idx file: where the record of a seq lies in .data. Entry i is seq first_seq + i.
+
+    off  size  field
+    0    4     offset u32    of the frame in .data; where no record is: of the next frame
+    4    4     len u32       bytes of the frame in .data, delete byte included (= frame_len + 4); 0: no record
+    8    8     ts u64        ms since the epoch; where no record is: that of the entry before, 0 if none
+    16   1     flags u8      bit 0 has a tag, bit 1 has a node, bit 2 deleted
+    17   3     sum           low 24 bits of XXH3-64 (seed 0) over the 17 bytes before
+
+Little-endian. Frames lie one behind the other, so an entry's offset is the sum of the lens before it, and offset +
+len of the last entry is where .data ends. A deletion changes bytes 16-19 alone: they are aligned, so one write to them
+never crosses a sector and is there whole or not at all. Source: storage.md §4.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import chain
+from typing import NamedTuple
+
+from storage.format.checksum import checksum_bytes
+
+ENTRY_SIZE = 20
+HAS_TAG = 1
+HAS_NODE = 2
+DELETED = 4
+#: .data files are no longer than an offset and a len can say.
+MAX_DATA_BYTES = (1 << 32) - 1
+
+_FIELDS = struct.Struct("<IIQB")  # 17 bytes: what the sum covers
+_FIELDS_PADDED = struct.Struct("<IIQB3x")
+_SUMMED = struct.Struct("17s3x")
+_FLAGS_AT = 16
+_SUM_BYTES = slice(7, 4, -1)  # of a big-endian digest: its low 24 bits, little-endian
+_PADDING = b"\0\0\0"
+
+# Translations of one byte of an entry to a binary digit.
+_IS_ZERO = b"1" + b"0" * 255
+_IS_DELETED = bytes(ord("1") if flags & DELETED else ord("0") for flags in range(256))
+
+
+class Entry(NamedTuple):
+    """A verified entry; `len` 0 means that there is no record."""
+
+    offset: int
+    len: int
+    ts: int
+    flags: int
+
+    @property
+    def end(self) -> int:
+        """Offset in .data of what comes next, bytes."""
+        return self.offset + self.len
+
+
+class IdxDamaged(ValueError):
+    """An entry is cut short, or is not what was written. `index` is its place in the buffer, from 0."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"index entry {index} fails its check")
+        self.index = index
+
+
+def pack(offset: int, len: int, ts: int, flags: int) -> bytes:
+    """One entry."""
+    fields = _FIELDS.pack(offset, len, ts, flags)
+    return fields + checksum_bytes(fields)[_SUM_BYTES]
+
+
+def build(offsets: Iterable[int], lens: Iterable[int], stamps: Iterable[int], flags: Iterable[int]) -> bytes:
+    """Many entries, column by column; as many as the shortest column has."""
+    fields = list(map(_FIELDS.pack, offsets, lens, stamps, flags))
+    if not fields:
+        return b""
+    out = bytearray(_PADDING.join(fields)) + _PADDING
+    digests = b"".join(map(checksum_bytes, fields))
+    for byte in range(3):
+        out[17 + byte :: ENTRY_SIZE] = digests[7 - byte :: 8]
+    return bytes(out)
+
+
+def unpack(buffer: bytes | memoryview, index: int) -> Entry:
+    """Entry `index` of the buffer. Raises IdxDamaged."""
+    at = index * ENTRY_SIZE
+    fields = bytes(buffer[at : at + _FIELDS.size])
+    if buffer[at + _FIELDS.size : at + ENTRY_SIZE] != checksum_bytes(fields)[_SUM_BYTES] or len(fields) < _FIELDS.size:
+        raise IdxDamaged(index)
+    return Entry._make(_FIELDS.unpack(fields))
+
+
+def damaged(buffer: bytes | memoryview) -> list[int]:
+    """Indexes of the entries that fail their check, ascending. An entry cut short at the end is not looked at."""
+    whole = memoryview(buffer)[: len(buffer) // ENTRY_SIZE * ENTRY_SIZE]
+    digests = b"".join(map(checksum_bytes, chain.from_iterable(_SUMMED.iter_unpack(whole))))
+    found: set[int] = set()
+    for byte in range(3):
+        stored, right = bytes(whole[17 + byte :: ENTRY_SIZE]), digests[7 - byte :: 8]
+        if stored != right:
+            found.update(index for index, value in enumerate(stored) if value != right[index])
+    return sorted(found)
+
+
+def parse(buffer: bytes | memoryview) -> list[Entry]:
+    """Every entry of the buffer. Raises IdxDamaged naming the first one that is cut short or fails its check."""
+    if bad := damaged(buffer):
+        raise IdxDamaged(bad[0])
+    if len(buffer) % ENTRY_SIZE:
+        raise IdxDamaged(len(buffer) // ENTRY_SIZE)
+    return list(map(Entry._make, _FIELDS_PADDED.iter_unpack(buffer)))
+
+
+def deleted_tail(buffer: bytes | memoryview, index: int) -> bytes:
+    """Bytes 16-19 of entry `index` once it is deleted, for one write there. Raises IdxDamaged: damage is not sealed."""
+    entry = unpack(buffer, index)
+    return pack(entry.offset, entry.len, entry.ts, entry.flags | DELETED)[_FLAGS_AT:]
+
+
+def dead_bits(buffer: bytes | memoryview) -> int:
+    """A bitset: bit i is set when entry i is deleted or holds no record. Sums are not checked: see `damaged`."""
+    entries = bytes(buffer)  # taken apart nine times faster than a memoryview
+    last = len(entries) // ENTRY_SIZE * ENTRY_SIZE - ENTRY_SIZE
+    if last < 0:
+        return 0
+    # A column read backwards gives the digits of a number, most significant first.
+    no_record = -1
+    for byte in range(4, 8):
+        no_record &= int(entries[last + byte :: -ENTRY_SIZE].translate(_IS_ZERO), 2)
+    return no_record | int(entries[last + _FLAGS_AT :: -ENTRY_SIZE].translate(_IS_DELETED), 2)

@@ -1,0 +1,182 @@
+"""The `.tag` sidecar of a segment: which entries have a tag, found by binary search.
+
+    off  size       field
+    0    4          magic "TTAG"
+    4    4          version u32
+    8    8          first_seq u64    of the segment
+    16   8          data_bytes u64   how much of .data it is made of: a sealed segment's whole length
+    24   8          gen u64          of the segment's files
+    32   4          tags u32         distinct tags
+    36   4          entries u32      records that have a tag
+    40   8          tag_bytes u64    length of the tags in all
+    48   8          xxh3 u64         XXH3-64 over bytes 0-47 and everything behind this field
+    56   8 * tags   rows             one a tag, in the tags' order: tag_end u32, run_end u32
+    .    4 * entries  runs           u32 each: seq - first_seq; the run of the first tag, then of the second, ...
+    .    tag_bytes  tags             one behind the other without a separator, ascending bytewise, none empty
+
+Tag i lies at [tag_end of row i-1, tag_end of row i) of the tags, its run at [run_end of row i-1, run_end of row i) of
+the runs (0 before the first row); a run is ascending. The file ends with the tags. Little-endian.
+It is derived from .data: when it is missing, damaged or of another version it is made anew. Source: storage.md §4.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import TypeAlias
+
+from xxhash import xxh3_64
+
+MAGIC = b"TTAG"
+VERSION = 1
+PREFIX = struct.Struct("<4sIQQQIIQ")
+CHECKSUM = struct.Struct("<Q")
+HEADER_SIZE = PREFIX.size + CHECKSUM.size
+ROW = struct.Struct("<II")
+_TWO_ROWS = struct.Struct("<IIII")
+_NUMBER_SIZE = 4
+_U32_END = 1 << 32
+_CHECK_BYTES = 1 << 20
+
+#: (size, offset) -> at most `size` bytes from there, fewer only at the end: `File.pread`.
+Pread: TypeAlias = Callable[[int, int], bytes]
+
+
+class TagFileDamaged(ValueError):
+    """The bytes are not a whole valid tag file."""
+
+
+class TagFileUnsupported(ValueError):
+    """A valid tag file of a version this program does not know."""
+
+
+def encode(first_seq: int, gen: int, data_bytes: int, pairs: Iterable[tuple[bytes, int]]) -> bytes:
+    """The file for (tag, seq) pairs in any order, no pair twice.
+
+    Raises ValueError for an empty tag, and for a seq outside [first_seq, first_seq + 2**32).
+    """
+    runs: dict[bytes, list[int]] = {}
+    for tag, seq in pairs:
+        index = seq - first_seq
+        if not tag or not 0 <= index < _U32_END:
+            raise ValueError(f"({tag!r}, {seq}) cannot be in a tag file that begins with seq {first_seq}")
+        runs.setdefault(tag, []).append(index)
+    tags = sorted(runs)
+    numbers = [index for tag in tags for index in sorted(runs[tag])]
+    tag_ends, run_ends = accumulate(map(len, tags)), accumulate(len(runs[tag]) for tag in tags)
+    rows = b"".join(map(ROW.pack, tag_ends, run_ends))
+    names = b"".join(tags)
+    body = rows + struct.pack(f"<{len(numbers)}I", *numbers) + names
+    prefix = PREFIX.pack(MAGIC, VERSION, first_seq, data_bytes, gen, len(tags), len(numbers), len(names))
+    return prefix + CHECKSUM.pack(_checksum(prefix, [body])) + body
+
+
+def _checksum(prefix: bytes, pieces: Iterable[bytes]) -> int:
+    hasher = xxh3_64(prefix)
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.intdigest()
+
+
+class TagFile:
+    """A verified tag file. Keeps its header only and reads what a search touches; as thread-safe as its `pread`."""
+
+    __slots__ = ("_entries", "_names_at", "_pread", "_runs_at", "_tag_bytes", "_tags", "data_bytes", "first_seq", "gen")
+
+    def __init__(
+        self, pread: Pread, *, first_seq: int, data_bytes: int, gen: int, tags: int, entries: int, tag_bytes: int
+    ) -> None:
+        """Use `open`."""
+        self._pread = pread
+        self.first_seq = first_seq
+        self.data_bytes = data_bytes
+        self.gen = gen
+        self._tags = tags
+        self._entries = entries
+        self._tag_bytes = tag_bytes
+        self._runs_at = HEADER_SIZE + ROW.size * tags
+        self._names_at = self._runs_at + _NUMBER_SIZE * entries
+
+    @classmethod
+    def open(cls, source: bytes | Pread, size: int | None = None) -> TagFile:
+        """Verify the whole file (read by 1 MiB at a time) and keep its header.
+
+        `source` is the file's bytes, or reads from it; then `size` is its length in bytes.
+        Raises TagFileDamaged, TagFileUnsupported when valid but of another version, and what `source` raises.
+        """
+        if isinstance(source, bytes):
+            pread, size = _pread_of(source), len(source)
+        else:
+            pread = source
+        if size is None:
+            raise TypeError("the length of the file is missing")
+        header = pread(HEADER_SIZE, 0)
+        if len(header) < HEADER_SIZE:
+            raise TagFileDamaged(f"{len(header)} bytes are too few for a tag file")
+        prefix = header[: PREFIX.size]
+        magic, version, first_seq, data_bytes, gen, tags, entries, tag_bytes = PREFIX.unpack(prefix)
+        if magic != MAGIC:
+            raise TagFileDamaged("it does not begin with TTAG")
+        pieces = (pread(min(_CHECK_BYTES, size - offset), offset) for offset in range(HEADER_SIZE, size, _CHECK_BYTES))
+        if _checksum(prefix, pieces) != CHECKSUM.unpack_from(header, PREFIX.size)[0]:
+            raise TagFileDamaged("checksum mismatch")
+        if version != VERSION:  # what follows may mean something else
+            raise TagFileUnsupported(f"tag file version {version}, this program knows {VERSION}")
+        if HEADER_SIZE + ROW.size * tags + _NUMBER_SIZE * entries + tag_bytes != size:
+            raise TagFileDamaged(f"the counts in the header do not come to the {size} bytes of the file")
+        return cls(
+            pread,
+            first_seq=first_seq,
+            data_bytes=data_bytes,
+            gen=gen,
+            tags=tags,
+            entries=entries,
+            tag_bytes=tag_bytes,
+        )
+
+    def exact(self, tag: bytes) -> list[int]:
+        """Seqs of the records with this very tag, ascending. Raises TagFileDamaged, and what the source raises."""
+        row = bisect_left(range(self._tags), tag, key=self._tag)
+        return self._seqs(row, row + 1) if row < self._tags and self._tag(row) == tag else []
+
+    def prefix(self, text: bytes) -> list[int]:
+        """Seqs of the records whose tag begins with `text` (b'': that have one), ascending. Raises as `exact`."""
+        width = len(text)
+        first = bisect_left(range(self._tags), text, key=self._tag)
+        end = bisect_right(range(self._tags), text, lo=first, key=lambda row: self._tag(row)[:width])
+        return sorted(self._seqs(first, end))
+
+    def _tag(self, row: int) -> bytes:
+        begin, _, end, _ = self._rows(row)
+        if not begin < end <= self._tag_bytes:
+            raise TagFileDamaged(f"tag {row} lies at [{begin}, {end}) of {self._tag_bytes} bytes")
+        return self._read(end - begin, self._names_at + begin)
+
+    def _seqs(self, row: int, end_row: int) -> list[int]:
+        if row == end_row:
+            return []
+        begin, end = self._rows(row)[1], self._rows(end_row - 1)[3]
+        if not begin < end <= self._entries:
+            raise TagFileDamaged(f"the run of tags {row} to {end_row} is [{begin}, {end}) of {self._entries} entries")
+        numbers = self._read((end - begin) * _NUMBER_SIZE, self._runs_at + begin * _NUMBER_SIZE)
+        return [self.first_seq + index for index in struct.unpack(f"<{end - begin}I", numbers)]
+
+    def _rows(self, row: int) -> tuple[int, int, int, int]:
+        """tag_end and run_end of the row before this one, then of this one."""
+        if row == 0:
+            return 0, 0, *ROW.unpack(self._read(ROW.size, HEADER_SIZE))
+        return _TWO_ROWS.unpack(self._read(_TWO_ROWS.size, HEADER_SIZE + ROW.size * (row - 1)))
+
+    def _read(self, size: int, offset: int) -> bytes:
+        data = self._pread(size, offset)
+        if len(data) != size:
+            raise TagFileDamaged(
+                f"{len(data)} of {size} bytes at offset {offset}: it was cut after it had been verified"
+            )
+        return data
+
+
+def _pread_of(content: bytes) -> Pread:
+    return lambda size, offset: content[offset : offset + size]

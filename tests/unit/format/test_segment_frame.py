@@ -1,0 +1,169 @@
+"""storage.format.segment_frame against itself, the log's frames and the independent decoder."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.format import segment_frame, wal_frame
+from storage.format.segment_frame import FrameError
+from storage.format.wal_frame import FrameType
+from tests.golden.segments import wal_frames
+from tests.support.spec_segment import decode_data
+from tests.unit.format.mutations import one_byte_changes, truncations
+
+u64 = st.integers(0, (1 << 64) - 1)
+some_bytes = st.binary(max_size=20)
+records = st.tuples(
+    st.integers(0, 63).map(lambda bits: bits << 2), u64, u64, u64, some_bytes, some_bytes, st.binary(max_size=90)
+)
+
+
+Record = tuple[int, int, int, int, bytes, bytes, bytes]
+
+
+def in_log(record: Record) -> bytes:
+    return wal_frame.encode(FrameType.APPEND, *record)
+
+
+def in_segment(frame: bytes) -> bytes:
+    return segment_frame.from_wal(frame, 0, len(frame))
+
+
+@given(records, some_bytes, some_bytes)
+def test_a_frame_of_the_log_is_read_the_same_in_a_segment(record: Record, before: bytes, behind: bytes) -> None:
+    frame = in_log(record)
+    moved = segment_frame.from_wal(before + frame + behind, len(before), len(frame))
+    assert len(moved) == len(frame)
+    found = segment_frame.decode(before + moved + behind, len(before))
+    there = wal_frame.decode(frame)
+    assert found == (*there[1:8], False, len(frame))
+    assert segment_frame.verify(moved, 0, len(moved))
+
+
+@given(records)
+def test_the_independent_decoder_reads_the_same(record: Record) -> None:
+    moved = in_segment(in_log(record))
+    (found,) = decode_data(moved)
+    assert found.offset == 0
+    ours = segment_frame.decode(memoryview(moved))
+    assert ours == (
+        found.flags,
+        found.topic_id,
+        found.seq,
+        found.ts,
+        found.node,
+        found.tag,
+        found.data,
+        found.deleted,
+        found.size,
+    )
+
+
+@given(st.lists(st.tuples(some_bytes, st.lists(records, max_size=4)), max_size=4))
+def test_many_frames_are_moved_as_each_alone(pieces: list[tuple[bytes, list[Record]]]) -> None:
+    alone: list[bytes] = []
+    given_pieces: list[tuple[bytes, int, list[int]]] = []
+    for before, inside in pieces:
+        frames = [in_log(record) for record in inside]
+        alone += [in_segment(frame) for frame in frames]
+        given_pieces.append((before + b"".join(frames) + before, len(before), [len(frame) for frame in frames]))
+    assert bytes(segment_frame.convert(given_pieces)) == b"".join(alone)
+
+
+def test_no_frames_give_no_bytes() -> None:
+    assert bytes(segment_frame.convert([])) == b""
+
+
+@pytest.mark.parametrize("sizes", [[60, 59], [59, 60], [118], [59], [59, 59, 59]])
+def test_sizes_that_are_not_those_of_the_frames_are_refused(sizes: list[int]) -> None:
+    frame = wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1, data=b'{"data":null}')
+    assert len(frame) == 59
+    if sizes == [59]:
+        assert segment_frame.decode(segment_frame.convert([(frame, 0, sizes)])).seq == 1
+    else:
+        with pytest.raises(FrameError):
+            segment_frame.convert([(frame * 2, 0, sizes)])
+
+
+@pytest.mark.parametrize("type_", [type_ for type_ in FrameType if type_ is not FrameType.APPEND])
+def test_only_appends_are_moved_to_a_segment(type_: FrameType) -> None:
+    append = wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1)
+    other = wal_frame.encode(type_, 0, 1, 0, 1)
+    with pytest.raises(FrameError, match="frame 1 begins"):
+        segment_frame.convert([(append + other, 0, [len(append), len(other)])])
+
+
+def test_a_place_outside_the_bytes_is_refused() -> None:
+    frame = wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1)
+    for offset in (-1, 1, len(frame)):
+        with pytest.raises(FrameError):
+            segment_frame.convert([(frame, offset, [len(frame)])])
+
+
+def test_a_deleted_frame_says_so_and_is_valid() -> None:
+    frame = in_segment(wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1))
+    deleted = frame[:-1] + b"\xd5"
+    assert (segment_frame.decode(frame).deleted, segment_frame.decode(deleted).deleted) == (False, True)
+    assert segment_frame.verify(deleted, 0, len(deleted))
+
+
+@pytest.mark.parametrize("seq", sorted(wal_frames()))
+def test_no_single_changed_byte_goes_unnoticed(seq: int) -> None:
+    original = in_segment(wal_frames()[seq])
+    for offset, changed in one_byte_changes(original):
+        if offset == len(original) - 1 and changed[-1] == segment_frame.DELETED:
+            continue  # the one change that means something
+        assert not segment_frame.verify(changed, 0, len(changed)), f"byte {offset} was changed"
+        with pytest.raises(FrameError):
+            segment_frame.decode(changed)
+
+
+def test_every_truncation_is_refused() -> None:
+    original = in_segment(wal_frames()[43])
+    for cut in truncations(original):
+        assert not segment_frame.verify(cut, 0, len(original))
+        assert not segment_frame.verify(cut, 0, len(cut))
+        with pytest.raises(FrameError):
+            segment_frame.decode(cut)
+
+
+def test_a_valid_frame_of_another_length_than_the_index_says_is_refused() -> None:
+    frame = in_segment(wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1, data=b"{}" + bytes(30)))
+    for length in range(len(frame)):
+        assert not segment_frame.verify(frame * 2, 0, length)
+
+
+def test_moving_a_boundary_between_node_and_tag_is_noticed() -> None:
+    changed = bytearray(in_segment(wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1, b"ab", b"cd", b"{}")))
+    struct.pack_into("<HH", changed, 29, 1, 3)  # the sum, and so frame_len, stays right
+    with pytest.raises(FrameError, match="checksum"):
+        segment_frame.decode(bytes(changed))
+
+
+@pytest.mark.parametrize("size", [0, 3, 45, 46, 4096])
+def test_zeros_are_no_frame(size: int) -> None:
+    assert not segment_frame.verify(bytes(size), 0, size)
+    with pytest.raises(FrameError):
+        segment_frame.decode(bytes(size))
+
+
+def test_what_is_wrong_is_said() -> None:
+    frame = in_segment(wal_frames()[42])
+    for changed, words in (
+        (frame[:45], "45 bytes are too few"),
+        (b"\xff" + frame[1:], "does not fit the lengths"),
+        (frame[:-1], "overruns"),
+        (frame[:-3] + b"??" + frame[-1:], "checksum"),
+        (frame[:-1] + b"\x12", "delete byte 0x12"),
+    ):
+        with pytest.raises(FrameError, match=words):
+            segment_frame.decode(changed)
+
+
+def test_the_index_flags_are_those_of_node_tag_and_deletion() -> None:
+    assert [segment_frame.idx_flags(flags) for flags in (0, 1, 2, 3, 0xFC, 0xFF)] == [0, 1, 2, 3, 0, 3]
+    assert segment_frame.idx_flags(0xFF, True) == 7

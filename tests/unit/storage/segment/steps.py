@@ -1,0 +1,102 @@
+"""Records for segments, and what the independent decoder finds of them on a disk."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from storage.filesystem import FileSystem
+from storage.format import segment_frame, wal_frame
+from storage.format.wal_frame import FrameType
+from storage.segment import names
+from storage.segment.names import SegmentId
+from storage.segment.writer import ActiveSegment
+from tests.support.sim_disk import SimDisk
+from tests.support.spec_segment import SegmentRecord, decode_segment
+
+ROOT = "/data"
+TS = 1_755_000_000_000
+ID = SegmentId(7, 41)
+
+
+class Absorbed(NamedTuple):
+    """The arguments of one `ActiveSegment.append`."""
+
+    first_seq: int
+    frames: memoryview
+    lens: array[int]
+    stamps: array[int]
+    flags: bytes
+
+
+def data_of(seq: int) -> bytes:
+    return b'{"data":"' + b"x" * (seq * 37 % 300) + b'%d"}' % seq
+
+
+def absorbed(first_seq: int, seqs: Iterable[int], *, end_seq: int | None = None) -> Absorbed:
+    """[first_seq, end_seq) with a record for each of `seqs`; without end_seq up to the last of them."""
+    present = sorted(seqs)
+    frames = {
+        seq: wal_frame.encode(
+            FrameType.APPEND, 4, ID.topic_id, seq, TS + seq, b"n" * (seq % 2), b"tag" * (seq % 3), data_of(seq)
+        )
+        for seq in present
+    }
+    every = range(first_seq, end_seq or present[-1] + 1)
+    sizes = [len(frames[seq]) for seq in present]
+    moved = segment_frame.convert([(b"".join(frames.values()), 0, sizes)])
+    return Absorbed(
+        first_seq,
+        moved,
+        array("I", [len(frames.get(seq, b"")) for seq in every]),
+        array("Q", [TS + seq if seq in frames else 0 for seq in every]),
+        bytes(segment_frame.idx_flags(frames[seq][5]) if seq in frames else 0xFF for seq in every),
+    )
+
+
+def new_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir(ROOT)
+    disk.sync_dir("/")
+    return disk
+
+
+def made(disk: SimDisk, *parts: Absorbed, id: SegmentId = ID) -> ActiveSegment:
+    """A segment with these appended."""
+    segment = ActiveSegment.create(disk, ROOT, id)
+    for part in parts:
+        segment.append(*part)
+    return segment
+
+
+def path(ext: str, id: SegmentId = ID) -> str:
+    return names.path(ROOT, id, ext)
+
+
+def content(fs: FileSystem, file: str) -> bytes:
+    opened = fs.open(file, write=False)
+    try:
+        return opened.pread(opened.size(), 0)
+    finally:
+        opened.close()
+
+
+def spoil(disk: SimDisk, file: str, offset: int) -> None:
+    """Change one byte of a file, durably."""
+    changed = bytearray(content(disk, file))
+    changed[offset] ^= 0x40
+    disk.write_file(file, bytes(changed))
+
+
+def decoded(fs: FileSystem, end_seq: int, id: SegmentId = ID, root: str = ROOT) -> dict[int, SegmentRecord]:
+    """What the specification's reader finds; both files must be as it says, to the last byte."""
+    data, idx = (content(fs, names.path(root, id, ext)) for ext in (names.DATA, names.IDX))
+    found = decode_segment(data, idx, topic_id=id.topic_id, first_seq=id.first_seq, end_seq=end_seq)
+    assert all(record.data == data_of(seq) and record.ts == TS + seq for seq, record in found.items())
+    return found
+
+
+def seqs(fs: FileSystem, end_seq: int, id: SegmentId = ID, root: str = ROOT) -> list[int]:
+    """Seqs of the records found that are not deleted."""
+    return [seq for seq, record in decoded(fs, end_seq, id, root).items() if not record.deleted]

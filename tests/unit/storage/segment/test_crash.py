@@ -1,0 +1,172 @@
+"""The machine stops at every call of a segment's life: what was marked is found whole, what was not is gone.
+
+The manifest of the test is `Manifest`: it changes only where the engine would have synced the frame that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from storage.segment import names
+from storage.segment.check import settle_active, settle_sealed, sweep
+from storage.segment.flips import flip
+from storage.segment.names import SegmentId
+from storage.segment.rewrite import remove, rewrite
+from storage.segment.writer import ActiveSegment
+from tests.support.sim_disk import Loss, SimCrash, SimDisk, When
+from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs
+
+
+@dataclass
+class Manifest:
+    """What the log says: the segment named, how far it is marked, which deletions are due and which are absorbed."""
+
+    id: SegmentId | None = None
+    end_seq: int = ID.first_seq
+    records: list[int] = field(default_factory=list[int])
+    due: list[int] = field(default_factory=list[int])
+    absorbed: set[int] = field(default_factory=set[int])
+    #: What a rewrite left out: no deletion of it is due any more.
+    left_out: set[int] = field(default_factory=set[int])
+
+
+def life(disk: SimDisk, manifest: Manifest) -> None:
+    """Made, appended to, deleted from, appended to, rewritten, gone on with; the old files removed."""
+    segment = ActiveSegment.create(disk, ROOT, ID)
+    manifest.id = ID
+    for first, present in ((41, range(41, 60)), (60, [61, 62, 65])):
+        append(segment, manifest, first, list(present))
+    delete(disk, manifest, [41, 44, 45, 62])
+    append(segment, manifest, 66, [66, 67])
+    segment.close()
+    last = manifest.end_seq - 1  # dead as well, so that .data alone cannot tell where the new segment ends
+    new = rewrite(disk, ROOT, ID, manifest.end_seq, 1 << (last - ID.first_seq)).id
+    manifest.id, manifest.left_out = new, manifest.absorbed | {last}
+    remove(disk, ROOT, ID)
+    segment = ActiveSegment.open(disk, ROOT, new, manifest.end_seq)
+    append(segment, manifest, 68, [68, 70])
+    delete(disk, manifest, [46, 70])
+
+
+def append(segment: ActiveSegment, manifest: Manifest, first: int, present: list[int]) -> None:
+    segment.append(*absorbed(first, present))
+    manifest.end_seq = present[-1] + 1
+    manifest.records += present
+
+
+def delete(disk: SimDisk, manifest: Manifest, gone: list[int]) -> None:
+    assert manifest.id
+    manifest.due = gone
+    flip(disk, ROOT, manifest.id, [seq - ID.first_seq for seq in gone])
+    manifest.absorbed.update(gone)
+    manifest.due = []
+
+
+def recover(disk: SimDisk, manifest: Manifest) -> None:
+    """What a start does, and what it must find."""
+    sweep(disk, ROOT, ID.topic_id, {manifest.id} if manifest.id else set())
+    if manifest.id is None:
+        folder = names.folder(ROOT, ID.topic_id)
+        assert not disk.exists(folder) or disk.listdir(folder) == []
+        return
+    size = settle_active(disk, ROOT, manifest.id, manifest.end_seq)
+    flip(disk, ROOT, manifest.id, [seq - ID.first_seq for seq in manifest.due])  # its Delete is replayed
+    found = disk.power_cut(Loss.DROP)
+    # A cut that the killed process had not synced may be undone by now; what counts never is.
+    assert settle_active(found, ROOT, manifest.id, manifest.end_seq) == size
+    records = decoded(found, manifest.end_seq, manifest.id)
+    assert [*records] == [seq for seq in manifest.records if seq not in manifest.left_out]
+    expected = (manifest.absorbed | {*manifest.due}) - manifest.left_out
+    assert {seq for seq, record in records.items() if record.deleted} == expected
+    ours = {names.data_name(41, manifest.id.gen), names.idx_name(41, manifest.id.gen)}
+    assert set(found.listdir(names.folder(ROOT, ID.topic_id))) == ours
+    again = ActiveSegment.open(found, ROOT, manifest.id, manifest.end_seq)
+    again.append(*absorbed(manifest.end_seq, [manifest.end_seq + 1]))
+    assert manifest.end_seq + 1 in seqs(found.power_cut(Loss.DROP), manifest.end_seq + 2, manifest.id)
+
+
+def crashes(run: Callable[[SimDisk], object], start: Callable[[], SimDisk]) -> Iterator[tuple[SimDisk, str]]:
+    """Run once for each call that matters and each way to stop there: the stopped disk."""
+    trial = start()
+    begin = len(trial.calls)
+    run(trial)
+    points = [point for point in trial.crash_points() if point >= begin]
+    assert points
+    for point in points:
+        for when in When:
+            disk = start()
+            disk.crash_at(point, when)
+            try:
+                run(disk)
+            except SimCrash:
+                yield disk, f"{when} {trial.calls[point]}"
+            else:
+                # A call that fails has no moment after it: here only the unlink of a file that is not there.
+                assert (when, trial.calls[point].op) == (When.AFTER, "unlink")
+
+
+def ways_to_be_found(disk: SimDisk) -> Iterator[tuple[SimDisk, str]]:
+    yield disk.process_kill(), "killed"
+    for loss in Loss:
+        for seed in range(3 if loss in (Loss.TORN, Loss.PREFIX) else 1):
+            yield disk.power_cut(loss, seed), f"{loss} {seed}"
+    yield disk.power_cut(Loss.KEEP, entries=Loss.DROP), "names lost"
+    yield disk.power_cut(Loss.DROP, entries=Loss.KEEP), "bytes lost"
+
+
+def test_a_crash_anywhere_in_a_segments_life_loses_nothing_that_was_marked() -> None:
+    manifest = Manifest()
+
+    def run(disk: SimDisk) -> None:
+        nonlocal manifest
+        manifest = Manifest()
+        life(disk, manifest)
+
+    for disk, where in crashes(run, new_disk):
+        for found, how in ways_to_be_found(disk):
+            try:
+                recover(found, manifest)
+            except Exception as error:
+                raise AssertionError(f"stopped {where}, found after {how}") from error
+
+
+def unsettled() -> SimDisk:
+    """Records never marked, an index damaged and too long, files that nobody names."""
+    disk = new_disk()
+    made(disk, absorbed(41, range(41, 60)), absorbed(60, [60, 61])).close()
+    flip(disk, ROOT, ID, [0, 5])
+    index = bytearray(content(disk, path("idx")))
+    index[65] ^= 1
+    disk.write_file(path("idx"), bytes(index) + b"torn")
+    disk.write_file(path("data"), content(disk, path("data")) + bytes(700))
+    disk.write_file(path("data", ID._replace(gen=1)), b"half a rewrite")
+    return disk
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_crash_anywhere_in_a_recovery_is_mended_by_the_next(sealed: bool) -> None:
+    end = 60
+    size = made(new_disk(), absorbed(41, range(41, 60))).data_bytes
+
+    def run(disk: SimDisk) -> None:
+        sweep(disk, ROOT, ID.topic_id, {ID})
+        if sealed:
+            if len(content(disk, path("idx"))) > 100:
+                disk.write_file(path("idx"), content(disk, path("idx"))[:50])  # by size alone damage is not seen
+            settle_sealed(disk, ROOT, ID, end, size)
+        else:
+            assert settle_active(disk, ROOT, ID, end) == size
+
+    for disk, where in crashes(run, unsettled):
+        for found, how in ways_to_be_found(disk):
+            try:
+                run(found)
+                assert seqs(found, end) == [*range(42, 46), *range(47, 60)]
+                later = found.power_cut(Loss.DROP)
+                run(later)  # a cut that the killed process had not synced may have been undone
+                assert seqs(later.power_cut(Loss.DROP), end) == [*range(42, 46), *range(47, 60)]
+            except Exception as error:
+                raise AssertionError(f"stopped {where}, found after {how}") from error

@@ -1,0 +1,210 @@
+"""The active segment: what is appended is in both files; what failed does not count."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from storage.format import idx_entry
+from storage.posix import PosixFileSystem
+from storage.segment.errors import SegmentBroken, SegmentCorrupt
+from storage.segment.names import SegmentId
+from storage.segment.writer import MAX_JUMP, ActiveSegment
+from tests.support.sim_disk import Loss, SimDisk
+from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
+
+
+def test_a_new_segment_is_durable_with_its_folders_and_empty() -> None:
+    disk = new_disk()
+    segment = ActiveSegment.create(disk, ROOT, ID)
+    assert (segment.end_seq, segment.data_bytes, segment.broken) == (41, 0, False)
+    found = disk.power_cut(Loss.DROP)
+    assert [found.file_size(path(ext)) for ext in ("data", "idx")] == [0, 0]
+
+
+def test_what_is_appended_is_durable_in_both_files() -> None:
+    disk = new_disk()
+    segment = made(disk, absorbed(41, range(41, 51)), absorbed(51, [51, 52]))
+    assert segment.end_seq == 53
+    found = disk.power_cut(Loss.DROP)
+    assert seqs(found, 53) == list(range(41, 53))
+    assert segment.data_bytes == found.file_size(path("data"))
+
+
+def test_seqs_without_a_record_get_entries_without_one() -> None:
+    disk = new_disk()
+    parts = (absorbed(44, [44, 46], end_seq=49), absorbed(52, [53]), absorbed(54, [], end_seq=56))
+    segment = made(disk, *parts)
+    assert segment.end_seq == 56
+    assert seqs(disk, 56) == [44, 46, 53]
+    stamps = [entry.ts % 1000 for entry in idx_entry.parse(content(disk, path("idx")))]
+    assert stamps == [0, 0, 0, 44, 44, 46, 46, 46, 46, 46, 46, 46, 53, 53, 53]
+
+
+def test_data_is_synced_before_the_index_is_written() -> None:
+    disk = new_disk()
+    segment = made(disk)
+    begin = len(disk.calls)
+    segment.append(*absorbed(41, [41, 42]))
+    calls = [(call.op, call.path.rpartition(".")[2]) for call in disk.calls[begin:]]
+    assert calls == [("pwritev", "data"), ("datasync", "data"), ("pwritev", "idx"), ("datasync", "idx")]
+
+
+def test_a_short_write_is_finished() -> None:
+    disk = new_disk()
+    segment = made(disk)
+    disk.short_writes("*.data", keep_bytes=7, times=3)
+    disk.short_writes("*.idx", keep_bytes=19, times=2)
+    segment.append(*absorbed(41, range(41, 46)))
+    assert seqs(disk.power_cut(Loss.DROP), 46) == list(range(41, 46))
+
+
+def test_a_write_that_takes_nothing_is_a_failure() -> None:
+    disk = new_disk()
+    segment = made(disk)
+    disk.short_writes("*.data", keep_bytes=0, sticky=True)
+    with pytest.raises(SegmentBroken):
+        segment.append(*absorbed(41, [41]))
+
+
+@pytest.mark.parametrize("ext", ["data", "idx"])
+def test_after_a_failed_sync_nothing_is_appended_or_synced_again(ext: str) -> None:
+    disk = new_disk()
+    segment = made(disk, absorbed(41, range(41, 46)))
+    before = segment.data_bytes
+    disk.fail("datasync", f"*.{ext}", errno=errno.ENOSPC)  # no errno makes a failed sync harmless
+    with pytest.raises(SegmentBroken):
+        segment.append(*absorbed(46, [46]))
+    assert (segment.broken, segment.end_seq, segment.data_bytes) == (True, 46, before)
+    begin = len(disk.calls)
+    with pytest.raises(SegmentBroken):
+        segment.append(*absorbed(46, [46]))
+    assert disk.calls[begin:] == []
+
+
+@pytest.mark.parametrize("ext", ["data", "idx"])
+def test_a_failed_write_breaks_the_segment(ext: str) -> None:
+    disk = new_disk()
+    segment = made(disk)
+    disk.fail("pwritev", f"*.{ext}", errno=errno.EIO)
+    with pytest.raises(SegmentBroken):
+        segment.append(*absorbed(41, [41]))
+    assert segment.broken
+
+
+@pytest.mark.parametrize("ext", ["data", "idx"])
+def test_an_append_without_space_may_be_tried_again_with_fewer_records(ext: str) -> None:
+    disk = new_disk()
+    segment = made(disk, absorbed(41, range(41, 46)))
+    disk.short_writes(f"*.{ext}", keep_bytes=30)
+    disk.fail("pwritev", f"*.{ext}", errno=errno.ENOSPC, nth=2)
+    with pytest.raises(OSError, match="No space"):
+        segment.append(*absorbed(46, range(46, 60)))
+    assert (segment.broken, segment.end_seq) == (False, 46)
+    segment.append(*absorbed(46, [46]))
+    assert seqs(disk.power_cut(Loss.DROP), 47) == list(range(41, 47))
+
+
+def test_a_segment_is_gone_on_with_where_it_was_marked() -> None:
+    disk = new_disk()
+    made(disk, absorbed(41, range(41, 46)), absorbed(46, [46], end_seq=49), absorbed(49, range(49, 60))).close()
+    segment = ActiveSegment.open(disk, ROOT, ID, 49)
+    segment.append(*absorbed(50, [50]))
+    found = disk.power_cut(Loss.DROP)
+    assert seqs(found, 51) == [41, 42, 43, 44, 45, 46, 50]
+    stamps = [entry.ts % 1000 for entry in idx_entry.parse(content(found, path("idx")))]
+    assert stamps[5:] == [46, 46, 46, 46, 50]
+
+
+def test_a_segment_with_nothing_marked_is_gone_on_with() -> None:
+    disk = new_disk()
+    made(disk, absorbed(41, range(41, 46))).close()
+    segment = ActiveSegment.open(disk, ROOT, ID, 41)
+    segment.append(*absorbed(41, [41]))
+    assert seqs(disk, 42) == [41]
+
+
+def test_a_segment_whose_last_entry_is_damaged_or_whose_data_is_short_is_refused() -> None:
+    disk = new_disk()
+    made(disk, absorbed(41, range(41, 46))).close()
+    with pytest.raises(SegmentCorrupt) as caught:
+        ActiveSegment.open(disk, ROOT, ID, 47)
+    assert (caught.value.file, caught.value.offset) == (path("idx"), 100)
+    data = disk.open(path("data"))
+    size = data.size()
+    data.truncate(size - 1)
+    with pytest.raises(SegmentCorrupt) as caught:
+        ActiveSegment.open(disk, ROOT, ID, 46)
+    assert (caught.value.file, caught.value.offset) == (path("data"), size - 1)
+    spoil(disk, path("idx"), 85)
+    with pytest.raises(SegmentCorrupt) as caught:
+        ActiveSegment.open(disk, ROOT, ID, 46)
+    assert (caught.value.file, caught.value.offset) == (path("idx"), 80)
+
+
+def test_arguments_that_do_not_fit_change_nothing() -> None:
+    disk = new_disk()
+    segment = made(disk, absorbed(41, range(41, 46)))
+    begin = len(disk.calls)
+    first, frames, lens, stamps, flags = absorbed(46, [46, 47])
+    for wrong in (
+        (45, frames, lens, stamps, flags),
+        (46 + MAX_JUMP + 1, frames, lens, stamps, flags),
+        (first, frames[1:], lens, stamps, flags),
+        (first, frames, lens, stamps[1:], flags),
+        (first, frames, lens, stamps, flags[1:]),
+    ):
+        with pytest.raises(ValueError, match=r"follow|bytes|lens"):
+            segment.append(*wrong)
+    assert disk.calls[begin:] == []
+    segment.append(46 + MAX_JUMP, *absorbed(46 + MAX_JUMP, [46 + MAX_JUMP])[1:])
+    assert seqs(disk, 47 + MAX_JUMP) == [41, 42, 43, 44, 45, 46 + MAX_JUMP]
+
+
+def test_data_larger_than_an_entry_can_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = new_disk()
+    part = absorbed(41, range(41, 46))
+    monkeypatch.setattr(idx_entry, "MAX_DATA_BYTES", len(part.frames))
+    segment = made(disk, part)
+    with pytest.raises(ValueError, match="more than an index entry can say"):
+        segment.append(*absorbed(46, [46]))
+
+
+@pytest.mark.parametrize(("op", "glob"), [("open", "*.data"), ("open", "*.idx"), ("sync_dir", "*/0000000000000007")])
+def test_a_segment_that_cannot_be_made_leaves_no_file(op: str, glob: str) -> None:
+    disk = new_disk()
+    disk.fail(op, glob, errno=errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        ActiveSegment.create(disk, ROOT, ID)
+    assert disk.listdir("/data/topics/0000000000000007") == []
+    assert ActiveSegment.create(disk, ROOT, ID).end_seq == 41
+
+
+def test_a_segment_that_is_there_is_not_made_anew() -> None:
+    disk = new_disk()
+    made(disk, absorbed(41, [41]))
+    with pytest.raises(FileExistsError):
+        ActiveSegment.create(disk, ROOT, ID)
+    assert seqs(disk, 42) == [41]
+
+
+def test_each_generation_has_files_of_its_own() -> None:
+    disk: SimDisk = new_disk()
+    made(disk, absorbed(41, [41]))
+    made(disk, absorbed(41, [42]), id=ID._replace(gen=3))
+    assert (seqs(disk, 42), seqs(disk, 43, ID._replace(gen=3))) == ([41], [42])
+
+
+def test_a_segment_on_the_real_disk(tmp_path: Path) -> None:
+    fs, root, id = PosixFileSystem(), str(tmp_path), SegmentId(7, 41, 2)
+    segment = ActiveSegment.create(fs, root, id)
+    segment.append(*absorbed(43, range(43, 90)))
+    segment.close()
+    again = ActiveSegment.open(fs, root, id, 90)
+    again.append(*absorbed(90, [90, 91]))
+    again.close()
+    assert [*decoded(fs, 92, id, root)] == list(range(43, 92))
+    with pytest.raises(SegmentBroken):
+        again.append(*absorbed(92, [92]))
