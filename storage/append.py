@@ -31,6 +31,7 @@ from storage.format import control
 from storage.keys import key_digest
 from storage.log import Log
 from storage.records import Appended, LossCause, NewRecord
+from storage.start import settle_debt
 from storage.validation import (
     MAX_U64,
     check_config,
@@ -156,6 +157,8 @@ class Write:
         self._check_limits(topic.config)
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
+        if log.topic_id in engine.debts:
+            return asyncio.ensure_future(settle_debt(engine, log))
         frames = len(self.records) + 3
         if not shard.has_room(frames, self.total):
             return asyncio.ensure_future(shard.wait_room(frames, self.total))
