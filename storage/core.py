@@ -92,6 +92,7 @@ class EngineCore:
 
     async def start(self) -> None:
         """Lock, recover, open the writers. Raises OpenError, DataError, OSError; then nothing is held."""
+        self.loop = asyncio.get_running_loop()
         if self._threaded:
             self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
         try:

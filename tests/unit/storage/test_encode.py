@@ -8,7 +8,7 @@ from array import array
 import pytest
 import xxhash
 
-from storage.encode import WriteHeader, assemble, encode_appends, encode_controls, payload_hash
+from storage.encode import WriteHeader, assemble, encode_appends, encode_controls, payload_hash, plain_hash
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameFlag
 from storage.records import NewRecord
@@ -20,8 +20,8 @@ HEAD = WriteHeader(7, 41, 1_700_000_000_000, True, b"")
 
 def encoded(batch: list[NewRecord], head: WriteHeader = HEAD, **more):
     sizes = array("I", (len(each.data) + len(each.meta or b"") for each in batch))
-    pieces, run = encode_appends(batch, head, sizes, more=bool(more.get("after")))
-    return assemble(pieces, run, head, **more)
+    appends, run = encode_appends(batch, head, sizes, more=bool(more.get("after")))
+    return assemble(appends, run, head, **more)
 
 
 def test_one_plain_record_is_one_frame_without_a_batch() -> None:
@@ -109,6 +109,14 @@ def test_the_hash_is_over_length_prefixed_node_tag_data_and_meta() -> None:
     assert payload_hash([record(5), record(6, tag="ä")], "n") == by_hand(
         b"n", b"", b"5", b"", b"n", "ä".encode(), b"6", b""
     )
+
+
+def test_the_fast_way_to_the_hash_gives_the_same() -> None:
+    for node in (None, "n"):
+        for batch in ([record(5)], [record(5), record("ä" * 70_000), record(None)]):
+            datas = [each.data for each in batch]
+            sizes = array("I", map(len, datas))
+            assert plain_hash(datas, sizes, (node or "").encode()) == payload_hash(batch, node)
 
 
 def test_delays_are_no_part_of_the_payload() -> None:
