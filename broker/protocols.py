@@ -6,10 +6,16 @@ wait for one for ever. Its HTTP/1.1 half does note it.
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
+
+from broker.http1 import Http1Protocol
+
+if TYPE_CHECKING:
+    from broker.http.hot import HotWrites
 
 
 class Http2Protocol(ZttpH2Protocol):
@@ -24,16 +30,29 @@ class Http2Protocol(ZttpH2Protocol):
 
 
 class OnePortProtocol(AutoZttpProtocol):
-    """Looks at a connection's first bytes (or ALPN) and hands it to HTTP/1.1 or `Http2Protocol`."""
+    """Looks at a connection's first bytes (or ALPN) and hands it to `Http1Protocol` or `Http2Protocol`."""
+
+    http1: ClassVar[type[Http1Protocol]] = Http1Protocol
 
     def _switch(self, http2: bool, initial_data: bytes = b"") -> None:
-        if not http2:
-            super()._switch(http2, initial_data)
-            return
-        protocol = Http2Protocol(
+        protocol_class: type[asyncio.Protocol] = Http2Protocol if http2 else self.http1
+        protocol: Any = protocol_class(  # pyright: ignore[reportCallIssue]
             config=self.config, server_state=self.server_state, app_state=self.app_state, _loop=self.loop
         )
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
         if initial_data:
             protocol.data_received(initial_data)
+
+
+def one_port(hot: HotWrites) -> type[OnePortProtocol]:
+    """The protocol class of a server whose hot writes go to `hot`."""
+
+    class Hot(Http1Protocol):
+        pass
+
+    class OnePort(OnePortProtocol):
+        http1 = Hot
+
+    Hot.hot = hot
+    return OnePort

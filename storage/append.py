@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from storage.catalog import Topic
 from storage.config import Discard, Durability, TopicConfig, TopicType
-from storage.encode import WriteHeader, assemble, encode_appends, encode_controls, encode_plain, payload_hash
+from storage.encode import (
+    WriteHeader,
+    assemble,
+    encode_appends,
+    encode_controls,
+    encode_plain,
+    payload_hash,
+    plain_hash,
+)
 from storage.errors import (
     IdempotencyConflict,
     InvalidRequest,
@@ -23,6 +32,7 @@ from storage.errors import (
     RecordTooLarge,
     SeqConflict,
     ShuttingDown,
+    StorageError,
     StorageFull,
     TopicFull,
     TopicNotFound,
@@ -30,31 +40,61 @@ from storage.errors import (
 from storage.format import control
 from storage.keys import key_digest
 from storage.log import Log
-from storage.records import Appended, LossCause, NewRecord
+from storage.records import Appended, LossCause, NewRecord, PlainRecords
+from storage.start import settle_debt
+from storage.tail import Run
 from storage.validation import (
     MAX_U64,
     check_config,
     check_delays,
+    check_plain,
     check_records,
     check_text,
     check_topic_name,
     is_plain,
 )
-from storage.wal.submission import Submission
-from storage.wal.writer import Shard
+from storage.wal.submission import Both, Outcome, Submission
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
 
 
+#: Something that has to be waited for before a write is looked at again; begun by the call.
+Obstacle: TypeAlias = Callable[[], Awaitable[Any]]
+
+
 class Write:
     """One append request on its way through. Made, run once, thrown away."""
+
+    __slots__ = (
+        "config",
+        "count",
+        "create",
+        "created",
+        "delayed",
+        "digest",
+        "durable",
+        "engine",
+        "expected_seq",
+        "first_seq",
+        "hash",
+        "key",
+        "log",
+        "name",
+        "node",
+        "payloads",
+        "plain",
+        "records",
+        "strict",
+        "submission",
+        "total",
+    )
 
     def __init__(
         self,
         engine: EngineCore,
         name: str,
-        records: Sequence[NewRecord],
+        records: Sequence[NewRecord] | PlainRecords,
         *,
         node: str | None,
         key: str | None,
@@ -72,13 +112,18 @@ class Write:
         self.create = create
         self.config = config
         self.expected_seq = expected_seq
-        self.payloads: array[int] = array("I")
+        self.plain = records if isinstance(records, PlainRecords) else None
+        self.count = len(records)
+        self.payloads: array[int]
         self.total = 0
         self.digest = b""
         self.hash: bytes | None = None
-        self.plain = False
         self.delayed = ""
         self.created = False
+        self.durable = False
+        self.log: Log
+        self.first_seq = 0
+        self.submission: Submission | None = None
 
     async def run(self) -> Appended:
         """Check, wait for what must be waited for, enqueue, wait for the log."""
@@ -93,8 +138,44 @@ class Write:
             obstacle = self._obstacle(topic)
             if obstacle is None:
                 break
-            await obstacle
-        return await self._enqueue(topic)
+            await asyncio.ensure_future(obstacle())  # a task: every round lets the loop go on
+        submission = self._enqueue(topic)
+        if submission is not None:
+            done = self.engine.loop.create_future()
+            self._submit(submission, done)
+            await asyncio.shield(done)  # a caller that goes away does not stop the write, nor what hangs on it
+        return self.finish()
+
+    def attempt(self, outcome: Outcome) -> bool:
+        """Enqueue if nothing has to be waited for: True, and `outcome` is told, on the loop.
+
+        False: nothing was done, and it takes `run`. Raises what stands against the write, as `run` would.
+        """
+        self._check()
+        topic = self.engine.catalog.topics.get(self.name)
+        if topic is None or topic.log.ephemeral:
+            return False
+        if self.key is not None and self._seen(topic.log):
+            return False
+        if self._obstacle(topic) is not None:
+            return False
+        submission = self._enqueue(topic)
+        assert submission is not None  # only ephemeral topics have none
+        self._submit(submission, outcome)
+        return True
+
+    def finish(self) -> Appended:
+        """The write has been committed: the answer to it."""
+        submission = self.submission
+        topic = self.engine.catalog.by_id.get(self.log.topic_id)
+        if submission is not None and topic is not None:
+            self.engine.reservations.look_ahead(topic)
+        answer = self._answer(self.log, self.first_seq, self.count, created=self.created)
+        if submission is not None:
+            answer.wal_append_ms = (submission.written_ns - submission.enqueued_ns) / 1e6
+            if self.durable:
+                answer.fsync_ms = (submission.synced_ns - submission.written_ns) / 1e6
+        return answer
 
     # -- checks ------------------------------------------------------------------------------------------------------
 
@@ -108,12 +189,30 @@ class Write:
             self.digest = key_digest(self.key)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
-        self.plain = is_plain(self.records)
-        self.payloads = check_records(self.records, options, plain=self.plain)
-        self.delayed = "" if self.plain else check_delays(self.records, engine.now_ms())
+        records = self.records
+        if self.plain is None and not isinstance(records, PlainRecords):
+            if is_plain(records):
+                self.plain = PlainRecords([record.data for record in records])
+            else:
+                self.payloads = check_records(records, options)
+                self.delayed = check_delays(records, engine.now_ms())
+        if self.plain is not None:
+            self.payloads = check_plain(self.plain, options)
         self.total = sum(self.payloads)
         if self.key is not None:
-            self.hash = payload_hash(self.records, self.node)
+            self.hash = self._hash()
+
+    def _hash(self) -> bytes:
+        if self.plain is not None:
+            return plain_hash(self.plain, self.payloads, self.node.encode() if self.node else b"")
+        return payload_hash(self.records, self.node)  # pyright: ignore[reportArgumentType]
+
+    def _seen(self, log: Log) -> bool:
+        """Whether this key is on its way, or known already."""
+        window_ms = self.engine.catalog.by_id[log.topic_id].config.idempotency_window_ms
+        return (log.topic_id, self.digest) in self.engine.pending_keys or (
+            log.keys is not None and log.keys.find(self.digest, self.engine.now_ms(), window_ms) is not None
+        )
 
     async def _known(self, topic: Topic) -> Appended | None:
         """The answer for a key that was used before; waits for one that is on its way."""
@@ -132,8 +231,8 @@ class Write:
             raise IdempotencyConflict(first_seq=found.first_seq)
         return self._answer(log, found.first_seq, found.count, deduped=True, payload_differs=differs)
 
-    def _obstacle(self, topic: Topic | None) -> asyncio.Future[None] | None:
-        """None when the write can be enqueued now; something to wait for; or raises what stands against it."""
+    def _obstacle(self, topic: Topic | None) -> Obstacle | None:
+        """None when the write can be enqueued now; what to wait for; or raises what stands against it."""
         engine = self.engine
         if engine.closing:
             raise ShuttingDown()
@@ -142,28 +241,30 @@ class Write:
         self._check_kind(topic.config)
         changing = engine.changing.get(topic.topic_id)
         if changing is not None:
-            return asyncio.ensure_future(_settled(changing))
+            return partial(_settled, changing)
         log = topic.log
         if self.key is not None and (log.topic_id, self.digest) in engine.pending_keys:
-            return asyncio.ensure_future(_settled(engine.pending_keys[log.topic_id, self.digest]))
+            return partial(_settled, engine.pending_keys[log.topic_id, self.digest])
         self._check_expected(log.assigned_head)
         try:
             self._check_caps(topic.config, log)
         except TopicFull:
             if not engine.expiry.due(topic):
                 raise
-            return asyncio.ensure_future(engine.expiry.expire(topic))  # what has expired takes no room
+            return partial(engine.expiry.expire, topic)  # what has expired takes no room
         self._check_limits(topic.config)
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
-        frames = len(self.records) + 3
+        if log.topic_id in engine.debts:
+            return partial(settle_debt, engine, log)
+        frames = self.count + 3
         if not shard.has_room(frames, self.total):
-            return asyncio.ensure_future(shard.wait_room(frames, self.total))
-        if topic.config.durability is not Durability.FSYNC and log.assigned_head + len(self.records) > log.reserved:
-            return asyncio.ensure_future(engine.reservations.extend(log, len(self.records)))
+            return partial(shard.wait_room, frames, self.total)
+        if topic.config.durability is not Durability.FSYNC and log.assigned_head + self.count > log.reserved:
+            return partial(engine.reservations.extend, log, self.count)
         return None
 
-    def _check_new_topic(self) -> asyncio.Future[None] | None:
+    def _check_new_topic(self) -> Obstacle | None:
         if not self.create:
             raise TopicNotFound(self.name)
         config = self._new_config()
@@ -175,7 +276,7 @@ class Write:
         self.engine.admin.check_limit()
         if config.durability is Durability.EPHEMERAL:
             # Its records never reach the log, so the topic cannot be made in their batch.
-            return asyncio.ensure_future(self._make_ephemeral(config))
+            return partial(self._make_ephemeral, config)
         return None
 
     async def _make_ephemeral(self, config: TopicConfig) -> None:
@@ -198,7 +299,9 @@ class Write:
             )
 
     def _check_caps(self, config: TopicConfig, log: Log | None) -> None:
-        count, cap_records, cap_bytes = len(self.records), config.cap_records, config.cap_bytes
+        count, cap_records, cap_bytes = self.count, config.cap_records, config.cap_bytes
+        if not cap_records and not cap_bytes:
+            return
         largest = self.total if config.discard is Discard.REJECT else max(self.payloads)
         if cap_bytes and largest > cap_bytes:
             raise RecordTooLarge(
@@ -241,70 +344,67 @@ class Write:
 
     # -- the write ---------------------------------------------------------------------------------------------------
 
-    async def _enqueue(self, topic: Topic | None) -> Appended:
+    def _enqueue(self, topic: Topic | None) -> Submission | None:
+        """Give the write its seqs. What is returned is to be submitted; None: it is published already, in memory."""
         engine = self.engine
         now = engine.now_ms()
         before: list[control.Control] = []
-        created = topic is None
         if topic is None:
+            self.created = True
             topic, creation = engine.admin.provisional(self.name, self._new_config())
             before.append(creation)
-            if (first_reserve := engine.reservations.first(topic, len(self.records))) is not None:
+            if (first_reserve := engine.reservations.first(topic, self.count)) is not None:
                 before.append(first_reserve)
         log = topic.log
-        first_seq = log.assigned_head + 1
-        durable = topic.config.durability is Durability.FSYNC
-        head = WriteHeader(log.topic_id, first_seq, now, durable, self.node.encode() if self.node else b"")
-        evicts = self._over(topic.config, log, len(self.records), self.total)
-        encode = encode_plain if self.plain else encode_appends
-        pieces, run = encode(self.records, head, self.payloads, more=evicts is not None)
+        self.log, self.first_seq = log, log.assigned_head + 1
+        durable = self.durable = topic.config.durability is Durability.FSYNC
+        head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
+        evicts = self._over(topic.config, log, self.count, self.total)
+        appends, run = self._encode(head, more=evicts is not None)
         row = log.reserve(run)
         after: list[control.Control] = []
         if evicts is not None:
             floor = log.tail.floor_that_frees(log.assigned_floor, *evicts)
             after.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
             log.assign_floor(floor)
-        encoded = assemble(pieces, run, head, before=before, after=after, key=self.key, hash=self.hash)
+        encoded = assemble(appends, run, head, before=before, after=after, key=self.key, hash=self.hash)
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
             engine.publish_in_memory(log, encoded, row)
             if durable_go:
                 self._announce(log, after)
-            return self._answer(log, first_seq, len(self.records), created=self.created)
+            return None
         shard = engine.shards[log.shard]
-        submission = Submission(
+        self.submission = Submission(
             encoded.unit,
             encoded.payload,
             frames=encoded.frames,
             topic_id=log.topic_id,
             ts=now,
-            needs_sync=durable or created,
+            needs_sync=durable or self.created,
             generation=shard.generation,
             row=row,
         )
-        await self._committed(shard, log, submission)
-        engine.reservations.look_ahead(topic)
-        answer = self._answer(log, first_seq, len(self.records), created=created)
-        answer.wal_append_ms = (submission.written_ns - submission.enqueued_ns) / 1e6
-        if durable:
-            answer.fsync_ms = (submission.synced_ns - submission.written_ns) / 1e6
-        return answer
+        return self.submission
+
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
+        if self.plain is not None:
+            return encode_plain(self.plain, self.payloads, head, more=more)
+        return encode_appends(self.records, head, self.payloads, more=more)  # pyright: ignore[reportArgumentType]
+
+    def _submit(self, submission: Submission, outcome: Outcome) -> None:
+        engine, log = self.engine, self.log
+        if self.key is not None:
+            place = (log.topic_id, self.digest)
+            settled = engine.pending_keys[place] = engine.loop.create_future()
+            outcome = Both(outcome, settled, partial(engine.pending_keys.pop, place, None))
+        engine.shards[log.shard].enqueue(submission, outcome)
 
     def _announce(self, log: Log, evictions: Sequence[control.Control]) -> None:
         """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
         encoded = encode_controls(evictions, log.topic_id, self.engine.now_ms(), durable=False)
         done = self.engine.submit_controls(log, encoded, frees=True, needs_sync=False)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
-
-    async def _committed(self, shard: Shard, log: Log, submission: Submission) -> None:
-        """Enqueue and wait. A caller that goes away does not stop the write, nor what hangs on it."""
-        done = shard.submit(submission)
-        if self.key is not None:
-            pending = self.engine.pending_keys
-            place = (log.topic_id, self.digest)
-            pending[place] = done
-            done.add_done_callback(lambda _: pending.pop(place, None))
-        await asyncio.shield(done)
 
     @staticmethod
     def _over(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, int] | None:
@@ -319,6 +419,25 @@ class Write:
         return Appended(
             topic=self.name, first_seq=first_seq, last_seq=first_seq + count - 1, head_seq=log.head, count=count, **more
         )
+
+
+class Settling:
+    """The outcome of a write that nobody awaits: a callback is told. It must not raise."""
+
+    __slots__ = ("_settled", "_write")
+
+    def __init__(self, write: Write, settled: Callable[[Appended | StorageError], None]) -> None:
+        self._write = write
+        self._settled = settled
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        self._settled(self._write.finish())
+
+    def set_exception(self, exception: StorageError, /) -> None:
+        self._settled(exception)
 
 
 async def _settled(future: asyncio.Future[Any]) -> None:

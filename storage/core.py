@@ -38,6 +38,7 @@ from storage.wal.fetch import WalFetcher
 from storage.wal.shard_log import ShardLog
 from storage.wal.submission import Submission
 from storage.wal.writer import Shard
+from storage.watermarks import LossRange
 
 _log = structlog.get_logger("storage")
 
@@ -70,6 +71,8 @@ class EngineCore:
         self._given_up = False
         self.report = Report()
         self.shards: list[Shard] = []
+        #: Loss ranges by topic_id that a full disk had no room to announce: written before anything else of that log.
+        self.debts: dict[int, list[LossRange]] = {}
         self.changing: dict[int, asyncio.Future[Any]] = {}
         self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
         self.supervisor = Supervisor(self.clock)
@@ -89,6 +92,7 @@ class EngineCore:
 
     async def start(self) -> None:
         """Lock, recover, open the writers. Raises OpenError, DataError, OSError; then nothing is held."""
+        self.loop = asyncio.get_running_loop()
         if self._threaded:
             self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
         try:
@@ -104,8 +108,8 @@ class EngineCore:
         self._lock.write(lock_text(os.getpid(), self.fs.boot_id()))
         self.report = recovered.report
         self.ready = True
-        if self.failed_shards:
-            self._distrust_page_cache()
+        if self.failed_shards or self.debts:
+            self._distrust_page_cache()  # with debts: the next start has to find the same losses again
         interval_s = self.options.expiry_interval_ms / 1000
         self.supervisor.start("expiry", interval_s, self.expiry.tick)
         self.supervisor.start("snapshot", min(1.0, self.options.snapshot_interval_ms / 1000), self.snapshotter.tick)

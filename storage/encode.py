@@ -5,23 +5,29 @@ Per record: one body, one checksum, no object that outlives the write but two nu
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from storage.filesystem import Buffer
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.wal_frame import CHECKSUM, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
+from storage.format.record import PLAIN_OVERHEAD
+from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import NewRecord
 from storage.tail import Run
 from storage.wal.submission import ControlStep, RunStep, Step, Unit
 
 DURABLE = int(FrameFlag.DURABLE)
 _U32 = Struct("<I")
-# The two halves of an Append frame's header around its seq.
-_BEGIN = Struct("<BBQ")
-_MIDDLE = Struct("<QHHI")
+# Where in an Append frame these fields are.
+_FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
+_CLOSING_AND_ROOM = b"}" + bytes(8)
+_join = b"".join
 
 
 class EncodedUnit(NamedTuple):
@@ -52,6 +58,13 @@ def payload_hash(records: Sequence[NewRecord], node: str | None) -> bytes:
     return digest128(b"".join(parts))
 
 
+def plain_hash(datas: Sequence[Buffer], payloads: array[int], node: bytes) -> bytes:
+    """`payload_hash` for records that are data alone."""
+    before = _U32.pack(len(node)) + node + bytes(4)
+    lengths = _cut(len(datas), 4)(_little("I", payloads))
+    return digest128(_join(chain.from_iterable(zip(repeat(before), lengths, datas, repeat(bytes(4))))))
+
+
 def _body(record: NewRecord, now_ms: int) -> bytes:
     tail = b""
     deliver_at = record.deliver_at if record.delay_ms is None else now_ms + record.delay_ms
@@ -64,8 +77,8 @@ def _body(record: NewRecord, now_ms: int) -> bytes:
 
 def encode_appends(
     records: Sequence[NewRecord], head: WriteHeader, payloads: array[int], *, more: bool
-) -> tuple[list[bytes], Run]:
-    """The Append frames in pieces, and what the index needs. `more`: a frame of the same batch follows the last one."""
+) -> tuple[bytes, Run]:
+    """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one."""
     topic_id, seq, ts, durable, default_node = head
     base_flags = MORE | (DURABLE if durable else 0) | (2 if default_node else 0)
     pack, pack_length, pack_sum = REST.pack, LENGTH.pack, CHECKSUM.pack
@@ -96,35 +109,95 @@ def encode_appends(
         add(pack_sum(checksum(body)))
         add_size(size + 4)
         seq += 1
-    return pieces, Run(head.first_seq, ts, sizes, payloads, tagged)
+    return b"".join(pieces), Run(head.first_seq, ts, sizes, payloads, tagged)
 
 
-def encode_plain(
-    records: Sequence[NewRecord], head: WriteHeader, payloads: array[int], *, more: bool
-) -> tuple[list[bytes], Run]:
-    """`encode_appends` for records that are data alone: the same bytes, with all but the seq prepared once a length."""
+def encode_plain(datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
+    """`encode_appends` for records that are data alone, with next to no Python a record: the same bytes.
+
+    All headers are made as one block, in which what differs from record to record is set by strided slices; where all
+    records have one size, so are the checksums.
+    """
     topic_id, first_seq, ts, durable, node = head
+    count, size = len(datas), payloads[0]
+    uniform = count == 1 or len({*payloads}) == 1
     flags = MORE | (DURABLE if durable else 0) | (2 if node else 0)
-    join = b"".join
-    begin = _BEGIN.pack(1, flags, topic_id)
-    opening, closing = b'{"data":', b"}"
-    overhead = len(opening) + len(closing)
-    middles = {size: _MIDDLE.pack(ts, len(node), 0, size + overhead) + node + opening for size in set(payloads)}
-    bodies = [
-        join((begin, seq.to_bytes(8, "little"), middles[size], record.data, closing))
-        for seq, size, record in zip(range(first_seq, first_seq + len(records)), payloads, records, strict=True)
-    ]
+    fixed = OVERHEAD + len(node) + PLAIN_OVERHEAD
+    header = HEADER.pack(
+        size + fixed - LENGTH.size, 1, flags, topic_id, first_seq, ts, len(node), 0, size + PLAIN_OVERHEAD
+    )
+    opening = header + node + b'{"data":'
+    width = len(opening)
+    block = bytearray(opening * count)
+    seqs = _pack_u64(count)(*range(first_seq, first_seq + count))
+    for byte in range((first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3):
+        block[_SEQ_AT + byte :: width] = seqs[byte::8]
     if not more:
-        bodies[-1] = _BEGIN.pack(1, flags & ~MORE, topic_id) + bodies[-1][_BEGIN.size :]
-    fixed = OVERHEAD + len(node) + overhead
-    sizes = array("I", [size + fixed for size in payloads])
-    lengths = {size + fixed - 12: LENGTH.pack(size + fixed - 4) for size in middles}
-    pieces = [piece for body in bodies for piece in (lengths[len(body)], body, checksum_bytes(body)[::-1])]
-    return pieces, Run(first_seq, ts, sizes, payloads, [])
+        block[_FLAGS_AT - width] = flags & ~MORE
+    if uniform:
+        sizes = array("I", [size + fixed]) * count
+        return _uniform(_cut(count, width)(block), datas, size + fixed), Run(first_seq, ts, sizes, payloads, [])
+    sizes = array("I", [each + fixed for each in payloads])
+    frame_lens = _little("I", [each - LENGTH.size for each in sizes])
+    data_lens = _little("I", [each + PLAIN_OVERHEAD for each in payloads])
+    for byte in range(4):
+        block[byte::width] = frame_lens[byte::4]
+        block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
+    return _varied(_cut(count, width)(block), datas), Run(first_seq, ts, sizes, payloads, [])
+
+
+def _uniform(openings: Sequence[bytes], datas: Sequence[Buffer], size: int) -> bytes:
+    """Frames of `size` bytes each: joined with zeros where the checksums belong."""
+    count = len(datas)
+    pieces: list[Buffer] = [_CLOSING_AND_ROOM] * (3 * count)
+    pieces[0::3] = openings
+    pieces[1::3] = datas
+    frames = bytearray(_join(pieces))
+    sums = _join(map(checksum_bytes, _cut_bodies(count, size)(frames)))
+    for byte in range(CHECKSUM.size):
+        frames[size - 1 - byte :: size] = sums[byte::8]  # digests are big-endian, whatever the machine is
+    return bytes(frames)
+
+
+def _varied(openings: Sequence[bytes], datas: Sequence[Buffer]) -> bytes:
+    """Frames of whatever size, bodies first."""
+    count = len(datas)
+    bodies = [*map(_join, zip(openings, datas, repeat(b"}")))]
+    sums = array("Q", _join([checksum_bytes(body[LENGTH.size :]) for body in bodies]))
+    sums.byteswap()
+    pieces = [b""] * (2 * count)
+    pieces[0::2] = bodies
+    pieces[1::2] = _cut(count, CHECKSUM.size)(sums)
+    return _join(pieces)
+
+
+def _little(code: str, values: Iterable[int]) -> bytes:
+    column: array[int] = array(code, values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+@lru_cache(maxsize=1024)
+def _pack_u64(count: int) -> Callable[..., bytes]:
+    return Struct(f"<{count}Q").pack
+
+
+@lru_cache(maxsize=1024)
+def _cut_bodies(count: int, size: int) -> Callable[[Any], tuple[bytes, ...]]:
+    """Cuts frames of `size` bytes into what their checksums cover."""
+    covered = size - LENGTH.size - CHECKSUM.size
+    return Struct(f"{LENGTH.size}x{covered}s{CHECKSUM.size}x" * count).unpack
+
+
+@lru_cache(maxsize=1024)
+def _cut(count: int, width: int) -> Callable[[Any], tuple[bytes, ...]]:
+    """Cuts a block into `count` pieces of `width` bytes."""
+    return Struct(f"{width}s" * count).unpack
 
 
 def assemble(
-    pieces: list[bytes],
+    appends: bytes,
     run: Run,
     head: WriteHeader,
     *,
@@ -133,8 +206,7 @@ def assemble(
     key: str | None = None,
     hash: bytes | None = None,
 ) -> EncodedUnit:
-    """One write as one batch: Batch, `before`, the Appends, `after`. A single keyless Append stands alone."""
-    appends = b"".join(pieces)
+    """One write as one batch: Batch, `before`, the Append frames, `after`. A single keyless Append stands alone."""
     frames = len(before) + len(run.sizes) + len(after)
     if frames == 1 and key is None:
         return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends, 1)

@@ -11,16 +11,16 @@ Source: storage.md; architecture.md (the path of one record).
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
-from storage.append import Write
+from storage.append import Settling, Write
 from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.core import EngineCore
-from storage.errors import NotReady, ShuttingDown
+from storage.errors import NotReady, ShuttingDown, StorageError
 from storage.metrics import Family, collect
 from storage.options import Options
 from storage.read import Reader
@@ -28,6 +28,7 @@ from storage.records import (
     Appended,
     DeletedRecords,
     NewRecord,
+    PlainRecords,
     ReadQuery,
     ReadResult,
     StoredRecord,
@@ -97,7 +98,7 @@ class Engine(EngineCore):
     async def append(
         self,
         name: str,
-        records: Sequence[NewRecord],
+        records: Sequence[NewRecord] | PlainRecords,
         *,
         node: str | None = None,
         idempotency_key: str | None = None,
@@ -123,6 +124,34 @@ class Engine(EngineCore):
             config=config,
             expected_seq=expected_seq,
         ).run()
+
+    def append_now(
+        self,
+        name: str,
+        records: Sequence[NewRecord] | PlainRecords,
+        settled: Callable[[Appended | StorageError], None],
+        *,
+        node: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> bool:
+        """`append` without a task: True when the write is on its way, and `settled` will be called with its outcome.
+
+        False: nothing was done, because something has to be waited for first (or the answer is known already): call
+        `append`. Raises what stands against the write, and then nothing was done either.
+        """
+        self._check_open()
+        write = Write(
+            self,
+            name,
+            records,
+            node=node,
+            key=idempotency_key,
+            strict=False,
+            create=False,
+            config=None,
+            expected_seq=None,
+        )
+        return write.attempt(Settling(write, settled))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""

@@ -26,6 +26,10 @@ class NewRecord(msgspec.Struct):
     deliver_at: int | None = None
 
 
+class PlainRecords(list[msgspec.Raw]):
+    """Records that are data alone: what most writes are made of, and the fastest to append."""
+
+
 class Appended(msgspec.Struct, kw_only=True):
     """The outcome of a write. Times are ms spent waiting for the log and for its sync (0 when none was needed)."""
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from storage.catalog import Topic, shard_of
 from storage.config import Durability
 from storage.encode import encode_controls
+from storage.errors import StorageFull
 from storage.format import control
+from storage.log import Log
 from storage.mend import heal
 from storage.recovery import Recovered
 
@@ -21,11 +23,11 @@ async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
 
     Also the deletion of topics whose name a later one has: else they would be back when that one is gone.
     """
-    pending: list[asyncio.Future[int | None]] = []
+    pending: list[tuple[int, asyncio.Future[int | None]]] = []
     for topic_id, name in engine.catalog.superseded.items():
         shard = engine.shards[shard_of(topic_id, len(engine.shards))]
         gone = encode_controls([control.TopicDelete(name=name)], topic_id, engine.now_ms())
-        pending.append(engine.submit_unit(shard, topic_id, gone, frees=True))
+        pending.append((topic_id, engine.submit_unit(shard, topic_id, gone, frees=True)))
     for topic in engine.catalog.topics.values():
         log = topic.log
         values: list[control.Control] = []
@@ -34,17 +36,31 @@ async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
         if log.topic_id in recovered.renewed:
             values.append(_config_update(topic))
         if values:
-            pending.append(
-                engine.submit_controls(log, encode_controls(values, log.topic_id, engine.now_ms()), frees=True)
-            )
-    if pending:
-        await asyncio.gather(*pending)
+            frames = encode_controls(values, log.topic_id, engine.now_ms())
+            pending.append((log.topic_id, engine.submit_controls(log, frames, frees=True)))
+    outcomes = await asyncio.gather(*(done for _, done in pending), return_exceptions=True)
+    for (topic_id, _), outcome in zip(pending, outcomes, strict=True):
+        if isinstance(outcome, StorageFull) and not recovered.renewed:
+            # No room even for this. The next start would find the same; before that log goes on, it is written.
+            engine.debts[topic_id] = recovered.losses.get(topic_id, [])
+        elif isinstance(outcome, BaseException):
+            raise outcome
     if recovered.renewed or recovered.wounds:
         # Both kept snapshots then say what is left. Until they do, a start must find the damage as it was.
         await engine.snapshotter.take()
         await engine.snapshotter.take()
         for end in recovered.wounds:
             await engine.run_io(heal, engine.fs, engine.path, end, engine.options)
+
+
+async def settle_debt(engine: EngineCore, log: Log) -> None:
+    """Announce what a full disk had no room for at the start. Raises StorageFull when there is still none."""
+    losses = engine.debts.get(log.topic_id)
+    if losses is None:
+        return  # another write was faster
+    frame = encode_controls([control.EvictWatermark(loss=losses)], log.topic_id, engine.now_ms())
+    await engine.submit_controls(log, frame, frees=True)
+    engine.debts.pop(log.topic_id, None)
 
 
 def _config_update(topic: Topic) -> control.ConfigUpdate:

@@ -16,6 +16,7 @@ from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, Topi
 from storage.format import control
 from storage.log import Log, tag_predicate
 from storage.records import DeletedRecords, LossCause, TagMatch
+from storage.start import settle_debt
 from storage.validation import check_config, check_topic_name
 from storage.wal.submission import PlaceStep, Unit
 
@@ -66,7 +67,9 @@ class TopicAdmin:
             await asyncio.wait([changing])
         if topic.config.type is not config.type:
             raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
-        if topic.config != config or topic.provisional:
+        shard = self._engine.shards[topic.log.shard]
+        # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
+        if topic.config != config or topic.provisional or shard.log.failed is not None:
             await self._exclusively(topic, self._change(topic, config))
         return False
 
@@ -98,6 +101,8 @@ class TopicAdmin:
         engine, log = self._engine, topic.log
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
+        if log.topic_id in engine.debts:
+            await settle_debt(engine, log)
         pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
             pending = self._write_out(log)
@@ -169,16 +174,25 @@ class TopicAdmin:
     async def _await(done: asyncio.Future[int | None]) -> int | None:
         return await done
 
+    async def _when_settled(self, name: str) -> Topic:
+        """The topic, when it is not being changed and its log's queue has room. Raises TopicNotFound, WalSaturated."""
+        while True:
+            topic = self._engine.topic(name)
+            shard = self._engine.shards[topic.log.shard]
+            if (changing := self._engine.changing.get(topic.topic_id)) is not None:
+                # What is being written out of memory is decided: a delete that came between would be forgotten.
+                await asyncio.wait([changing])
+            elif topic.log.in_memory_only or shard.has_room(1, 0):
+                return topic
+            else:
+                await shard.wait_room(1, 0)
+
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Remove records for good and silently; as durable on return as the topic is."""
         if before_seq is None and match is None:
             raise InvalidRequest("Give before_seq or match.", field="before_seq")
         engine = self._engine
-        topic = engine.topic(name)
-        while (changing := engine.changing.get(topic.topic_id)) is not None:
-            # What is being written out of memory is decided: a delete that came between would be forgotten.
-            await asyncio.wait([changing])
-            topic = engine.topic(name)
+        topic = await self._when_settled(name)
         log = topic.log
         value = control.Delete(
             bound_head=log.head, before_seq=before_seq, match=None if match is None else tag_predicate(match)

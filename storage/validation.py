@@ -11,7 +11,7 @@ import msgspec
 from storage.config import TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
-from storage.records import NewRecord
+from storage.records import NewRecord, PlainRecords
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 MAX_DELAY_MS = 366 * 86_400_000
@@ -59,32 +59,47 @@ def is_plain(records: Sequence[NewRecord]) -> bool:
     return True
 
 
-def check_records(records: Sequence[NewRecord], options: Options, *, plain: bool = False) -> array[int]:
-    """Payload sizes (data + meta as sent, bytes) of a batch within all limits. `plain`: as `is_plain` says."""
-    if not records:
+def check_plain(datas: PlainRecords, options: Options) -> array[int]:
+    """`check_records` for records that are data alone."""
+    _check_count(len(datas), options)
+    sizes = array("I", map(len, datas))
+    limit = options.max_record_bytes
+    if max(sizes) > limit:
+        index = next(index for index, size in enumerate(sizes) if size > limit)
+        raise _too_large(index, sizes[index], limit)
+    return sizes
+
+
+def _check_count(count: int, options: Options) -> None:
+    if not count:
         raise InvalidRequest("records must hold at least one record.", field="records")
-    if len(records) > options.max_batch_records:
+    if count > options.max_batch_records:
         raise BatchTooLarge(
-            f"One write takes at most {options.max_batch_records} records, this has {len(records)}.",
+            f"One write takes at most {options.max_batch_records} records, this has {count}.",
             field="records",
             max=options.max_batch_records,
         )
+
+
+def _too_large(index: int, size: int, limit: int) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"records[{index}] has {size} bytes of data and meta, the limit is {limit}.",
+        field=f"records[{index}]",
+        max=limit,
+    )
+
+
+def check_records(records: Sequence[NewRecord], options: Options) -> array[int]:
+    """Payload sizes (data + meta as sent, bytes) of a batch within all limits."""
+    _check_count(len(records), options)
     limit = options.max_record_bytes
-    if plain:
-        sizes = array("I", [len(record.data) for record in records])
-        if max(sizes) <= limit:
-            return sizes
     sizes = array("I")
     for index, record in enumerate(records):
         size = len(record.data)
         if record.meta is not None:
             size += _check_meta(record.meta, index, options)
         if size > limit:
-            raise RecordTooLarge(
-                f"records[{index}] has {size} bytes of data and meta, the limit is {limit}.",
-                field=f"records[{index}]",
-                max=limit,
-            )
+            raise _too_large(index, size, limit)
         if record.tag is not None:
             check_text(record.tag, f"records[{index}].tag", options.max_tag_bytes)
         if record.node is not None:

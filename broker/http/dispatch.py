@@ -26,7 +26,7 @@ class Dispatcher:
     """The ASGI application."""
 
     def __init__(self, broker: Broker, table: RouteTable) -> None:
-        self._broker = broker
+        self.broker = broker
         self._table = table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +41,7 @@ class Dispatcher:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not scope["path"].startswith("/"):
             scope = {**scope, "path": _origin_form(scope["path"])}
-        request = Request(self._broker, scope, receive)
+        request = Request(self.broker, scope, receive)
         found = self._table.match(scope["path"])
         template = UNMATCHED
         try:
@@ -53,10 +53,10 @@ class Dispatcher:
                 self._gate(always=False)
                 raise errors.PathNotFound
         except ClientGone:
-            self._broker.http_metrics.client_gone(template)
+            self.broker.http_metrics.client_gone(template)
             return
         except asyncio.CancelledError:
-            if not self._broker.stopping:
+            if not self.broker.stopping:
                 raise
             # The end of a shutdown's grace. What this request did is unknown, and that is what it is told.
             answer = errors.answer(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
@@ -64,7 +64,7 @@ class Dispatcher:
             answer = errors.answer(error, request_id=request.request_id.decode())
         accept_encoding = request.headers.get(b"accept-encoding")
         await send_answer(answer, send, request_id=request.request_id, accept_encoding=accept_encoding)
-        self._broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
+        self.broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
 
     async def _routed(self, route: Route, request: Request) -> Answer:
         self._gate(always=route.always)
@@ -77,10 +77,10 @@ class Dispatcher:
         raise errors.MethodNotAllowed(route.allow)
 
     def _gate(self, *, always: bool) -> None:
-        if not always and not self._broker.serving:
-            if self._broker.stopping:
+        if not always and not self.broker.serving:
+            if self.broker.stopping:
                 raise ShuttingDown
-            raise NotReady(replay_progress=self._broker.engine.recovery_progress)
+            raise NotReady(replay_progress=self.broker.engine.recovery_progress)
 
 
 def _origin_form(path: str) -> str:

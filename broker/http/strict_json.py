@@ -92,6 +92,12 @@ def check_utf8(body: bytes) -> None:
         raise InvalidRequest(message, field="body", byte=error.start) from None
 
 
+def check_flat(body: bytes) -> None:
+    """As `decode` does before it decodes, for those who have another way with what is deep. Raises InvalidRequest."""
+    if _may_be_deep(body):
+        raise _too_deep(None)
+
+
 def _may_be_deep(body: bytes) -> bool:
     """A quick answer for nearly all bodies. False: not deeper than the bound; True: it takes a walk to tell.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from storage.errors import StorageError
 from storage.format.control import Batch
@@ -50,6 +51,45 @@ class Unit(NamedTuple):
 
     batch: Batch | None
     steps: list[Step]
+
+
+class Outcome(Protocol):
+    """Who is told what became of a submission: a future, or something that is called the same way."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: Any, /) -> None: ...
+
+
+class Both:
+    """Tells `first`, then `second`, whom nobody may be waiting for; `before` is called ahead of both."""
+
+    __slots__ = ("_before", "_first", "_second")
+
+    def __init__(self, first: Outcome, second: asyncio.Future[Any], before: Callable[[], object]) -> None:
+        self._first = first
+        self._second = second
+        self._before = before
+
+    def done(self) -> bool:
+        return False  # whoever waits for the second has to be told, too
+
+    def set_result(self, result: Any, /) -> None:
+        self._before()
+        if not self._second.done():
+            self._second.set_result(result)
+        if not self._first.done():
+            self._first.set_result(result)
+
+    def set_exception(self, exception: Any, /) -> None:
+        self._before()
+        if not self._second.done():
+            self._second.set_exception(exception)
+            self._second.exception()  # looked at: it may be that nobody waits
+        if not self._first.done():
+            self._first.set_exception(exception)
 
 
 class Submission:
@@ -109,7 +149,7 @@ class Submission:
         self.posted = False
         self.resolved = False
         self.error: StorageError | None = None
-        self.done: asyncio.Future[int | None] | None = None
+        self.done: Outcome | None = None
         self.enqueued_ns = 0
         self.written_ns = 0
         self.synced_ns = 0

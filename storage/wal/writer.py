@@ -20,7 +20,7 @@ from storage.errors import StorageFull, WalSaturated
 from storage.options import Options
 from storage.wal.commit_window import CommitWindow
 from storage.wal.shard_log import ShardLog
-from storage.wal.submission import Submission
+from storage.wal.submission import Outcome, Submission
 
 _log = structlog.get_logger("storage")
 
@@ -94,16 +94,22 @@ class Shard:
             raise WalSaturated(queued_frames=self.queued_frames, max=self._options.wal_queue_frames) from None
 
     def submit(self, each: Submission) -> asyncio.Future[int | None]:
-        """Enqueue; the future gives what `apply` returned, or the error. Shielded from the waiter's cancellation."""
-        each.done = self._loop.create_future()
+        """Enqueue; the future gives what `apply` returned, or the error."""
+        done: asyncio.Future[int | None] = self._loop.create_future()
+        self.enqueue(each, done)
+        return done
+
+    def enqueue(self, each: Submission, outcome: Outcome) -> None:
+        """Enqueue; `outcome` is told what `apply` returned, or the error."""
+        each.done = outcome
         each.enqueued_ns = self._clock.monotonic_ns()
         self.unresolved.append(each)
         self.queued_frames += each.frames
         self.queued_bytes += len(each.payload)
-        self.peak_frames = max(self.peak_frames, self.queued_frames)
+        if self.queued_frames > self.peak_frames:
+            self.peak_frames = self.queued_frames
         self._queue.append(each)
         self._wake()
-        return each.done
 
     def _wake(self) -> None:
         if not self._threaded:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +15,10 @@ import msgspec
 import pytest
 
 from storage import Durability, Engine, Options, TopicConfig
+from tests.support.crash_chaos import Chaos, trouble
 from tests.support.crash_check import End, Ending, check
 from tests.support.crash_ledger import Ledger
-from tests.support.crash_run import SMALL, Cut, succeed, until_crash
+from tests.support.crash_run import SMALL, Cut, carry_on, succeed, until_crash
 from tests.support.crash_session import ROOT, Session
 from tests.support.sim_disk import Loss, SimDisk, quiet_crashes
 
@@ -154,11 +157,14 @@ async def test_a_disk_that_fills_up_under_load_refuses_and_goes_on_when_there_is
         await load(session, rounds=40)
         assert {error.code for error in session.refusals} == {"storage_full"}
         disk.capacity_bytes = None
-        for shard in session.engine.shards:
-            while shard.log.full:
-                await asyncio.sleep(0.02)
+        await asyncio.to_thread(_until_resumed, session)
         in_order(session, await load_more(session))
         await succeed(session, Cut(End.POWER, Loss.DROP))
+
+
+def _until_resumed(session: Session) -> None:
+    while any(shard.log.full for shard in session.engine.shards):
+        time.sleep(0.02)
 
 
 async def test_a_stop_under_load_answers_everybody_and_keeps_what_it_acked() -> None:
@@ -166,8 +172,9 @@ async def test_a_stop_under_load_answers_everybody_and_keeps_what_it_acked() -> 
     session = threaded(disk)
     await session.start()
     work = asyncio.ensure_future(load(session, rounds=1000))
-    while session.engine.publisher.commits < 300:
-        await asyncio.sleep(0)
+    busy = asyncio.Event()
+    session.engine.publisher.on_commit = lambda log: busy.set() if log.head > 20 else None
+    await busy.wait()
     await session.engine.close()
     await asyncio.wait_for(work, 20)
     assert {error.code for error in session.refusals} == {"shutting_down"}
@@ -199,6 +206,40 @@ async def test_a_snapshot_that_begins_between_the_acks_of_one_group_loses_none_o
         second.open()
         await asyncio.gather(held, made, snapshot)
         await succeed(session, Cut(End.POWER, Loss.DROP))
+
+
+async def chaos(seed: int) -> None:
+    """Anything goes wrong under any load; then every kind of end is looked at."""
+    rng = Random(seed)
+    disk = SimDisk()
+    options = msgspec.structs.replace(OPTIONS, wal_shards=rng.randint(1, 3), wal_file_bytes=rng.choice([4096, 16384]))
+    async with stopped_after(threaded(disk, options)) as session:
+        kind = trouble(session, rng)
+        work = asyncio.ensure_future(Chaos(session, seed).run(steps=12))
+        loop = asyncio.get_running_loop()
+        disk.on_crash(lambda: loop.is_closed() or loop.call_soon_threadsafe(work.cancel))
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
+        for cut in LOSSES:
+            found = Session(disk, options, ledger=session.ledger.copy())
+            after = await succeed(found, cut, orderly=kind in ("stop", "none"))
+            after.disk.capacity_bytes = None
+            await after.pass_time(600)
+            await carry_on(after)
+            await succeed(after, Cut(End.POWER, Loss.TORN, seed))
+
+
+@pytest.mark.parametrize("number", range(6))
+async def test_anything_at_once(number: int) -> None:
+    await chaos(random.getrandbits(32) + number)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("number", range(400))
+async def test_anything_at_once_many_times(number: int) -> None:
+    await chaos(random.getrandbits(32) + number)
 
 
 async def test_until_crash_also_ends_a_start_that_a_thread_was_busy_with() -> None:

@@ -55,8 +55,8 @@ def followed_writes(draw: st.DrawFn) -> list[EncodedUnit]:
         seq = next_seq[topic_id] + draw(st.sampled_from([0, 0, 0, 0, 3]))
         next_seq[topic_id] = seq + count
         head = WriteHeader(topic_id, seq, ts, topic_id == 1, b"edge-1" if topic_id == 2 else b"")
-        pieces, run = encode_batch(batch, head)
-        units.append(assemble(pieces, run, head))
+        appends, run = encode_batch(batch, head)
+        units.append(assemble(appends, run, head))
     return units
 
 

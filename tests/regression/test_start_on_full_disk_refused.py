@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from storage import Durability, TopicConfig
-from tests.support.crash_run import SMALL, until_crash
+from tests.support.crash_check import End
+from tests.support.crash_run import SMALL, Cut, succeed, until_crash
 from tests.support.crash_session import ROOT, Session
+from tests.support.crash_view import view
 from tests.support.sim_disk import Loss, SimDisk, When
 
 
@@ -49,3 +51,39 @@ async def test_a_reserve_left_half_made_is_made_again(size: int) -> None:
     await session.start()
     assert disk.tree()[f"{ROOT}/wal/reserve"] == SMALL.wal_reserve_bytes
     assert f"{ROOT}/wal/reserve" in disk.power_cut(Loss.DROP).tree()
+
+
+async def test_losses_that_a_full_disk_has_no_room_for_are_announced_all_the_same() -> None:
+    """Power is lost when the reserve is used up: the start does without the frame and writes it first of all."""
+    session = Session(SimDisk(), SMALL)
+    await session.start()
+    await session.append("d", 3, config=TopicConfig(durability=Durability.DISK))
+    await session.append("d", 2)
+    session.disk.remove_file(f"{ROOT}/wal/reserve")  # used up
+    session.disk.capacity_bytes = 3000
+    second = await succeed(session, Cut(End.POWER, Loss.DROP))
+    assert second.engine.shards[0].log.full
+    await second.append("d")
+    await second.put("d", TopicConfig(durability=Durability.FSYNC))
+    assert [error.code for error in second.refusals] == ["storage_full"] * 2
+    third = await succeed(second, Cut(End.KILL))
+    third.disk.capacity_bytes = None
+    await third.pass_time(600)
+    await third.put("d", TopicConfig(durability=Durability.FSYNC))
+    await third.append("d")
+    await succeed(third, Cut(End.POWER, Loss.DROP))
+
+
+async def test_writes_that_come_first_wait_until_the_losses_are_announced() -> None:
+    session = Session(SimDisk(), SMALL)
+    await session.start()
+    await session.append("d", 3, config=TopicConfig(durability=Durability.DISK))
+    session.disk.remove_file(f"{ROOT}/wal/reserve")  # used up
+    session.disk.capacity_bytes = 3000
+    second = await succeed(session, Cut(End.POWER, Loss.DROP))
+    second.disk.capacity_bytes = None
+    await second.pass_time(600)
+    await second.together(second.append("d", 2), second.append("d"))
+    third = await succeed(second, Cut(End.KILL), orderly=False)
+    first_loss = (await view(third.engine))["d"].tombstones[0]
+    assert (first_loss.gap_from, first_loss.gap_to, first_loss.reason) == (4, 256, "crash")

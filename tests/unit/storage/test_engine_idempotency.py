@@ -100,6 +100,18 @@ async def test_writers_with_one_key_at_once_write_once(machine: Machine, durabil
     assert engine.state("t").head_seq == 2
 
 
+async def test_a_writer_that_goes_away_leaves_its_outcome_to_those_who_share_its_key(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
+    first, second = (asyncio.create_task(engine.append("t", [record()], idempotency_key="k")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    shared = await second
+    assert (shared.first_seq, shared.deduped) == (1, True)
+    assert first.cancelled()
+    assert engine.state("t").head_seq == 1
+
+
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageFailed), (errno.ENOSPC, StorageFull)])
 async def test_a_failed_write_fails_all_who_share_its_key(machine: Machine, number: int, kind: type[Exception]) -> None:
     engine = await machine.start()

@@ -41,6 +41,20 @@ async def test_who_waits_too_long_for_room_is_told_and_nothing_is_stored() -> No
         assert await seqs(engine, "t") == list(range(1, 63))
 
 
+async def test_deletes_are_bounded_like_writes() -> None:
+    disk = SimDisk()
+    limits = options(wal_queue_frames=30, wal_enqueue_timeout_ms=10)
+    async with Engine.open(DATA, limits, fs=disk) as engine:
+        await engine.append("t", records(5), config=FSYNC)
+        async with stuck(engine, disk):
+            deleting = [asyncio.create_task(outcome(engine.delete_records("t", before_seq=2))) for _ in range(60)]
+            done, pending = await asyncio.wait(deleting, timeout=0.2)
+            assert all(isinstance(each, WalSaturated) for each in errors_among(each.result() for each in done))
+            assert 30 <= len(done) < 60
+            assert engine.shards[0].queued_frames <= 30
+        assert sorted([(await each).deleted for each in pending])[-2:] == [0, 1]
+
+
 async def test_who_waits_for_room_gets_it_when_the_disk_goes_on() -> None:
     disk = SimDisk()
     limits = options(wal_queue_frames=100, wal_enqueue_timeout_ms=60_000)

@@ -7,7 +7,16 @@ import pytest
 
 from storage import NewRecord, Options, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from storage.validation import MAX_DELAY_MS, check_config, check_delays, check_records, check_text, check_topic_name
+from storage.records import PlainRecords
+from storage.validation import (
+    MAX_DELAY_MS,
+    check_config,
+    check_delays,
+    check_plain,
+    check_records,
+    check_text,
+    check_topic_name,
+)
 from tests.unit.storage.machine import record, sized
 
 NOW_MS = 1_700_000_000_000
@@ -65,9 +74,14 @@ def test_as_many_records_as_allowed_and_not_one_more() -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_record_as_large_as_allowed_and_not_one_byte_more(plain: bool) -> None:
-    assert list(check_records([sized(40)], SMALL, plain=plain)) == [40]
+    def check(batch: list[NewRecord]) -> list[int]:
+        return list(
+            check_plain(PlainRecords([each.data for each in batch]), SMALL) if plain else check_records(batch, SMALL)
+        )
+
+    assert check([sized(40)]) == [40]
     with pytest.raises(RecordTooLarge) as caught:
-        check_records([sized(2), sized(41)], SMALL, plain=plain)
+        check([sized(2), sized(41)])
     assert caught.value.code == "record_too_large"
     assert caught.value.detail == {"field": "records[1]", "max": 40}
 

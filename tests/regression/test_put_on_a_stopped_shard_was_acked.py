@@ -1,0 +1,20 @@
+"""A change of config failed with its shard; a PUT back to the old one was acked, and a restart brought the change."""
+
+from __future__ import annotations
+
+from storage import Durability, TopicConfig
+from tests.support.crash_check import End
+from tests.support.crash_run import SMALL, Cut, succeed
+from tests.support.crash_session import Session
+from tests.support.sim_disk import SimDisk
+
+
+async def test_the_old_config_is_not_acked_while_the_new_one_may_be_in_the_log() -> None:
+    session = Session(SimDisk(), SMALL)
+    await session.start()
+    await session.put("t", TopicConfig(durability=Durability.DISK))
+    session.disk.fail("datasync")
+    await session.put("t", TopicConfig(durability=Durability.FSYNC))
+    await session.put("t", TopicConfig(durability=Durability.DISK))
+    assert [error.code for error in session.refusals] == ["storage_failed", "storage_failed"]
+    await succeed(session, Cut(End.KILL), orderly=False)

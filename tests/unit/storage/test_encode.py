@@ -1,0 +1,123 @@
+"""A write as bytes: what the format says, computed a second time by hand."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+
+import pytest
+import xxhash
+
+from storage.encode import WriteHeader, assemble, encode_appends, encode_controls, payload_hash, plain_hash
+from storage.format import control, wal_frame
+from storage.format.wal_frame import FrameFlag
+from storage.records import NewRecord
+from storage.wal.submission import RunStep
+from tests.unit.storage.machine import record
+
+HEAD = WriteHeader(7, 41, 1_700_000_000_000, True, b"")
+
+
+def encoded(batch: list[NewRecord], head: WriteHeader = HEAD, **more):
+    sizes = array("I", (len(each.data) + len(each.meta or b"") for each in batch))
+    appends, run = encode_appends(batch, head, sizes, more=bool(more.get("after")))
+    return assemble(appends, run, head, **more)
+
+
+def test_one_plain_record_is_one_frame_without_a_batch() -> None:
+    unit = encoded([record(5)])
+    body = struct.pack("<BBQQQHHI", 1, 4, 7, 41, 1_700_000_000_000, 0, 0, 10) + b'{"data":5}'
+    expected = struct.pack("<I", len(body) + 8) + body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
+    assert unit.payload == expected
+    assert (unit.frames, unit.unit.batch) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (record({"a": 1}), b'{"data":{"a":1}}'),
+        (record(1, meta=[2]), b'{"data":1,"meta":[2]}'),
+        (record(1, deliver_at=99), b'{"data":1,"deliver_at":99}'),
+        (record(1, meta=2, deliver_at=0), b'{"data":1,"meta":2,"deliver_at":0}'),
+        (record(1, delay_ms=5), b'{"data":1,"deliver_at":1700000000005}'),
+        (record(1, delay_ms=0), b'{"data":1,"deliver_at":1700000000000}'),
+    ],
+)
+def test_the_stored_object(sent: NewRecord, stored: bytes) -> None:
+    assert wal_frame.decode(encoded([sent]).payload).data == stored
+
+
+def test_a_key_makes_a_batch_of_a_single_record() -> None:
+    unit = encoded([record(5)], key="k", hash=b"h" * 16)
+    first = wal_frame.decode(unit.payload)
+    batch = control.decode_control(first.type, first.data)
+    assert batch == control.Batch(
+        frames=1, body_bytes=len(unit.payload) - first.size, first_seq=41, key="k", hash=b"h" * 16
+    )
+    assert first.flags & FrameFlag.MORE
+    second = wal_frame.decode(unit.payload, first.size)
+    assert (second.type, second.seq, second.flags & FrameFlag.MORE) == (1, 41, 0)
+    (step,) = unit.unit.steps
+    assert isinstance(step, RunStep)
+    assert step.offset == first.size
+
+
+def test_what_creates_comes_first_and_what_evicts_comes_last() -> None:
+    before = [control.TopicDelete(name="before"), control.HeadWatermark(reserved=5)]
+    after = [control.EvictWatermark(floors={"cap": 3})]
+    unit = encoded([record(), record()], before=before, after=after)
+    types, at = [], 0
+    while at < len(unit.payload):
+        frame = wal_frame.decode(unit.payload, at)
+        types.append(frame.type)
+        assert bool(frame.flags & FrameFlag.MORE) == (at + frame.size < len(unit.payload))
+        at += frame.size
+    assert types == [12, 3, 11, 1, 1, 7]
+    assert unit.frames == 6
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_the_durable_flag_is_that_of_the_class(durable: bool) -> None:
+    frame = wal_frame.decode(encoded([record()], HEAD._replace(durable=durable)).payload)
+    assert bool(frame.flags & FrameFlag.DURABLE) == durable
+
+
+def test_control_frames_alone() -> None:
+    one = encode_controls([control.HeadWatermark(reserved=5)], 7, 99)
+    frame = wal_frame.decode(one.payload)
+    assert (one.frames, frame.type, frame.topic_id, frame.seq, frame.ts, frame.size) == (
+        1,
+        11,
+        7,
+        0,
+        99,
+        len(one.payload),
+    )
+    two = encode_controls([control.HeadWatermark(reserved=5), control.TopicDelete(name="t")], 7, 99)
+    assert (two.frames, wal_frame.decode(two.payload).type) == (3, 12)
+    assert two.unit.batch is not None
+    assert (two.unit.batch.frames, two.unit.batch.first_seq) == (2, None)
+
+
+def by_hand(*fields: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(b"".join(struct.pack("<I", len(field)) + field for field in fields))
+
+
+def test_the_hash_is_over_length_prefixed_node_tag_data_and_meta() -> None:
+    assert payload_hash([record(5)], None) == by_hand(b"", b"", b"5", b"")
+    assert payload_hash([record(5, tag="t", node="n", meta=1)], "other") == by_hand(b"n", b"t", b"5", b"1")
+    assert payload_hash([record(5), record(6, tag="ä")], "n") == by_hand(
+        b"n", b"", b"5", b"", b"n", "ä".encode(), b"6", b""
+    )
+
+
+def test_the_fast_way_to_the_hash_gives_the_same() -> None:
+    for node in (None, "n"):
+        for batch in ([record(5)], [record(5), record("ä" * 70_000), record(None)]):
+            datas = [each.data for each in batch]
+            sizes = array("I", map(len, datas))
+            assert plain_hash(datas, sizes, (node or "").encode()) == payload_hash(batch, node)
+
+
+def test_delays_are_no_part_of_the_payload() -> None:
+    assert payload_hash([record(5, delay_ms=9)], None) == payload_hash([record(5)], None)

@@ -1,0 +1,42 @@
+"""Idempotency keys at full size; the model test has the rest."""
+
+from __future__ import annotations
+
+from storage.keys import GENERATION_ROWS, KeyRing, Remembered, key_digest
+
+WINDOW_MS = 80_000
+
+
+def remembered(number: int, ts: int) -> Remembered:
+    digest = key_digest(f"key-{number}")
+    return Remembered(digest, digest[::-1], number + 1, 2, ts)
+
+
+def test_more_keys_than_a_generation_holds_are_all_found() -> None:
+    count = GENERATION_ROWS + 3000
+    ring = KeyRing.of((remembered(number, 1000) for number in range(count)), WINDOW_MS)
+    assert ring.rows == count
+    for number in range(0, count, 7):
+        assert ring.find(key_digest(f"key-{number}"), 1000, WINDOW_MS) == remembered(number, 1000)
+    assert ring.find(key_digest("another"), 1000, WINDOW_MS) is None
+
+
+def test_keys_go_a_generation_at_a_time_and_none_before_its_window() -> None:
+    ring = KeyRing()
+    for number in range(160):
+        ring.add(remembered(number, 1000 * number), WINDOW_MS)
+    held = []
+    for now in range(0, 400_000, 1000):
+        live = sum(0 <= now - 1000 * number <= WINDOW_MS for number in range(160))
+        ring.expire(now, WINDOW_MS)
+        if now >= 159_000:
+            held.append(ring.rows - live)
+    assert min(held) == 0
+    assert max(held) <= 11, "at most an eighth of a window's worth is held too long"
+    assert ring.rows == 0
+
+
+def test_digests_are_sixteen_bytes_of_the_text() -> None:
+    assert len(key_digest("k")) == 16
+    assert key_digest("k") != key_digest("K")
+    assert key_digest("ä") == key_digest("\u00e4")

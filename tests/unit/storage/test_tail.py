@@ -1,0 +1,140 @@
+"""The tail index, case by case; the model test has the combinations."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from storage.tail import Run, TailIndex
+
+FILE = 1 << 40
+
+
+def index_of(*rows: tuple[int, int, int]) -> TailIndex:
+    """Rows of (first seq, records, ts), 10 bytes a frame and 1 a payload, 100 bytes a batch in the log."""
+    index = TailIndex()
+    for number, (first_seq, count, ts) in enumerate(rows):
+        run = Run(first_seq, ts, array("I", [10] * count), array("I", [1] * count), [])
+        index.place(index.append(run), FILE + 100 * number, 5)
+    return index
+
+
+@pytest.fixture
+def index() -> TailIndex:
+    """1 2 3 | 4 5 | hole | 10 11 12"""
+    return index_of((1, 3, 100), (4, 2, 200), (10, 3, 300))
+
+
+@pytest.mark.parametrize(
+    ("seq", "oldest", "end", "floor"),
+    [
+        (1, 100, 99, 1),
+        (1, 101, 99, 4),
+        (1, 200, 99, 4),
+        (1, 201, 99, 6),
+        (1, 999, 99, 13),
+        (1, 999, 5, 5),
+        (5, 101, 99, 5),
+        (8, 201, 99, 8),
+        (20, 999, 99, 20),
+        (1, 0, 99, 1),
+    ],
+)
+def test_the_floor_of_what_is_expired(index: TailIndex, seq: int, oldest: int, end: int, floor: int) -> None:
+    assert index.expired_floor(seq, oldest, end) == floor
+
+
+@pytest.mark.parametrize(("ts", "seq"), [(0, 1), (100, 1), (101, 4), (200, 4), (201, 10), (300, 10), (301, None)])
+def test_the_first_seq_since_a_time(index: TailIndex, ts: int, seq: int | None) -> None:
+    assert index.first_seq_since(ts) == seq
+
+
+@pytest.mark.parametrize(
+    ("seq", "records", "size", "floor"),
+    [
+        (1, 1, 0, 2),
+        (1, 3, 0, 4),
+        (1, 5, 0, 6),
+        (1, 6, 0, 11),
+        (6, 1, 0, 11),
+        (1, 0, 4, 5),
+        (1, 2, 4, 5),
+        (1, 99, 0, 13),
+    ],
+)
+def test_the_floor_that_frees(index: TailIndex, seq: int, records: int, size: int, floor: int) -> None:
+    assert index.floor_that_frees(seq, records, size) == floor
+
+
+def test_deleted_records_free_nothing(index: TailIndex) -> None:
+    assert [index.delete(seq) for seq in (1, 3, 6, 10, 99)] == [1, 1, None, 1, None]
+    assert index.floor_that_frees(1, 2, 0) == 5
+    assert index.totals(1, 13) == (5, 5)
+    assert index.first_live(1, 13) == 2
+    assert index.first_live(6, 13) == 11
+    assert index.first_live(6, 11) is None
+    assert index.dead_seqs() == [1, 3, 10]
+
+
+def test_a_hole_holds_nothing(index: TailIndex) -> None:
+    assert [seq for seq in range(14) if index.holds(seq)] == [1, 2, 3, 4, 5, 10, 11, 12]
+    assert index.totals(6, 10) == (0, 0)
+    assert list(index.spans(6, 10)) == []
+
+
+def test_spans_say_where_frames_lie(index: TailIndex) -> None:
+    spans = [(span.batch_seq, span.first_seq, span.place + span.offset, len(span.sizes)) for span in index.spans(2, 12)]
+    assert spans == [(1, 2, FILE + 15, 2), (4, 4, FILE + 105, 2), (10, 10, FILE + 205, 2)]
+
+
+def test_the_log_is_needed_from_the_beginning_of_the_batch(index: TailIndex) -> None:
+    assert [index.oldest_place(seq) for seq in (1, 3, 4, 6, 12, 13)] == [
+        FILE,
+        FILE,
+        FILE + 100,
+        FILE + 200,
+        FILE + 200,
+        None,
+    ]
+
+
+def test_rows_in_memory_only_need_no_log() -> None:
+    index = index_of((1, 1, 100), (2, 1, 100))
+    index.place_batch(1, 0, 0)
+    assert index.oldest_place(1) == FILE + 100
+
+
+@pytest.mark.parametrize(("first_seq", "last"), [(4, 5), (10, 12), (5, 0), (6, 0), (99, 0)])
+def test_placing_a_batch_tells_its_last_seq(index: TailIndex, first_seq: int, last: int) -> None:
+    assert index.place_batch(first_seq, FILE + 7000, 3) == last
+    places = [span.place for span in index.spans(1, 13)]
+    assert (FILE + 7003 in places) == (last > 0)
+
+
+@pytest.mark.parametrize(("seq", "left"), [(1, []), (2, [1, 2, 3]), (4, [1, 2, 3]), (5, [1, 2, 3, 4, 5]), (13, None)])
+def test_truncating_forgets_whole_rows(index: TailIndex, seq: int, left: list[int] | None) -> None:
+    index.delete(2)
+    index.delete(11)
+    index.truncate(seq)
+    everything = [1, 2, 3, 4, 5, 10, 11, 12]
+    kept = everything if left is None else left
+    assert [seq for seq in range(14) if index.holds(seq)] == [seq for seq in kept if seq not in (2, 11)]
+    assert len(index) == len(kept)
+
+
+def test_rows_below_a_seq_are_dropped_but_no_row_that_reaches_beyond_it() -> None:
+    index = index_of(*((3 * n + 1, 3, 100 + n) for n in range(100)))
+    index.drop_below(200)
+    assert len(index) < 150
+    assert [seq for seq in range(199, 301) if index.holds(seq)] == list(range(199, 301))
+    assert index.append(Run(301, 999, array("I", [10]), array("I", [1]), [])) == 100, "row numbers go on"
+
+
+def test_dropping_everything_leaves_an_index_that_works() -> None:
+    index = index_of((1, 3, 100))
+    index.delete(2)
+    index.drop_below(99)
+    assert (len(index), index.dead, index.first_live(1, 99), index.oldest_place(1)) == (0, None, None, None)
+    index.place(index.append(Run(50, 7, array("I", [10]), array("I", [1]), [])), FILE, 0)
+    assert index.totals(1, 99) == (1, 1)
