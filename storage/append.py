@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from storage.admission import check_caps, check_limits, over_caps
 from storage.catalog import Topic
-from storage.config import Discard, Durability, TopicConfig, TopicType
+from storage.config import Durability, TopicConfig, TopicType
 from storage.encode import (
     WriteHeader,
     assemble,
@@ -28,12 +29,9 @@ from storage.encode import (
 from storage.errors import (
     IdempotencyConflict,
     InvalidRequest,
-    LimitReached,
-    RecordTooLarge,
     SeqConflict,
     ShuttingDown,
     StorageError,
-    StorageFull,
     TopicFull,
     TopicNotFound,
 )
@@ -247,12 +245,12 @@ class Write:
             return partial(_settled, engine.pending_keys[log.topic_id, self.digest])
         self._check_expected(log.assigned_head)
         try:
-            self._check_caps(topic.config, log)
+            check_caps(topic.config, log, self.payloads, self.total)
         except TopicFull:
             if not engine.expiry.due(topic):
                 raise
             return partial(engine.expiry.expire, topic)  # what has expired takes no room
-        self._check_limits(topic.config)
+        check_limits(self.engine, topic.config, self.total, has_key=self.key is not None)
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
         if log.topic_id in engine.debts:
@@ -271,8 +269,8 @@ class Write:
         check_config(config, "config.")
         self._check_kind(config)
         self._check_expected(0)
-        self._check_caps(config, None)
-        self._check_limits(config)
+        check_caps(config, None, self.payloads, self.total)
+        check_limits(self.engine, config, self.total, has_key=self.key is not None)
         self.engine.admin.check_limit()
         if config.durability is Durability.EPHEMERAL:
             # Its records never reach the log, so the topic cannot be made in their batch.
@@ -298,50 +296,6 @@ class Write:
                 head_seq=head_seq,
             )
 
-    def _check_caps(self, config: TopicConfig, log: Log | None) -> None:
-        count, cap_records, cap_bytes = self.count, config.cap_records, config.cap_bytes
-        if not cap_records and not cap_bytes:
-            return
-        largest = self.total if config.discard is Discard.REJECT else max(self.payloads)
-        if cap_bytes and largest > cap_bytes:
-            raise RecordTooLarge(
-                f"{largest} bytes can never fit under cap_bytes {cap_bytes}.", field="records", max=cap_bytes
-            )
-        if config.discard is not Discard.REJECT:
-            return
-        if cap_records and count > cap_records:
-            raise RecordTooLarge(
-                f"{count} records can never fit under cap_records {cap_records}.", field="records", max=cap_records
-            )
-        held, size = (log.assigned_count, log.assigned_bytes) if log else (0, 0)
-        if (cap_records and held + count > cap_records) or (cap_bytes and size + self.total > cap_bytes):
-            raise TopicFull(count=held, bytes=size, cap_records=cap_records, cap_bytes=cap_bytes)
-
-    def _check_limits(self, config: TopicConfig) -> None:
-        usage, options = self.engine.catalog.usage, self.engine.options
-        if self.key is not None and self._keys_taken(usage.keys) >= options.max_idempotency_keys:
-            raise LimitReached(
-                "Too many idempotency keys are live.", limit="max_idempotency_keys", max=options.max_idempotency_keys
-            )
-        if options.max_total_bytes and usage.bytes + self.total > options.max_total_bytes:
-            raise LimitReached(
-                "The broker holds as much as it may.", limit="max_total_bytes", max=options.max_total_bytes
-            )
-        if (
-            config.durability is Durability.EPHEMERAL
-            and usage.ephemeral_bytes + self.total > options.ephemeral_max_bytes
-        ):
-            raise StorageFull(
-                "The memory for ephemeral topics is full.", limit="ephemeral_max_bytes", max=options.ephemeral_max_bytes
-            )
-
-    def _keys_taken(self, held: int) -> int:
-        """Keys that are held, and those on their way that are not held yet."""
-        pending = self.engine.pending_keys
-        if held + len(pending) < self.engine.options.max_idempotency_keys:
-            return held
-        return held + sum(not done.done() for done in pending.values())
-
     # -- the write ---------------------------------------------------------------------------------------------------
 
     def _enqueue(self, topic: Topic | None) -> Submission | None:
@@ -359,7 +313,7 @@ class Write:
         self.log, self.first_seq = log, log.assigned_head + 1
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
-        evicts = self._over(topic.config, log, self.count, self.total)
+        evicts = over_caps(topic.config, log, self.count, self.total)
         appends, run = self._encode(head, more=evicts is not None)
         row = log.reserve(run)
         after: list[control.Control] = []
@@ -405,15 +359,6 @@ class Write:
         encoded = encode_controls(evictions, log.topic_id, self.engine.now_ms(), durable=False)
         done = self.engine.submit_controls(log, encoded, frees=True, needs_sync=False)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
-
-    @staticmethod
-    def _over(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, int] | None:
-        """(records, bytes) by which the log is over its caps with this write in it; None = it is not."""
-        over_records = log.assigned_count + records - config.cap_records if config.cap_records else 0
-        over_bytes = log.assigned_bytes + size_bytes - config.cap_bytes if config.cap_bytes else 0
-        if over_records <= 0 and over_bytes <= 0:
-            return None
-        return max(0, over_records), max(0, over_bytes)
 
     def _answer(self, log: Log, first_seq: int, count: int, **more: bool) -> Appended:
         return Appended(

@@ -34,7 +34,7 @@ class FurtherKeys:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._found = [-1] * len(_FURTHER)
+        self._found = [-1 if data.rfind(key) >= 0 else len(data) for key in _FURTHER]
         self._nearest = -1
 
     def next_from(self, at: int) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from storage.errors import StorageError
 from storage.format.control import Batch
 from storage.tail import Run, Singles
+
+if TYPE_CHECKING:  # what scans the log in processes of its own has no use for a loop, and imports this
+    import asyncio
+    from collections.abc import Callable
 
 
 class ControlStep(NamedTuple):

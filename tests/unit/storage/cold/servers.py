@@ -1,0 +1,120 @@
+"""Servers for the tests of object stores: one that works, and some that are silent, indiscreet or stall."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from moto.server import ThreadedMotoServer
+
+BUCKET = "tests"
+KEY_ID = "AKIA0TESTKEYID"
+SECRET = "v3ry/s3cret+value"
+TOKEN = "tok3n-of-a-session"
+
+
+def credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """The environment a broker would be started with."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SESSION_TOKEN": TOKEN,
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": endpoint,
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[str]:
+    """An S3 in this process, with one bucket. Gives its endpoint."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        httpx.put(f"{endpoint}/{BUCKET}").raise_for_status()
+        yield endpoint
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[str]:
+    """Takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server of one handler."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """Answers every method by `answer`, and writes no log."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self) -> None:
+        raise AssertionError("each test says what is answered")
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def send(self, status: int, body: bytes) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+class Indiscreet(Quiet):
+    """Refuses everything, and repeats what it was sent and more."""
+
+    def answer(self) -> None:
+        sent = "".join(f"<H>{name}: {value}</H>" for name, value in self.headers.items())
+        self.send(403, f"<Error><Code>AccessDenied</Code><Message>{SECRET} {TOKEN}</Message>{sent}</Error>".encode())
+
+
+class Broken(Quiet):
+    """Fails everything, and says to come again."""
+
+    def answer(self) -> None:
+        self.send(503, b"<Error><Code>SlowDown</Code></Error>")
+
+
+class Trickling(Quiet):
+    """Promises an object and sends a byte of it; the connection stays open until the client leaves."""
+
+    def answer(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.send_header("Last-Modified", "Wed, 21 Oct 2026 07:28:00 GMT")
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+        self.wfile.write(b"x")
+        self.wfile.flush()
+        self.close_connection = True
+        self.rfile.read(1)

@@ -1,0 +1,167 @@
+"""An object store that fails, refuses, stalls or is not there: in bounded time, and without a word of a credential."""
+
+from __future__ import annotations
+
+import errno
+import time
+import traceback
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from storage.cold.object_store import PART_BYTES
+from storage.cold.open import open_store
+from storage.cold.store import ColdMissing, ColdStore, ColdUnavailable
+from tests.support.sim_disk import SimDisk
+from tests.unit.storage.cold import servers
+from tests.unit.storage.cold.conftest import Rig
+from tests.unit.storage.cold.servers import BUCKET, KEY_ID, SECRET, TOKEN, answering, credentials, silent_server
+
+KEY = "c/topics/00000000000000aa/seg-1.data"
+LOCAL = "/data/seg-1.data"
+TIMEOUT_S = 0.6
+#: A machine that is busy with other tests may come back this much late.
+LATE_S = 10.0
+
+REQUESTS: dict[str, Callable[[ColdStore], object]] = {
+    "put": lambda store: store.put(KEY, LOCAL),
+    "put_bytes": lambda store: store.put_bytes(KEY, b"1"),
+    "get": lambda store: store.get(KEY),
+    "get_range": lambda store: store.get_range(KEY, 0, 10),
+    "size": lambda store: store.size(KEY),
+    "delete": lambda store: store.delete(KEY),
+    "list": lambda store: store.list("c"),
+}
+every_request = pytest.mark.parametrize("request_name", REQUESTS)
+
+
+def disk() -> SimDisk:
+    found = SimDisk()
+    found.write_file(LOCAL, b"1234")
+    return found
+
+
+def refused(store: ColdStore, request_name: str) -> ColdUnavailable:
+    started = time.monotonic()
+    with pytest.raises(ColdUnavailable) as caught:
+        REQUESTS[request_name](store)
+    assert time.monotonic() - started < TIMEOUT_S + LATE_S
+    assert caught.value.key in (KEY, "c")
+    assert_discreet(caught.value)
+    return caught.value
+
+
+def assert_discreet(error: BaseException) -> None:
+    """No credential, also not in what a log shows of an error or what hangs on it."""
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    text = "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))
+    for secret in (SECRET, KEY_ID, TOKEN):
+        assert secret not in text
+
+
+@every_request
+def test_a_store_that_does_not_answer_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with silent_server() as endpoint:
+        credentials(monkeypatch, endpoint)
+        store = open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S)
+        assert "no answer in time" in refused(store, request_name).reason
+
+
+@every_request
+def test_a_store_that_keeps_failing_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(servers.Broken) as endpoint:
+        credentials(monkeypatch, endpoint)
+        refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S), request_name)
+
+
+@every_request
+def test_a_store_that_is_not_there_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with silent_server() as endpoint:
+        pass
+    credentials(monkeypatch, endpoint)
+    refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S), request_name)
+
+
+@pytest.mark.parametrize("request_name", ["get", "get_range"])
+def test_an_object_that_stops_coming_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(servers.Trickling) as endpoint:
+        credentials(monkeypatch, endpoint)
+        refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S), request_name)
+
+
+@every_request
+def test_a_refusal_says_why_and_repeats_no_credential(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(servers.Indiscreet) as endpoint:
+        credentials(monkeypatch, endpoint)
+        error = refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=20), request_name)
+    assert "HTTP 403" in error.reason
+    if request_name != "size":  # the answer to a HEAD has no text
+        assert "AccessDenied" in error.reason
+
+
+def test_a_server_error_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unable(servers.Quiet):
+        def answer(self) -> None:
+            self.send(501, b"<Error><Code>NotImplemented</Code></Error>")
+
+    assert_reason(Unable, "HTTP 501, NotImplemented", monkeypatch)
+
+
+def test_a_store_that_recovers_meanwhile_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = iter((503, 500))
+
+    class Recovering(servers.Quiet):
+        def answer(self) -> None:
+            self.send(next(refusals, 200), b"")
+
+    with answering(Recovering) as endpoint:
+        credentials(monkeypatch, endpoint)
+        open_store(f"s3://{BUCKET}/p", disk(), timeout_s=40).put_bytes(KEY, b"")
+    assert next(refusals, None) is None
+
+
+def assert_reason(handler: type[BaseHTTPRequestHandler], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(handler) as endpoint:
+        credentials(monkeypatch, endpoint)
+        assert words in refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=40), "get").reason
+
+
+def test_a_missing_object_tells_nothing_either(s3: Rig) -> None:
+    with pytest.raises(ColdMissing) as caught:
+        s3.store.get(KEY)
+    assert_discreet(caught.value)
+
+
+@every_request
+def test_a_missing_bucket_is_no_missing_object(
+    request_name: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials(monkeypatch, s3_endpoint)
+    error = refused(open_store("s3://no-such-bucket/p", disk(), timeout_s=20), request_name)
+    assert "NoSuchBucket" in error.reason
+
+
+def test_an_upload_is_not_completed_when_the_local_file_cannot_be_read(s3: Rig) -> None:
+    assert isinstance(s3.fs, SimDisk)
+    path = s3.local(bytes(PART_BYTES * 2 + 5))
+    s3.fs.fail("pread", path, errno=errno.EIO, nth=3)
+    with pytest.raises(ColdUnavailable, match="local file cannot be read: Input/output error"):
+        s3.store.put(KEY, path)
+    with pytest.raises(ColdMissing):
+        s3.store.get(KEY)
+
+
+@pytest.mark.parametrize("size", [5000, PART_BYTES + 5000])
+def test_a_local_file_that_is_cut_meanwhile_is_not_put_in_part(
+    s3: Rig, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(s3.fs, SimDisk)
+    path = s3.local(bytes(size))
+    gate = s3.fs.open(path, write=False)
+    monkeypatch.setattr(type(gate), "size", lambda _: size + 1)
+    with pytest.raises(ColdUnavailable, match=f"it ends at {size}, not at {size + 1}"):
+        s3.store.put(KEY, path)
+    with pytest.raises(ColdMissing):
+        s3.store.get(KEY)
