@@ -255,6 +255,10 @@ class Write:
         shard.refuse_when_full()
         if log.topic_id in engine.debts:
             return partial(settle_debt, engine, log)
+        if (over := over_caps(topic.config, log, self.count, self.total)) is not None:
+            segment = log.held.floor_wants(log.assigned_floor, *over, log.marks.live_floor)
+            if segment is not None:
+                return partial(engine.segments.load, log, segment)
         frames = self.count + 3
         if not shard.has_room(frames, self.total):
             return partial(shard.wait_room, frames, self.total)
@@ -318,7 +322,7 @@ class Write:
         row = log.reserve(run)
         after: list[control.Control] = []
         if evicts is not None:
-            floor = log.tail.floor_that_frees(log.assigned_floor, *evicts)
+            floor = log.held.floor_that_frees(log.assigned_floor, *evicts, log.marks.live_floor)
             after.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
             log.assign_floor(floor)
         encoded = assemble(appends, run, head, before=before, after=after, key=self.key, hash=self.hash)

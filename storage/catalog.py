@@ -18,6 +18,7 @@ from storage.format import control
 from storage.format.wal_frame import FrameType
 from storage.keys import KeyRing, Remembered, key_digest
 from storage.log import Log, Usage
+from storage.lookup import LookedUp
 
 
 def shard_of(topic_id: int, shards: int) -> int:
@@ -57,11 +58,14 @@ class Catalog:
         self.next_topic_id = 1
         #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
         self.superseded: dict[int, str] = {}
+        #: Deleted logs whose folder of segments is still to be removed.
+        self.pending_deletes: set[int] = set()
         self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
             FrameType.TOPIC_CREATE: self._topic_create,
             FrameType.TOPIC_DELETE: self._topic_delete,
             FrameType.CONFIG_UPDATE: self._config_update,
-            FrameType.DELETE: self._delete,
+            FrameType.CHECKPOINT_MARK: self._checkpoint_mark,
+            FrameType.SEGMENT: self._segment,
             FrameType.EVICT_WATERMARK: self._evict_watermark,
             FrameType.HEAD_WATERMARK: self._head_watermark,
         }
@@ -79,11 +83,13 @@ class Catalog:
         topic = self.by_id.get(topic_id)
         return topic.logs[0] if topic else None
 
-    def apply(self, type_: int, topic_id: int, ts: int, value: Any) -> int | None:
-        """Do what a committed control frame says. Frames of logs that are gone do nothing.
+    def apply(self, type_: int, topic_id: int, ts: int, value: Any, place: int = 0) -> int | None:
+        """Do what a committed control frame at `place` says. Frames of logs that are gone do nothing.
 
         Returns the number of records removed where the frame removes some.
         """
+        if type_ == FrameType.DELETE:
+            return self._delete(topic_id, value, place)
         handler = self._apply.get(type_)
         return handler(topic_id, ts, value) if handler else None
 
@@ -134,6 +140,7 @@ class Catalog:
     def _topic_delete(self, topic_id: int, ts: int, value: control.TopicDelete) -> None:
         topic = self.by_id.get(topic_id)
         self.superseded.pop(topic_id, None)
+        self.pending_deletes.add(topic_id)
         if topic is not None:
             self.remove(topic)
 
@@ -150,9 +157,24 @@ class Catalog:
 
     # -- what happens to records -----------------------------------------------------------------------------------
 
-    def _delete(self, topic_id: int, ts: int, value: control.Delete) -> int:
+    def _delete(self, topic_id: int, value: control.Delete | LookedUp, place: int) -> int:
         log = self.log(topic_id)
-        return log.delete(value) if log else 0
+        if log is None:
+            return 0
+        if isinstance(value, LookedUp):
+            return log.delete(value.delete, place, value.found)
+        return log.delete(value, place)
+
+    def _checkpoint_mark(self, topic_id: int, ts: int, value: control.CheckpointMark) -> None:
+        for each, seq in value.absorbed.items():
+            log = self.log(each)
+            if log is not None:
+                log.absorb(seq)
+
+    def _segment(self, topic_id: int, ts: int, value: control.Segment) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.take_segment(value)
 
     def _evict_watermark(self, topic_id: int, ts: int, value: control.EvictWatermark) -> int:
         log = self.log(topic_id)

@@ -15,14 +15,17 @@ from typing import Any
 
 import structlog
 
+from storage.absorber import Absorber
 from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.clock import Clock, EngineTime, SystemClock
+from storage.details import DetailsCache
 from storage.directory import lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
+from storage.housekeeping import Housekeeping
 from storage.log import Log
 from storage.options import Options
 from storage.posix import PosixFileSystem
@@ -33,6 +36,7 @@ from storage.snapshotter import Snapshotter
 from storage.start import announce_losses, hand_back_reservations
 from storage.supervisor import Supervisor
 from storage.topic_admin import TopicAdmin
+from storage.upkeep import Upkeep
 from storage.validation import check_topic_name
 from storage.wal.fetch import WalFetcher
 from storage.wal.shard_log import ShardLog
@@ -76,6 +80,10 @@ class EngineCore:
         self.changing: dict[int, asyncio.Future[Any]] = {}
         self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
         self.supervisor = Supervisor(self.clock)
+        self.segments = DetailsCache(self)
+        self.absorber = Absorber(self)
+        self.housekeeping = Housekeeping(self)
+        self.upkeep = Upkeep(self, self.absorber, self.housekeeping)
         self.reservations = Reservations(self)
         self.expiry = Expiry(self)
         self.admin = TopicAdmin(self)
@@ -98,6 +106,7 @@ class EngineCore:
         try:
             recovered = await self.run_io(self._recover)
             self._adopt(recovered.catalog)
+            self.store = recovered.store
             await self._open_writers(recovered)
             await announce_losses(self, recovered)
         except BaseException:
@@ -113,6 +122,7 @@ class EngineCore:
         interval_s = self.options.expiry_interval_ms / 1000
         self.supervisor.start("expiry", interval_s, self.expiry.tick)
         self.supervisor.start("snapshot", min(1.0, self.options.snapshot_interval_ms / 1000), self.snapshotter.tick)
+        self.supervisor.start("upkeep", self.options.checkpoint_interval_ms / 1000, self.upkeep.tick)
         if not self._threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
 
@@ -185,6 +195,7 @@ class EngineCore:
         self.closing = True
         self.begin_shutdown()
         await self.supervisor.stop()
+        await self.upkeep.stop()
         if self.ready:
             try:
                 await hand_back_reservations(self)
@@ -204,6 +215,7 @@ class EngineCore:
             self._distrust_page_cache()
         if self.shards:
             self.wal_files.close()
+            self.store.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True)  # nothing of ours may touch files that the next process takes for its own
             self._pool = None

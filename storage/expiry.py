@@ -27,17 +27,26 @@ class Expiry:
         self._pending: dict[int, asyncio.Future[int | None]] = {}
 
     def due(self, topic: Topic) -> int:
-        """The floor that ttl asks for now; 0 when nothing is expired."""
+        """The floor that ttl asks for now; 0 when nothing is expired. May read a segment: `prepare` does it before."""
         if not topic.config.ttl_ms:
             return 0
         log = topic.log
-        oldest = self._engine.now_ms() - topic.config.ttl_ms
         first = log.earliest_seq  # what was deleted is not lost to the ttl as well
-        floor = log.tail.expired_floor(first, max(0, oldest), log.head + 1)
+        floor = log.held.expired_floor(first, self._oldest_ms(topic), log.head + 1)
         return floor if floor > first else 0
+
+    def _oldest_ms(self, topic: Topic) -> int:
+        return max(0, self._engine.now_ms() - topic.config.ttl_ms)
+
+    async def prepare(self, topic: Topic) -> None:
+        """Load what `due` has to know of the segment in which the oldest record is."""
+        if topic.config.ttl_ms:
+            log = topic.log
+            await self._engine.segments.load(log, log.held.expiry_wants(log.earliest_seq, self._oldest_ms(topic)))
 
     async def expire(self, topic: Topic) -> None:
         """Evict what is expired. Raises what keeps the log from saying so."""
+        await self.prepare(topic)
         floor = self.due(topic)
         if not floor:
             return
@@ -56,6 +65,7 @@ class Expiry:
 
     async def expire_if_possible(self, topic: Topic) -> None:
         """`expire`, unless the log cannot take it now: reads leave out what has expired all the same."""
+        await self.prepare(topic)
         if self.due(topic) and self._engine.shards[topic.log.shard].log.failed is None:
             with suppress(Unavailable):
                 await self.expire(topic)

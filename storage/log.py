@@ -13,7 +13,10 @@ from itertools import takewhile
 
 from storage.format import control
 from storage.keys import KeyRing
+from storage.lookup import Found, find, tag_match
+from storage.manifest import Access, SegmentState
 from storage.records import LossCause, TagMatch
+from storage.retained import Retained
 from storage.tail import Run, Singles, TailIndex
 from storage.watermarks import LossRange, Watermarks
 
@@ -23,9 +26,13 @@ _PRUNE_TAGS = 1024
 class Usage:
     """What all logs of an engine hold together; bytes and keys are of the assigned view."""
 
-    __slots__ = ("bytes", "corrupt_reads", "ephemeral_bytes", "keys")
+    __slots__ = ("access", "bytes", "corrupt_reads", "ephemeral_bytes", "keys", "replaying")
 
     def __init__(self) -> None:
+        #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
+        self.replaying = False
+        #: How logs look into their segments, blocking.
+        self.access: Access | None = None
         self.bytes = 0
         self.corrupt_reads = 0
         self.ephemeral_bytes = 0
@@ -49,6 +56,7 @@ class Log:
         "ephemeral",
         "epoch",
         "head",
+        "held",
         "keys",
         "last_ts",
         "last_write_ts",
@@ -77,7 +85,8 @@ class Log:
         #: Assigned bytes that are in memory only: this log's part of `usage.ephemeral_bytes`.
         self.memory_bytes = 0
         self.marks = Watermarks()
-        self.tail = TailIndex()
+        self.held = Retained(topic_id, usage.access, replaying=usage.replaying)
+        self.tail: TailIndex = self.held.tail
         self.keys: KeyRing | None = None
         self.head = 0
         #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
@@ -103,7 +112,7 @@ class Log:
     @property
     def earliest_seq(self) -> int:
         """First live record, head + 1 when there is none."""
-        found = self.tail.first_live(self.marks.live_floor, self.head + 1)
+        found = self.held.first_live(self.marks.live_floor, self.head + 1)
         return self.head + 1 if found is None else found
 
     def _use(self, size_bytes: int, memory_bytes: int = 0) -> None:
@@ -206,7 +215,8 @@ class Log:
 
     def recount(self) -> None:
         """Count what is here, whatever a snapshot says was: salvage has lost some of it."""
-        self.count, self.bytes = self.tail.totals(self.marks.live_floor, self.head + 1)
+        floor = self.marks.live_floor
+        self.count, self.bytes = self.held.totals(floor, self.head + 1, floor)
         self.roll_back()
 
     # -- losses and deletions ------------------------------------------------------------------------------------
@@ -214,7 +224,7 @@ class Log:
     def assign_floor(self, floor: int) -> None:
         """An eviction is on its way to disk: the assigned view no longer holds what lies below `floor`."""
         if floor > self.assigned_floor:
-            count, size = self.tail.totals(self.assigned_floor, floor)
+            count, size = self.held.totals(self.assigned_floor, floor, self.marks.live_floor)
             self.assigned_count -= count
             self.assigned_bytes -= size
             self._use(-size, -self._in_memory(self.assigned_floor, floor))
@@ -223,14 +233,15 @@ class Log:
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
         """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
         before = self.marks.live_floor
+        # The assigned view goes first: it counts by what is there now.
+        self.assign_floor(self.marks.live_floor_with(floors, loss))
         self.marks.merge(floors, loss)
         for _, end, _ in loss or ():
             self._raise_head(end)
         floor = self.marks.live_floor
         gone = 0
         if floor > before:
-            gone, size = self.tail.totals(before, min(floor, self.head + 1))
-            self.assign_floor(floor)
+            gone, size = self.held.evict(before, floor, self.head + 1)
             self.count -= gone
             self.bytes -= size
             self._forget_below(floor)
@@ -249,7 +260,7 @@ class Log:
         # Batches are cached in seq order; the last one that begins below the floor may hold live records behind it.
         for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
             del self.cached[first_seq]
-        if self._tag_entries > _PRUNE_TAGS and self._tag_entries > 2 * self.count:
+        if self._tag_entries > _PRUNE_TAGS and self._tag_entries > 2 * len(self.tail):
             self._prune_tags(floor)
 
     def _prune_tags(self, floor: int) -> None:
@@ -261,18 +272,27 @@ class Log:
                 del self.tags[tag]
         self._tag_entries = sum(map(len, self.tags.values()))
 
-    def delete(self, request: control.Delete) -> int:
-        """Apply a Delete; returns how many live records went. Doing it again changes nothing."""
-        last = min(request.bound_head, self.head)
-        if request.before_seq is not None:
-            last = min(last, request.before_seq - 1)
+    def delete(self, request: control.Delete, place: int = 0, found: Found | None = None) -> int:
+        """Apply a Delete whose frame lies at `place`; returns how many live records went. Again, it changes nothing.
+
+        `found`: what the segments hold that it wants, looked up beforehand.
+        """
+        last = self.delete_end(request)
         if request.match is None and request.seqs is None:
             return self.evict({LossCause.DELETE: last + 1}) if last > 0 else 0
-        seqs = request.seqs
-        candidates = seqs if seqs is not None else self.tagged(tag_match(request.match or []), last)
+        if self.usage.replaying:
+            self.held.deferred.append((request, place))
+            found = Found(self.held.absorbed, [], [])
+        elif found is None or found.absorbed != self.held.absorbed:
+            found = self.find(request)
         gone = 0
-        for seq in candidates:
-            if self.marks.live_floor <= seq <= last:
+        for seq, size in zip(found.seqs, found.sizes, strict=True):
+            if self.marks.live_floor <= seq <= last and self.held.delete(seq, size, place):
+                gone += 1
+                self._count_deleted(seq, size)
+        seqs = request.seqs
+        for seq in seqs if seqs is not None else self.tagged(tag_match(request.match or []), last):
+            if max(self.marks.live_floor, self.held.absorbed + 1) <= seq <= last:
                 size = self.tail.delete(seq)
                 if size is not None:
                     gone += 1
@@ -280,6 +300,15 @@ class Log:
         self._forget_below(self.earliest_seq)
         self.section = None
         return gone
+
+    def delete_end(self, request: control.Delete) -> int:
+        """The last seq that a Delete can reach."""
+        last = min(request.bound_head, self.head)
+        return last if request.before_seq is None else min(last, request.before_seq - 1)
+
+    def find(self, request: control.Delete) -> Found:
+        """What the segments hold, alive, that a Delete wants by tag or seq. Blocking."""
+        return find(self.held, request, self.marks.live_floor, self.delete_end(request))
 
     def _count_deleted(self, seq: int, size: int) -> None:
         self.count -= 1
@@ -302,18 +331,44 @@ class Log:
 
     def wal_needed_from(self) -> int | None:
         """Place of the oldest frame of this log that the WAL must keep."""
-        return self.tail.oldest_place(self.earliest_seq)
+        unabsorbed = self.tail.oldest_place(max(self.earliest_seq, self.held.absorbed + 1))
+        pin = self.held.manifest.pin()
+        return min(unabsorbed, pin) if unabsorbed is not None and pin is not None else unabsorbed or pin
 
+    def oldest_unabsorbed(self) -> int | None:
+        """The first live record that is in the WAL and in no segment."""
+        first = max(self.held.absorbed + 1, self.marks.live_floor)
+        seq = self.tail.first_live(first, self.head + 1) if first <= self.head else None
+        return seq if seq is not None and self.tail.oldest_place(seq) is not None else None
 
-def tag_match(predicate: list[str]) -> TagMatch:
-    """The predicate stored in a Delete frame: ["tag", "Eq", text] or ["tag", "Glob", text + "*"]."""
-    _, operator, text = predicate
-    if operator == "Glob":
-        return TagMatch(text[:-1].encode(), True)
-    return TagMatch(text.encode())
+    def unabsorbed_bytes(self) -> int:
+        """Payload bytes of live records that are in no segment."""
+        return self.bytes - sum(segment.live_bytes for segment in self.held.manifest.segments)
 
+    def take_segment(self, value: control.Segment) -> None:
+        """Apply a Segment frame; one that is known already changes nothing."""
+        manifest = self.held.manifest
+        segment = manifest.named(value.first_seq)
+        if value.event == "opened":
+            if segment is None and value.first_seq > self.held.absorbed:
+                manifest.add(SegmentState(first_seq=value.first_seq, end_seq=value.first_seq, gen=value.gen))
+        elif segment is None:
+            return
+        elif value.event == "dropped":
+            manifest.remove(segment)
+        elif value.event == "tier":
+            segment.tier = value.tier
+        else:
+            segment.data_bytes = value.data_bytes
+            segment.gen = value.gen
+            segment.sealed = segment.sealed or value.event == "sealed"
+        self.section = None
 
-def tag_predicate(match: TagMatch) -> list[str]:
-    """How `tag_match` finds it again."""
-    text = match.text.decode()
-    return ["tag", "Glob", text + "*"] if match.prefix else ["tag", "Eq", text]
+    def absorb(self, last_seq: int) -> None:
+        """Apply a CheckpointMark: records up to `last_seq` are in the active segment."""
+        if last_seq > self.held.absorbed:
+            self.held.absorb(last_seq, self.marks.live_floor, self.held.written)
+            self.held.written = None
+            self._forget_below(last_seq + 1)
+            self._prune_tags(last_seq + 1)
+            self.section = None

@@ -49,6 +49,8 @@ class LogEnd:
         self.missing: list[int] = []
         self.replayed: list[int] = []
         self.damaged = False
+        #: Whether there were frames that the snapshot knows nothing of.
+        self.beyond = False
         self.loose_frames = 0
         self.frames = 0
         self.bytes = 0

@@ -49,6 +49,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_key_bytes: int = 256
     max_scan_records: int = 100_000
     io_threads: int = 4
+    segment_max_events: int = 10_000
+    segment_max_bytes: int = 64 * MIB
+    segment_max_age_ms: int = 3_600_000
+    """An active segment older than this is sealed; 0 = never."""
+    max_open_segments: int = 256
+    checkpoint_interval_ms: int = 1000
+    """How often the absorber looks for logs to work off."""
+    checkpoint_records: int = 5000
+    checkpoint_bytes: int = 4 * MIB
+    checkpoint_age_ms: int = 60_000
+    """A log is absorbed when it has so many records or bytes behind its last mark, one so old, or holds up a file."""
     recovery: Recovery = Recovery.REFUSE
     recovery_processes: int = 0
     """Processes that read a large log ahead of its replay; 0 = one a cpu, at most 8; 1 = none, it is read in place."""

@@ -29,6 +29,8 @@ from storage.options import Options, Recovery
 from storage.records import LossCause
 from storage.replay import Replay
 from storage.salvage import Salvage
+from storage.segment_recovery import settle
+from storage.segment_store import SegmentStore
 from storage.wal.position import position, split
 from storage.wal.scan_inline import Scanner
 from storage.wal.scan_plan import ShardPart, open_scanner
@@ -53,6 +55,7 @@ class Recovered(NamedTuple):
     """Shards with damage that salvage has skipped: to be healed when all of that is durable."""
     last_ts: int
     report: Report
+    store: SegmentStore
 
 
 class Report:
@@ -94,11 +97,14 @@ def recover(
     """
     loaded = load_snapshots(fs, root, shards)
     catalog = Catalog(shards)
+    catalog.usage.access = store = SegmentStore(fs, root, options.max_open_segments)
+    catalog.usage.replaying = True
     created_ms = loaded.body.created_ms if loaded.body else 0
     for section in loaded.sections:
         snapshot.restore(catalog, section, created_ms)
     if loaded.body is not None:
         catalog.next_topic_id = max(catalog.next_topic_id, loaded.body.next_topic_id)
+        catalog.pending_deletes.update(loaded.body.pending_deletes)
     redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
@@ -114,6 +120,9 @@ def recover(
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     for end in ends:
         mend(fs, root, end, options, report)
+    clean = loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
+    settle(store, catalog, redo, clean=clean)
+    catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
     if salvage is not None:
         salvage.report_ownerless()
@@ -130,6 +139,7 @@ def recover(
         [end for end in ends if end.holes or end.missing],
         last_ts,
         report,
+        store,
     )
 
 
@@ -200,6 +210,7 @@ def _replay_shard(
         progress((shard + fraction) / shards)
 
     end = find_end(fs, directory, shard, redo, replay, step, salvage, scanner)
+    end.beyond = replay.beyond
     report.frames += end.frames
     report.bytes += end.bytes
     latest = max(as_of.values(), default=0)

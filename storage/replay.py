@@ -10,7 +10,8 @@ from storage.apply import apply_unit
 from storage.catalog import Catalog
 from storage.errors import WalCorrupt
 from storage.format import control
-from storage.log import Log, tag_match
+from storage.log import Log
+from storage.lookup import tag_match
 from storage.salvage import Salvage
 from storage.tail import Singles
 from storage.wal.position import MAX_OFFSET, position, split
@@ -26,6 +27,7 @@ class Replay:
         self._as_of = as_of
         self._directory = directory
         self._salvage = salvage
+        self.beyond = False
 
     def known_below(self, number: int) -> int:
         """Offset in a file below which units come one by one: the snapshot may know them, salvage wants them."""
@@ -45,6 +47,7 @@ class Replay:
         if log is not None and place < self._as_of.get(topic_id, 0):
             self._index(log, unit, place)
             return
+        self.beyond = True
         if log is None and self._salvage is not None:
             self._salvage.ownerless(unit.steps)
         if log is not None:
@@ -55,19 +58,20 @@ class Replay:
         """Below as_of: head, counts, keys and floors are in the section; only places and delete flags are not."""
         for step in unit.steps:
             if isinstance(step, RunStep):
-                if step.run.last_seq >= log.marks.live_floor:
+                if step.run.last_seq >= log.marks.live_floor and step.run.last_seq > log.held.absorbed:
                     log.index_only(step.run, place, step.offset)
             elif isinstance(step, ControlStep) and isinstance(step.value, control.Delete):
-                self._flag(log, step.value)
+                self._flag(log, step.value, place)
 
     @staticmethod
-    def _flag(log: Log, value: control.Delete) -> None:
+    def _flag(log: Log, value: control.Delete, place: int) -> None:
         if value.match is None and value.seqs is None:
             return
-        last = value.bound_head if value.before_seq is None else min(value.bound_head, value.before_seq - 1)
+        last = log.delete_end(value)
+        log.held.deferred.append((value, place))
         seqs = value.seqs if value.seqs is not None else log.tagged(tag_match(value.match or []), last)
         for seq in seqs:
-            if log.marks.live_floor <= seq <= last:
+            if max(log.marks.live_floor, log.held.absorbed + 1) <= seq <= last:
                 log.tail.delete(seq)
 
     def _following_on(self, log: Log, unit: Unit, number: int, offset: int) -> Unit:

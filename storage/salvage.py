@@ -61,7 +61,7 @@ class Salvage:
             return []
         log.recount()
         found: list[LossRange] = []
-        for first, last in log.tail.gaps(log.marks.live_floor, log.head + 1):
+        for first, last in log.tail.gaps(max(log.marks.live_floor, log.held.absorbed + 1), log.head + 1):
             for start, end, _ in [*log.marks.loss, (last + 1, last + 1, "")]:
                 if first < min(start, last + 1):
                     found.append((first, min(start, last + 1) - 1, str(LossCause.SALVAGE)))

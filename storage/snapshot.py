@@ -16,6 +16,7 @@ from storage.catalog import Catalog, Topic
 from storage.config import TopicConfig
 from storage.format import control, snapshot_header
 from storage.keys import KeyRing, Remembered
+from storage.manifest import Manifest, SegmentState
 from storage.wal.position import position, split
 
 
@@ -44,6 +45,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     last_ts: int
     last_write_ts: int | None
     absorbed: int
+    segments: list[SegmentState] = []
     floors: dict[str, int]
     loss: list[tuple[int, int, str]]
     live_count: int
@@ -100,7 +102,7 @@ def capture(topic: Topic, now_ms: int) -> bytes:
     if log.ephemeral:
         # What is in memory only is gone after any restart: only what the WAL holds counts.
         head = log.durable_head
-        count, size = log.tail.totals(log.marks.live_floor, head + 1)
+        count, size = log.held.totals(log.marks.live_floor, head + 1, log.marks.live_floor)
     section = Section(
         topic_id=log.topic_id,
         name=topic.name,
@@ -113,7 +115,8 @@ def capture(topic: Topic, now_ms: int) -> bytes:
         reserved=log.reserved,
         last_ts=log.last_ts,
         last_write_ts=log.last_write_ts,
-        absorbed=0,
+        absorbed=log.held.absorbed,
+        segments=log.held.manifest.states(),
         floors=dict(log.marks.floors),
         loss=list(log.marks.loss),
         live_count=count,
@@ -147,6 +150,8 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
     log.last_ts = section.last_ts
     log.last_write_ts = section.last_write_ts
     log.marks.merge(section.floors, section.loss)
+    log.held.absorbed = section.absorbed
+    log.held.manifest = Manifest(section.segments)
     log.assigned_floor = log.marks.live_floor
     log.count = log.assigned_count = section.live_count
     log.bytes = log.assigned_bytes = section.live_bytes

@@ -123,7 +123,7 @@ class Snapshotter:
             created_ms=now_ms,
             shards=len(engine.shards),
             next_topic_id=engine.catalog.next_topic_id,
-            pending_deletes=[],
+            pending_deletes=sorted(engine.catalog.pending_deletes),
             clean=clean,
             redo_from=[split(place) for place in redo],
             sections=list(sections.values()),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, compress
+from itertools import accumulate, compress, repeat
 from typing import NamedTuple
 
 _TRIM_ROWS = 4096
@@ -191,6 +191,55 @@ class TailIndex:
             seq = first + self._row_end(row) - (self._starts[row] - self._trimmed_records)
         if seq < end_seq:
             yield seq, end_seq - 1
+
+    def _pieces(self, first_seq: int, end_seq: int) -> Iterator[tuple[int, int, int, int]]:
+        """(row, its first seq wanted, index of that, how many) of each row with seqs in the range."""
+        for row in range(self._row_from(first_seq), len(self._seqs)):
+            begin = self._seqs[row]
+            if begin >= end_seq:
+                return
+            start, stop = self._starts[row] - self._trimmed_records, self._row_end(row)
+            skip = max(0, first_seq - begin)
+            count = min(stop - start, end_seq - begin) - skip
+            if count > 0:
+                yield row, begin + skip, start + skip, count
+
+    def dead_bits(self, first_seq: int, end_seq: int) -> int:
+        """A bitset: bit i is set when there is no record first_seq + i that is not deleted."""
+        bits = (1 << (end_seq - first_seq)) - 1
+        for _, seq, index, count in self._pieces(first_seq, end_seq):
+            alive = (1 << count) - 1
+            gone = self.dead[index : index + count] if self.dead is not None else b""
+            at = gone.find(1)
+            while at >= 0:
+                alive ^= 1 << at
+                at = gone.find(1, at + 1)
+            bits ^= alive << (seq - first_seq)
+        return bits
+
+    def stamps(self, first_seq: int, end_seq: int, before: int) -> array[int]:
+        """The time of each seq, a missing one that of the seq in front of it (`before` at first)."""
+        found: array[int] = array("Q")
+        for row, seq, _, count in self._pieces(first_seq, end_seq):
+            found.extend(repeat(before, seq - first_seq - len(found)))
+            before = self._stamps[row]
+            found.extend(repeat(before, count))
+        found.extend(repeat(before, end_seq - first_seq - len(found)))
+        return found
+
+    def payloads(self, first_seq: int, end_seq: int) -> array[int]:
+        """Payload bytes of each seq, 0 of a missing one."""
+        found: array[int] = array("I")
+        for _, seq, index, count in self._pieces(first_seq, end_seq):
+            found.extend(repeat(0, seq - first_seq - len(found)))
+            found.extend(self._payloads[index : index + count])
+        found.extend(repeat(0, end_seq - first_seq - len(found)))
+        return found
+
+    def oldest_ts(self, seq: int) -> int | None:
+        """Time of the first row with a record >= `seq`."""
+        row = self._row_from(seq)
+        return self._stamps[row] if row < len(self._stamps) else None
 
     def delete(self, seq: int) -> int | None:
         """Mark one record deleted; its payload bytes, or None when it is not here or was deleted before."""

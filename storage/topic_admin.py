@@ -14,11 +14,12 @@ from storage.config import Durability, TopicConfig
 from storage.encode import EncodedUnit, encode_controls
 from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotEmpty
 from storage.format import control
-from storage.log import Log, tag_predicate
+from storage.log import Log
+from storage.lookup import Found, LookedUp, look_up, plan, tag_predicate
 from storage.records import DeletedRecords, LossCause, TagMatch
 from storage.start import settle_debt
 from storage.validation import check_config, check_topic_name
-from storage.wal.submission import PlaceStep, Unit
+from storage.wal.submission import ControlStep, PlaceStep, Unit
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -119,7 +120,9 @@ class TopicAdmin:
         over_records = log.assigned_count - config.cap_records if config.cap_records else 0
         over_bytes = log.assigned_bytes - config.cap_bytes if config.cap_bytes else 0
         if over_records > 0 or over_bytes > 0:
-            floor = log.tail.floor_that_frees(log.assigned_floor, max(0, over_records), max(0, over_bytes))
+            over, floor = (max(0, over_records), max(0, over_bytes)), log.marks.live_floor
+            await engine.segments.load(log, log.held.floor_wants(log.assigned_floor, *over, floor))
+            floor = log.held.floor_that_frees(log.assigned_floor, *over, floor)
             values.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
         encoded = encode_controls(values, topic.topic_id, engine.now_ms())
         pending.append(engine.submit_controls(log, encoded, generation=shard.generation))
@@ -187,6 +190,25 @@ class TopicAdmin:
             else:
                 await shard.wait_room(1, 0)
 
+    async def _looked_up(self, log: Log, value: control.Delete, encoded: EncodedUnit) -> EncodedUnit:
+        """The unit, with what its Delete wants of the segments: found now, off the loop."""
+        engine, held, last = self._engine, log.held, log.delete_end(value)
+        if value.match is None:
+            await engine.segments.load(log, held.wants(log.marks.live_floor, last + 1))
+            return encoded
+        while True:
+            found = Found(held.absorbed, [], [])
+            for wanted in plan(held, value, log.marks.live_floor, last):
+                seqs, sizes = await engine.run_io(look_up, engine.store, log.topic_id, wanted, 0, last)
+                found.seqs.extend(seqs)
+                found.sizes.extend(sizes)
+            if found.absorbed == held.absorbed:
+                break
+        (step,) = encoded.unit.steps
+        assert isinstance(step, ControlStep)
+        unit = Unit(encoded.unit.batch, [step._replace(value=LookedUp(value, found))])
+        return encoded._replace(unit=unit)
+
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Remove records for good and silently; as durable on return as the topic is."""
         if before_seq is None and match is None:
@@ -202,6 +224,7 @@ class TopicAdmin:
         else:
             needs_sync = topic.config.durability is Durability.FSYNC
             encoded = encode_controls([value], log.topic_id, engine.now_ms(), durable=needs_sync)
+            encoded = await self._looked_up(log, value, encoded)
             done = engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync)
             deleted = await asyncio.shield(done) or 0
         return DeletedRecords(

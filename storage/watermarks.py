@@ -44,6 +44,12 @@ class Watermarks:
             self.loss = merged
         self._settle()
 
+    def live_floor_with(self, floors: dict[str, int] | None, loss: list[LossRange] | None) -> int:
+        """What `live_floor` would be after `merge`."""
+        after = Watermarks(self.floors, self.loss)
+        after.merge(floors, loss)
+        return after.live_floor
+
     def _settle(self) -> None:
         floors = self.floors
         while True:

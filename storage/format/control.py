@@ -73,6 +73,28 @@ class HeadWatermark(Control, frozen=True):
     reserved: int
 
 
+class CheckpointMark(Control, frozen=True):
+    """Records of these logs, all of the frame's own shard, up to these seqs are in segments, synced."""
+
+    absorbed: dict[int, int]
+
+
+class Segment(Control, frozen=True):
+    """What became of a segment. `event` is opened, sealed, tier, rewritten or dropped.
+
+    `bytes` (here `data_bytes`) is the length of .data, `live` the records alive; times are ms since the epoch.
+    """
+
+    first_seq: int
+    end_seq: int
+    event: str
+    gen: int
+    live: int
+    data_bytes: int = msgspec.field(name="bytes")
+    tier: str
+    live_bytes: int | None = None
+
+
 class Batch(Control, frozen=True):
     """Opens an atomic batch: `frames` frames of `bytes` bytes in all (here `body_bytes`) follow it.
 
@@ -101,7 +123,9 @@ CONTROL: dict[FrameType, type[Control]] = {
     FrameType.TOPIC_DELETE: TopicDelete,
     FrameType.DELETE: Delete,
     FrameType.EVICT_WATERMARK: EvictWatermark,
+    FrameType.CHECKPOINT_MARK: CheckpointMark,
     FrameType.CONFIG_UPDATE: ConfigUpdate,
+    FrameType.SEGMENT: Segment,
     FrameType.HEAD_WATERMARK: HeadWatermark,
     FrameType.BATCH: Batch,
     FrameType.SYNC_POINT: SyncPoint,

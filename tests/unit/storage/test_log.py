@@ -6,7 +6,8 @@ import pytest
 
 from storage.format import control
 from storage.keys import KeyRing
-from storage.log import Usage, tag_match, tag_predicate
+from storage.log import Usage
+from storage.lookup import tag_match, tag_predicate
 from storage.records import LossCause, TagMatch
 from tests.unit.storage.log_steps import assigned, new_log, published, reserve, write
 

@@ -1,0 +1,47 @@
+"""Sizes and times of the records in segments that floors are moving through: a bounded cache. Source: storage.md §4.
+
+A floor moves through one segment of a log at a time, so few are needed; whoever will move it loads them beforehand,
+off the loop. Those of a log with an eviction under way stay, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from storage.log import Log
+from storage.manifest import Segment
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+#: Records whose details are kept, 12 bytes each.
+MAX_RECORDS = 2_000_000
+
+
+class DetailsCache:
+    """Loads details, and lets go of those least recently asked for."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self._kept: OrderedDict[Segment, Log] = OrderedDict()
+
+    async def load(self, log: Log, segment: Segment | None) -> None:
+        """Have the details of a segment (None: of none). Raises SegmentError, OSError."""
+        if segment is None or segment.details is not None:
+            return
+        details = await self._engine.run_io(self._engine.store.details, log.topic_id, segment)
+        if segment.details is None and len(details.payloads) == segment.count:
+            segment.details = details
+            self._kept[segment] = log
+            self._shrink()
+
+    def _shrink(self) -> None:
+        kept = sum(segment.count for segment in self._kept if segment.details is not None)
+        for segment, log in list(self._kept.items()):
+            if segment.details is None:
+                del self._kept[segment]
+            elif kept > MAX_RECORDS and log.assigned_floor == log.marks.live_floor and len(self._kept) > 1:
+                segment.details = None
+                del self._kept[segment]
+                kept -= segment.count

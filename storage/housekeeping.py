@@ -1,0 +1,160 @@
+"""What happens to segments once they are there: flags, drops, rewriting, removal of deleted logs' folders.
+
+Nothing is unlinked, flagged or overwritten before the frame that justifies it is synced: every action here begins
+with a barrier or a synced frame, and each can be cut short by a crash and taken again. Source: storage.md §4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.encode import EncodedUnit, encode_controls
+from storage.filesystem import FileSystem
+from storage.format import control
+from storage.log import Log
+from storage.manifest import HOT, Segment
+from storage.segment.errors import SegmentBroken
+from storage.segment.flips import flip
+from storage.segment.names import SegmentId
+from storage.segment.rewrite import Rewritten, remove, rewrite
+from storage.segment_recovery import remove_folder
+from storage.segment_store import id_of
+from storage.wal.submission import Unit
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+
+class Housekeeping:
+    """One round at a time, one action a segment at a time."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self._retired: list[SegmentId] = []
+        #: Counters for the metrics: segments dropped, rewritten, records flagged.
+        self.dropped = 0
+        self.rewritten = 0
+        self.flagged = 0
+
+    def retire(self, id: SegmentId) -> None:
+        """These files are in no manifest any more: remove them."""
+        self._retired.append(id)
+
+    async def work(self) -> None:
+        """See the module. Raises StorageError, OSError, SegmentError; what was not done is tried again."""
+        engine = self._engine
+        for topic in list(engine.catalog.topics.values()):
+            log = topic.log
+            if len(log.held.manifest) and engine.shards[log.shard].log.failed is None:
+                for segment in list(log.held.manifest.segments):
+                    await self._keep(log, segment)
+        await self._remove_retired()
+        await self._remove_folders()
+
+    async def _keep(self, log: Log, segment: Segment) -> None:
+        if segment.sealed and not segment.live:
+            await self._drop(log, segment)
+        elif segment.sealed and segment.tier == HOT and segment.live * 2 < segment.count - _evicted(log, segment):
+            await self._rewrite(log, segment)
+        elif segment.flips:
+            await self._flip(log, segment)
+
+    async def _barrier(self, log: Log) -> None:
+        """What has been applied is durable on return."""
+        shard = self._engine.shards[log.shard]
+        await self._engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+
+    async def _submit(self, log: Log, value: control.Control) -> None:
+        engine = self._engine
+        await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
+
+    async def _drop(self, log: Log, segment: Segment) -> None:
+        """All of it is dead: by floors and deletions that lie before this frame in the same log."""
+        await self._submit(log, _event(segment, "dropped", segment.gen, segment.data_bytes))
+        self._forget(log, segment)
+        self.dropped += 1
+
+    def _forget(self, log: Log, segment: Segment) -> None:
+        id = id_of(log.topic_id, segment)
+        self._engine.store.reader.forget(id)
+        self._retired.append(id)
+
+    async def _flip(self, log: Log, segment: Segment) -> None:
+        engine = self._engine
+        id = id_of(log.topic_id, segment)
+        bits = segment.begin_flips()
+        done = False
+        try:
+            await self._barrier(log)
+            indexes = [index for index, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+            await engine.run_io(flip, engine.fs, engine.path, id, indexes)
+            self.flagged += len(indexes)
+            done = True
+        except SegmentBroken as error:
+            _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
+        finally:
+            segment.end_flips(done=done)
+        if not done:
+            await (self._rewrite(log, segment) if segment.sealed else engine.absorber.renew(log, segment))
+
+    async def _rewrite(self, log: Log, segment: Segment) -> None:
+        """Only what lives is copied into the next generation; what is deleted meanwhile is flagged there."""
+        engine = self._engine
+        old = id_of(log.topic_id, segment)
+        segment.begin_flips()
+        done = False
+        try:
+            bits = segment.dead | ((1 << max(0, log.marks.live_floor - segment.first_seq)) - 1)
+            await self._barrier(log)
+            made = await engine.run_io(_written_anew, engine.fs, engine.path, old, segment.end_seq, bits)
+            await self._submit(log, _event(segment, "rewritten", made.id.gen, made.data_bytes))
+            segment.dead |= bits & ((1 << segment.count) - 1)
+            done = True
+        finally:
+            segment.end_flips(done=done)
+        self._engine.store.reader.forget(old)
+        self._retired.append(old)
+        self.rewritten += 1
+
+    async def _remove_retired(self) -> None:
+        engine = self._engine
+        while self._retired:
+            await engine.run_io(remove, engine.fs, engine.path, self._retired[0])
+            self._retired.pop(0)
+
+    async def _remove_folders(self) -> None:
+        engine = self._engine
+        for topic_id in list(engine.catalog.pending_deletes):
+            engine.absorber.forget(topic_id)
+            await engine.run_io(remove_folder, engine.fs, engine.path, topic_id)
+            engine.catalog.pending_deletes.discard(topic_id)
+
+
+def _written_anew(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead: int) -> Rewritten:
+    try:
+        return rewrite(fs, root, id, end_seq, dead)
+    except FileExistsError:  # an earlier attempt could not remove what it had begun; no manifest names it
+        remove(fs, root, id._replace(gen=id.gen + 1))
+        return rewrite(fs, root, id, end_seq, dead)
+
+
+def _evicted(log: Log, segment: Segment) -> int:
+    """Seqs of it that lie below the floor: they do not make it worth rewriting, they go with all of it."""
+    return min(segment.count, max(0, log.marks.live_floor - segment.first_seq))
+
+
+def _event(segment: Segment, event: str, gen: int, data_bytes: int) -> control.Segment:
+    return control.Segment(
+        first_seq=segment.first_seq,
+        end_seq=segment.end_seq,
+        event=event,
+        gen=gen,
+        live=segment.live,
+        live_bytes=segment.live_bytes,
+        data_bytes=data_bytes,
+        tier=segment.tier,
+    )

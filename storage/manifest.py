@@ -1,0 +1,275 @@
+"""Which segments a log has, and what is alive in them. Pure. Source: storage.md §4, §5 (manifest).
+
+Only segments named here exist. The last one may be active (still appended to), all others are sealed. Liveness is a
+bitset per segment, 0 while every seq of it has a live record, so that memory does not grow with what is retained.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, compress
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from storage.records import TagMatch
+
+HOT = "hot"
+COLD = "cold"
+#: Of what is alive in a segment, during a replay: to be counted at its end.
+UNKNOWN = -1
+
+
+class Details(NamedTuple):
+    """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
+
+    payloads: array[int]
+    stamps: array[int]
+
+
+class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A segment as a snapshot section holds it. `live` and `live_bytes` count what lies above the log's floor."""
+
+    first_seq: int
+    end_seq: int
+    gen: int = 0
+    sealed: bool = False
+    tier: str = HOT
+    live: int = 0
+    live_bytes: int = 0
+    data_bytes: int = 0
+    first_ts: int = 0
+    last_ts: int = 0
+
+
+class Segment:
+    """Records with first_seq <= seq < end_seq, in files of generation `gen`."""
+
+    __slots__ = (
+        "data_bytes",
+        "dead",
+        "details",
+        "end_seq",
+        "first_seq",
+        "first_ts",
+        "flipping",
+        "flipping_pin",
+        "flips",
+        "gen",
+        "last_ts",
+        "live",
+        "live_bytes",
+        "pin",
+        "sealed",
+        "tier",
+    )
+
+    def __init__(self, state: SegmentState) -> None:
+        self.first_seq = state.first_seq
+        self.end_seq = state.end_seq
+        self.gen = state.gen
+        self.sealed = state.sealed
+        self.tier = state.tier
+        self.live = state.live
+        self.live_bytes = state.live_bytes
+        self.data_bytes = state.data_bytes
+        self.first_ts = state.first_ts
+        self.last_ts = state.last_ts
+        #: Bit i: there is no live record first_seq + i, floors aside.
+        self.dead = 0
+        #: Bits of `dead` that are not yet flagged in the files, and the place of the oldest Delete among their reasons.
+        self.flips = 0
+        self.pin: int | None = None
+        #: Those that are being flagged right now.
+        self.flipping = 0
+        self.flipping_pin: int | None = None
+        self.details: Details | None = None
+
+    def state(self) -> SegmentState:
+        """What a snapshot keeps of it."""
+        return SegmentState(
+            first_seq=self.first_seq,
+            end_seq=self.end_seq,
+            gen=self.gen,
+            sealed=self.sealed,
+            tier=self.tier,
+            live=self.live,
+            live_bytes=self.live_bytes,
+            data_bytes=self.data_bytes,
+            first_ts=self.first_ts,
+            last_ts=self.last_ts,
+        )
+
+    @property
+    def count(self) -> int:
+        """Seqs it covers."""
+        return self.end_seq - self.first_seq
+
+    def holds(self, seq: int) -> bool:
+        """Whether the record is there and not deleted (floors aside)."""
+        return self.first_seq <= seq < self.end_seq and not self.dead >> (seq - self.first_seq) & 1
+
+    def first_live(self, seq: int) -> int | None:
+        """First seq >= `seq` with a record that is not deleted."""
+        at = max(0, seq - self.first_seq)
+        if not self.dead:
+            return self.first_seq + at if at < self.count else None
+        alive = (~self.dead & ((1 << self.count) - 1)) >> at
+        return self.first_seq + at + (alive & -alive).bit_length() - 1 if alive else None
+
+    def alive(self, first_seq: int, end_seq: int) -> int:
+        """How many records with first_seq <= seq < end_seq are there and not deleted."""
+        a, b = max(first_seq, self.first_seq), min(end_seq, self.end_seq)
+        if b <= a:
+            return 0
+        if not self.dead:
+            return b - a
+        return b - a - (self.dead >> (a - self.first_seq) & ((1 << (b - a)) - 1)).bit_count()
+
+    def alive_flags(self, begin: int, end: int) -> Sequence[int]:
+        """1 or 0 for each record with begin <= index < end."""
+        dead = self.dead >> begin & ((1 << (end - begin)) - 1)
+        if not dead:
+            return b"\1" * (end - begin)
+        return bytes(f"{dead:0{end - begin}b}", "ascii")[::-1].translate(_DEAD_DIGITS)
+
+    def bytes_between(self, first_seq: int, end_seq: int) -> int:
+        """Payload bytes of those; needs `details`."""
+        assert self.details is not None
+        a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
+        return sum(compress(self.details.payloads[a:b], self.alive_flags(a, b))) if a < b else 0
+
+    def sizes(self, seqs: Sequence[int]) -> list[int] | None:
+        """Payload bytes of those seqs; None when it takes a look at the files."""
+        if self.details is None:
+            return None
+        return [self.details.payloads[seq - self.first_seq] for seq in seqs]
+
+    def delete(self, seq: int, place: int) -> bool:
+        """Mark a record deleted because of a Delete frame at `place`; False when it was not alive."""
+        bit = 1 << (seq - self.first_seq)
+        if self.dead & bit:
+            return False
+        self.dead |= bit
+        self.to_flip(bit, place)
+        return True
+
+    def to_flip(self, bits: int, place: int) -> None:
+        """These bits of `dead` are to be flagged in the files, for Deletes at `place` or behind it."""
+        if bits:
+            self.flips |= bits
+            self.pin = place if self.pin is None else min(place, self.pin)
+
+    def begin_flips(self) -> int:
+        """Take what is to be flagged; `end_flips` follows, whatever comes of it."""
+        self.flipping, self.flipping_pin = self.flips, self.pin
+        self.flips, self.pin = 0, None
+        return self.flipping
+
+    def end_flips(self, *, done: bool) -> None:
+        """They are flagged, and synced; or they still are to be."""
+        if not done and self.flipping_pin is not None:
+            self.to_flip(self.flipping, self.flipping_pin)
+        self.flipping, self.flipping_pin = 0, None
+
+    def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> tuple[int, int, int]:
+        """(floor, records, bytes): the lowest floor above `seq` that frees so much, and what it leaves to be freed."""
+        assert self.details is not None
+        index = seq - self.first_seq
+        while index < self.count and (records > 0 or size_bytes > 0):
+            stop = min(self.count, index + _STRIDE)
+            alive = self.alive_flags(index, stop)
+            counts = [*accumulate(alive)]
+            sizes = self.details.payloads[index:stop]
+            running = [*accumulate(size * live for size, live in zip(sizes, alive, strict=True))]
+            at = max(bisect_left(counts, records), bisect_left(running, size_bytes))
+            if at < stop - index:
+                return self.first_seq + index + at + 1, 0, 0
+            records -= counts[-1]
+            size_bytes -= running[-1]
+            index = stop
+        return self.first_seq + index, max(0, records), max(0, size_bytes)
+
+
+_STRIDE = 256
+_DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))
+
+
+class Access(Protocol):
+    """What the state must know of segments' contents. Blocking: for recovery, and for what was loaded beforehand."""
+
+    def details(self, topic_id: int, segment: Segment) -> Details:
+        """Sizes and times of every seq."""
+        ...
+
+    def tagged(self, topic_id: int, segment: Segment, match: TagMatch) -> list[int]:
+        """Seqs of records whose tag matches; deleted ones may be left out."""
+        ...
+
+    def sizes(self, topic_id: int, segment: Segment, seqs: Sequence[int]) -> list[int]:
+        """Payload bytes of those seqs."""
+        ...
+
+
+class Manifest:
+    """The segments of one log in seq order."""
+
+    __slots__ = ("segments",)
+
+    def __init__(self, states: Sequence[SegmentState] = ()) -> None:
+        self.segments = [Segment(state) for state in states]
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def states(self) -> list[SegmentState]:
+        return [segment.state() for segment in self.segments]
+
+    @property
+    def active(self) -> Segment | None:
+        """The one that is appended to."""
+        return self.segments[-1] if self.segments and not self.segments[-1].sealed else None
+
+    def named(self, first_seq: int) -> Segment | None:
+        """The segment that begins with `first_seq`."""
+        at = bisect_right(self.segments, first_seq, key=_first_seq) - 1
+        return self.segments[at] if at >= 0 and self.segments[at].first_seq == first_seq else None
+
+    def behind(self, seq: int) -> Iterator[Segment]:
+        """Segments with a seq >= `seq`, in order."""
+        at = max(0, bisect_right(self.segments, seq, key=_first_seq) - 1)
+        for index in range(at, len(self.segments)):
+            if self.segments[index].end_seq > seq:
+                yield self.segments[index]
+
+    def containing(self, seq: int) -> Segment | None:
+        """The segment that covers `seq`."""
+        at = bisect_right(self.segments, seq, key=_first_seq) - 1
+        return self.segments[at] if at >= 0 and seq < self.segments[at].end_seq else None
+
+    def first_live(self, seq: int) -> int | None:
+        """First seq >= `seq` with a record that is not deleted."""
+        for segment in self.behind(seq):
+            if segment.live and (found := segment.first_live(seq)) is not None:
+                return found
+        return None
+
+    def add(self, state: SegmentState) -> Segment:
+        """A new active segment."""
+        segment = Segment(state)
+        self.segments.append(segment)
+        return segment
+
+    def remove(self, segment: Segment) -> None:
+        self.segments.remove(segment)
+
+    def pin(self) -> int | None:
+        """Place of the oldest Delete frame whose flags are not in the files yet."""
+        pins = [pin for segment in self.segments for pin in (segment.pin, segment.flipping_pin) if pin is not None]
+        return min(pins, default=None)
+
+
+def _first_seq(segment: Any) -> int:
+    return segment.first_seq

@@ -1,0 +1,204 @@
+"""Records of one log wherever they are: segments up to `absorbed`, the tail index behind it. Pure but for `load`.
+
+What only counts, or knows whole segments, comes from the manifest; sizes and times of single records of a segment
+come from its details, which whoever can wait loads beforehand (`wants`). Source: storage.md §4 (reads), §7.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from storage.format import control
+from storage.manifest import UNKNOWN, Access, Details, Manifest, Segment
+from storage.tail import TailIndex
+
+
+class Written(NamedTuple):
+    """Bits from `first_seq` on of records that were not copied into a segment, when all below `place` was applied."""
+
+    first_seq: int
+    dead: int
+    place: int
+
+
+class Retained:
+    """Segments and tail of a log. The floors are the caller's."""
+
+    __slots__ = ("absorbed", "access", "deferred", "manifest", "replaying", "tail", "topic_id", "written")
+
+    def __init__(self, topic_id: int, access: Access | None, *, replaying: bool = False) -> None:
+        self.topic_id = topic_id
+        self.manifest = Manifest()
+        self.tail = TailIndex()
+        #: Records up to here are in segments.
+        self.absorbed = 0
+        #: During a replay: Deletes, with their places, that segments are looked up for when it is over. What segments
+        #: count is not exact until then (`segment_recovery`).
+        self.replaying = replaying
+        self.deferred: list[tuple[control.Delete, int]] = []
+        #: What the next mark is about, from the absorber.
+        self.written: Written | None = None
+        #: Reads, blocking, what was not loaded beforehand: in recovery, and as a last resort.
+        self.access = access
+
+    def details(self, segment: Segment) -> Details:
+        """Loaded now when nobody has done so before."""
+        if segment.details is None:
+            assert self.access is not None, "a log with segments has somebody who reads them"
+            segment.details = self.access.details(self.topic_id, segment)
+        return segment.details
+
+    def holds(self, seq: int) -> bool:
+        """Whether a record with exactly this seq is here and not deleted."""
+        if seq > self.absorbed:
+            return self.tail.holds(seq)
+        segment = self.manifest.containing(seq)
+        return segment is not None and segment.holds(seq)
+
+    def first_live(self, seq: int, end_seq: int) -> int | None:
+        """First seq >= `seq` and < `end_seq` that is here and not deleted."""
+        if seq <= self.absorbed:
+            found = self.manifest.first_live(seq)
+            if found is not None:
+                return found if found < end_seq else None
+        return self.tail.first_live(max(seq, self.absorbed + 1), end_seq)
+
+    def wants(self, first_seq: int, end_seq: int) -> Segment | None:
+        """A segment whose details `totals` of this range would need, and that has none."""
+        for segment in self._partly(first_seq, end_seq):
+            if segment.details is None:
+                return segment
+        return None
+
+    def _partly(self, first_seq: int, end_seq: int) -> Iterator[Segment]:
+        for segment in self.manifest.behind(first_seq):
+            if segment.first_seq >= end_seq:
+                return
+            if segment.first_seq < first_seq or segment.end_seq > end_seq:
+                yield segment
+
+    def totals(self, first_seq: int, end_seq: int, floor: int) -> tuple[int, int]:
+        """(records, payload bytes) alive with first_seq <= seq < end_seq. Below `floor` nothing counts anyway."""
+        count = size = 0
+        first_seq = max(first_seq, floor)
+        if first_seq <= self.absorbed:
+            for segment in self.manifest.behind(first_seq):
+                if segment.first_seq >= end_seq:
+                    break
+                # `live` counts from the floor on: a segment that the floor is in is whole when asked for from there.
+                if end_seq >= segment.end_seq and first_seq <= max(segment.first_seq, floor):
+                    count += segment.live
+                    size += segment.live_bytes
+                elif segment.live and not self.replaying:
+                    self.details(segment)
+                    count += segment.alive(first_seq, end_seq)
+                    size += segment.bytes_between(first_seq, end_seq)
+        tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
+        return count + tail_count, size + tail_size
+
+    def floor_that_frees(self, seq: int, records: int, size_bytes: int, floor: int) -> int:
+        """Lowest floor above `seq` with at least so many live records and bytes between them (the end if fewer)."""
+        for segment in self.manifest.behind(seq):
+            seq = max(seq, segment.first_seq)
+            count, size = segment.live, segment.live_bytes
+            if seq > max(segment.first_seq, floor):
+                self.details(segment)
+                count, size = segment.alive(seq, segment.end_seq), segment.bytes_between(seq, segment.end_seq)
+            if records <= count and size_bytes <= size:
+                self.details(segment)
+                return segment.floor_that_frees(seq, records, size_bytes)[0]
+            records, size_bytes = max(0, records - count), max(0, size_bytes - size)
+            seq = segment.end_seq
+        return max(seq, self.tail.floor_that_frees(max(seq, self.absorbed + 1), records, size_bytes))
+
+    def floor_wants(self, seq: int, records: int, size_bytes: int, floor: int) -> Segment | None:
+        """A segment whose details `floor_that_frees` would need, and that has none."""
+        for segment in self.manifest.behind(seq):
+            seq = max(seq, segment.first_seq)
+            if seq > max(segment.first_seq, floor):
+                if segment.details is None:
+                    return segment
+                count, size = segment.alive(seq, segment.end_seq), segment.bytes_between(seq, segment.end_seq)
+            else:
+                count, size = segment.live, segment.live_bytes
+            if records <= count and size_bytes <= size:
+                return segment if segment.details is None else None
+            records, size_bytes = max(0, records - count), max(0, size_bytes - size)
+            seq = segment.end_seq
+        return None
+
+    def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:
+        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
+        for segment in self.manifest.behind(seq):
+            if segment.first_ts >= oldest_ts:
+                return seq
+            if segment.last_ts >= oldest_ts:
+                stamps = self.details(segment).stamps
+                return max(seq, segment.first_seq + bisect_left(stamps, oldest_ts))
+            seq = segment.end_seq
+        return max(seq, self.tail.expired_floor(max(seq, self.absorbed + 1), oldest_ts, end_seq))
+
+    def expiry_wants(self, seq: int, oldest_ts: int) -> Segment | None:
+        """A segment whose details `expired_floor` would need, and that has none."""
+        for segment in self.manifest.behind(seq):
+            if segment.first_ts >= oldest_ts:
+                return None
+            if segment.last_ts >= oldest_ts:
+                return segment if segment.details is None else None
+        return None
+
+    def evict(self, floor: int, new_floor: int, end_seq: int) -> tuple[int, int]:
+        """The floor rises: (records, payload bytes) alive that went with it, segments counting from there on."""
+        gone, size = self.totals(floor, min(new_floor, end_seq), floor)
+        for segment in self.manifest.behind(floor):
+            if segment.first_seq >= new_floor:
+                break
+            if new_floor >= segment.end_seq:
+                segment.live = segment.live_bytes = 0
+                segment.details = None
+            elif self.replaying:
+                segment.live = UNKNOWN
+            elif segment.live:
+                segment.live = segment.alive(new_floor, segment.end_seq)
+                segment.live_bytes = segment.bytes_between(new_floor, segment.end_seq)
+        return gone, size
+
+    def delete(self, seq: int, size: int, place: int) -> bool:
+        """A record of a segment is deleted; False when it was not alive."""
+        segment = self.manifest.containing(seq)
+        if segment is None or not segment.delete(seq, place):
+            return False
+        segment.live -= 1
+        segment.live_bytes -= size
+        return True
+
+    def absorb(self, last_seq: int, floor: int, written: Written | None) -> None:
+        """Records up to `last_seq` are in the active segment from now on.
+
+        `written`: what its writer left out as dead (None in recovery, which compares with the files at its end).
+        """
+        segment = self.manifest.active
+        if segment is None:
+            raise ValueError(f"log {self.topic_id}: a mark at {last_seq}, but no active segment")
+        start, end = segment.end_seq, last_seq + 1
+        live, size = self.tail.totals(max(start, floor), end)
+        dead = self.tail.dead_bits(start, end)
+        stamps = self.tail.stamps(start, end, segment.last_ts)
+        if segment.details is not None:
+            segment.details.payloads.extend(self.tail.payloads(start, end))
+            segment.details.stamps.extend(stamps)
+        if not segment.count:
+            segment.first_ts = stamps[0]
+        segment.last_ts = stamps[-1]
+        if written is not None and dead:
+            # Deleted since the frames were copied: to be flagged.
+            known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)
+            segment.to_flip((dead & ~known) << (start - segment.first_seq), written.place)
+        segment.dead |= dead << (start - segment.first_seq)
+        segment.live += live
+        segment.live_bytes += size
+        segment.end_seq = end
+        self.absorbed = last_seq
+        self.tail.drop_below(end)

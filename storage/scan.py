@@ -1,0 +1,216 @@
+"""What a read makes of the frames it fetched: checks each, filters, and stops when it has enough. Source: api.md §3.
+
+Every frame that was on disk is checked: topic_id, seq and checksum. One that fails is never served, and never passed
+over in silence.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from storage.catalog import Topic
+from storage.errors import RecordCorrupt
+from storage.format import idx_entry, segment_frame
+from storage.format.checksum import checksum
+from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE
+from storage.records import ReadQuery, StoredRecord
+from storage.segment import names
+from storage.segment.names import SegmentId
+from storage.segment.reader import SegmentSlice
+from storage.tail import Span
+from storage.wal.position import split
+
+_LENGTHS = struct.Struct("<HHI")
+_LENGTHS_AT = segment_frame.HEADER_SIZE - _LENGTHS.size
+_IDENTITY = struct.Struct("<QQ")
+
+
+class Piece(NamedTuple):
+    """Consecutive frames of one batch, with the bytes that hold them."""
+
+    span: Span
+    data: bytes
+    start: int
+    verified: bool
+    dead: bytes | None
+
+
+class Damaged(NamedTuple):
+    """A frame that failed its check."""
+
+    seq: int
+    place: int
+
+
+def cut(span: Span, max_records: int, max_bytes: int) -> Span:
+    """At least one record of the span, at most so many and so large."""
+    count, size = 0, 0
+    for each in span.sizes[:max_records]:
+        if count and size + each > max_bytes:
+            break
+        size += each
+        count += 1
+    return span if count == len(span.sizes) else span._replace(sizes=span.sizes[: max(1, count)])
+
+
+def sound_segment_frame(data: bytes, at: int, entry: idx_entry.Entry, topic_id: int, seq: int) -> bool:
+    """Whether the frame that a live entry names is whole, live, and the record it should be."""
+    end = at + entry.len
+    return (
+        segment_frame.verify(data, at, entry.len)
+        and data[end - 1] == segment_frame.LIVE
+        and not entry.flags & idx_entry.DELETED
+        and _IDENTITY.unpack_from(data, at + 5) == (topic_id, seq)
+    )
+
+
+class Scan:
+    """Takes frames until the query is satisfied."""
+
+    def __init__(self, topic: Topic, query: ReadQuery, now_ms: int, max_scan: int) -> None:
+        self._topic = topic
+        self._max_scan = max_scan
+        self._query = query
+        self._exclude = query.exclude_nodes if topic.config.dedupe_node else frozenset[bytes]()
+        self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
+        self.records: list[StoredRecord] = []
+        self.corrupt: list[int] = []
+        self.scanned = 0
+        self.size = 0
+        self.done = False
+
+    def appetite(self) -> tuple[int, int]:
+        """How many records and bytes to fetch next: as many as could be wanted, more the more were passed over."""
+        passed_over = self.scanned - len(self.records)
+        wanted = self._query.limit - len(self.records)
+        return max(wanted, min(4096, 2 * passed_over)), max(1, self._query.max_bytes - self.size) + 65536
+
+    def take(self, piece: Piece) -> int:
+        """Examine a piece's frames; the last seq examined."""
+        query = self._query
+        plain = not self._exclude and query.tag is None and piece.dead is None and query.from_ts is None
+        data, at, seq, topic_id = piece.data, piece.start, piece.span.first_seq, self._topic.topic_id
+        unpack = HEADER.unpack_from
+        max_bytes, limit, records = query.max_bytes, query.limit, self.records
+        if piece.span.ts < self._oldest_ts:
+            return seq + len(piece.span.sizes) - 1
+        for index, frame_size in enumerate(piece.span.sizes):
+            self.scanned += 1
+            length, _, _, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
+                unpack(data, at) if len(data) - at >= HEADER_SIZE else _NOTHING
+            )
+            whole = length + 4 == frame_size and length == FIXED_LEN + node_len + tag_len + data_len
+            if not (
+                whole
+                and stored_seq == seq
+                and stored_id == topic_id
+                and (piece.verified or _sound(data, at, frame_size))
+            ):
+                self._damaged(piece, seq, at)
+                at += frame_size
+                seq += 1
+                continue
+            node_at = at + HEADER_SIZE
+            tag_at = node_at + node_len
+            body_at = tag_at + tag_len
+            node, tag = data[node_at:tag_at], data[tag_at:body_at]
+            if plain or self._wants(piece, index, node, tag, ts):
+                size = data_len
+                if records and self.size + size > max_bytes:
+                    self.done = True
+                    return seq - 1
+                self.size += size
+                records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
+                if len(records) >= limit:
+                    self.done = True
+                    return seq
+            if self.scanned >= self._max_scan:
+                self.done = True
+                return seq
+            at += frame_size
+            seq += 1
+        return seq - 1
+
+    def _wants(self, piece: Piece, index: int, node: bytes, tag: bytes, ts: int) -> bool:
+        if piece.dead is not None and piece.dead[index]:
+            return False
+        return self._fits(node, tag, ts)
+
+    def _fits(self, node: bytes, tag: bytes, ts: int) -> bool:
+        query = self._query
+        if node in self._exclude or (query.from_ts is not None and ts < query.from_ts):
+            return False
+        return query.tag is None or query.tag.matches(tag)
+
+    def _damaged(self, piece: Piece, seq: int, at: int) -> None:
+        if piece.dead is not None and piece.dead[seq - piece.span.first_seq]:
+            return
+        file, offset = split(piece.span.place)
+        self.damaged(seq, f"WAL file {file}", offset + piece.span.offset + (at - piece.start), number=file)
+
+    def damaged(self, seq: int, file: str, offset: int, number: int | None = None) -> None:
+        """A record that cannot be served: raises RecordCorrupt, or notes it when the reader wants to go on."""
+        self.scanned += 1 if number is None else 0
+        self._topic.log.usage.corrupt_reads += 1
+        if not self._query.skip_corrupt:
+            raise RecordCorrupt(
+                f"Record {seq} of {self._topic.name} fails its checksum ({file}, offset {offset}).",
+                topic=self._topic.name,
+                seq=seq,
+                file=file.rpartition("/")[2] if number is None else number,
+                offset=offset,
+            )
+        self.corrupt.append(seq)
+
+    def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
+        """Examine records of a segment; the last seq examined. `dead` has a bit for each of them."""
+        query, records = self._query, self.records
+        data, base, seq = found.data, found.base, found.first_seq - 1
+        filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
+        for entry in found.entries:
+            seq += 1
+            if seq >= end_seq:
+                return end_seq - 1
+            self.scanned += 1
+            gone, dead = dead & 1, dead >> 1
+            if gone or not entry.len or entry.ts < self._oldest_ts:
+                if not gone and not entry.len:
+                    self._damaged_segment(id, seq, entry.offset, names.IDX)
+                if self.scanned >= self._max_scan:
+                    self.done = True
+                    return seq
+                continue
+            at = entry.offset - base
+            if not sound_segment_frame(data, at, entry, id.topic_id, seq):
+                self._damaged_segment(id, seq, entry.offset, names.DATA)
+                continue
+            node_len, tag_len, data_len = _LENGTHS.unpack_from(data, at + _LENGTHS_AT)
+            tag_at = at + segment_frame.HEADER_SIZE + node_len
+            body_at = tag_at + tag_len
+            node, tag = data[tag_at - node_len : tag_at], data[tag_at:body_at]
+            if not filtered or self._fits(node, tag, entry.ts):
+                if records and self.size + data_len > query.max_bytes:
+                    self.done = True
+                    return seq - 1
+                self.size += data_len
+                records.append(StoredRecord(seq, entry.ts, node, tag, data[body_at : body_at + data_len]))
+                if len(records) >= query.limit:
+                    self.done = True
+                    return seq
+            if self.scanned >= self._max_scan:
+                self.done = True
+                return seq
+        return seq if found.entries else end_seq - 1
+
+    def _damaged_segment(self, id: SegmentId, seq: int, offset: int, ext: str) -> None:
+        self.scanned -= 1
+        self.damaged(seq, names.file_name(id.first_seq, id.gen, ext), offset)
+
+
+_NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def _sound(data: bytes, at: int, size: int) -> bool:
+    end = at + size - CHECKSUM.size
+    return len(data) >= end + CHECKSUM.size and checksum(data[at + 4 : end]) == CHECKSUM.unpack_from(data, end)[0]

@@ -1,0 +1,134 @@
+"""Segments at a start: what the manifests say against what is in the folders. Source: storage.md §4, §6.
+
+After the replay the manifest of every log is as its last frame left it. Here its files are made to fit: what is behind
+the last mark is cut, missing indexes are made anew, files that nobody names go; then deletions are compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import structlog
+
+from storage import layout
+from storage.catalog import Catalog
+from storage.errors import WalCorrupt
+from storage.filesystem import FileSystem
+from storage.log import Log
+from storage.lookup import plan
+from storage.manifest import HOT, UNKNOWN, Segment
+from storage.segment import check, names
+from storage.segment.errors import SegmentCorrupt, SegmentError
+from storage.segment_store import SegmentStore, id_of
+
+_log = structlog.get_logger("storage")
+
+
+def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: bool) -> None:
+    """Make the files of all live logs fit their manifests, and count what is alive. Raises WalCorrupt, OSError.
+
+    `clean`: the last stop was a clean one, so that files and counts are known to be right.
+    """
+    folders = _folders(store.fs, store.root)
+    for topic in catalog.topics.values():
+        for log in topic.logs:
+            log.held.replaying = False
+            if log.topic_id in folders or len(log.held.manifest):
+                try:
+                    settle_log(store, log, redo[log.shard], clean=clean)
+                except SegmentCorrupt as error:
+                    raise WalCorrupt(
+                        f"{error.file}, offset {error.offset}: {error.what}. This had been synced, so it is damage.",
+                        file=error.file,
+                        offset=error.offset,
+                    ) from error
+                except SegmentError as error:
+                    raise OSError(str(error)) from error
+    live = catalog.by_id.keys()
+    for topic_id in folders:
+        if topic_id not in live and topic_id not in catalog.pending_deletes:
+            _set_aside(store.fs, store.root, topic_id)
+    catalog.pending_deletes &= folders.keys()
+
+
+def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:
+    """One log's part of `settle`. Raises SegmentError, OSError."""
+    fs, root, manifest = store.fs, store.root, log.held.manifest
+    if not clean:
+        check.sweep(fs, root, log.topic_id, {id_of(log.topic_id, each) for each in manifest.segments})
+    for segment in manifest.segments:
+        id = id_of(log.topic_id, segment)
+        if not clean and segment.tier == HOT:
+            if segment.sealed:
+                check.settle_sealed(fs, root, id, segment.end_seq, segment.data_bytes)
+            else:
+                segment.data_bytes = check.settle_active(fs, root, id, segment.end_seq)
+    _delete_deferred(store, log)
+    floor = log.marks.live_floor
+    for segment in manifest.segments:
+        if segment.count and not (clean and segment.live == segment.alive(floor, segment.end_seq)):
+            _compare(store, log, segment, redo)
+    if len(manifest):
+        log.recount()
+
+
+def _delete_deferred(store: SegmentStore, log: Log) -> None:
+    """Deletes that were replayed, on the segments that are there."""
+    floor = log.marks.live_floor
+    for request, place in log.held.deferred:
+        last = log.delete_end(request)
+        for wanted in plan(log.held, request, floor, last):
+            seqs = wanted.seqs if wanted.match is None else store.tagged(log.topic_id, wanted.segment, wanted.match)
+            for seq in seqs:
+                if floor <= seq <= last and wanted.segment.delete(seq, place):
+                    wanted.segment.live = UNKNOWN
+    log.held.deferred.clear()
+
+
+def _compare(store: SegmentStore, log: Log, segment: Segment, redo: int) -> None:
+    """Deletions that the files do not know of are to be flagged; what lives is counted."""
+    flagged = store.reader.dead_bits(id_of(log.topic_id, segment), segment.end_seq)
+    segment.flips, segment.pin = 0, None
+    segment.to_flip(segment.dead & ~flagged, redo)  # their Delete frames were replayed, so they lie behind `redo`
+    segment.dead |= flagged
+    floor = log.marks.live_floor
+    live = segment.alive(floor, segment.end_seq)
+    if live != segment.live:
+        segment.live = live
+        log.held.details(segment)
+        segment.live_bytes = segment.bytes_between(floor, segment.end_seq)
+        segment.details = None
+
+
+def _folders(fs: FileSystem, root: str) -> dict[int, str]:
+    folder = names.topics_folder(root)
+    if not fs.exists(folder):
+        return {}
+    return {topic_id: names.folder(root, topic_id) for topic_id in names.topic_ids(fs.listdir(folder))}
+
+
+def _set_aside(fs: FileSystem, root: str, topic_id: int) -> None:
+    """A folder of no log that is known: not ours to read nor to remove."""
+    source = names.folder(root, topic_id)
+    target = layout.join(layout.quarantine_dir(root), f"topic-{topic_id:016x}")
+    if not fs.exists(layout.quarantine_dir(root)):
+        fs.mkdir(layout.quarantine_dir(root))
+        fs.sync_dir(root)
+    if fs.exists(target):
+        return  # one of that name lies there already: this one stays where it is, unread
+    _log.warning("stranger_set_aside", folder=source, moved_to=target)
+    fs.rename(source, target)
+    fs.sync_dir(layout.quarantine_dir(root))
+    fs.sync_dir(names.topics_folder(root))
+
+
+def remove_folder(fs: FileSystem, root: str, topic_id: int) -> None:
+    """Everything of a deleted log. Durable on return; may be repeated. Raises OSError."""
+    folder = names.folder(root, topic_id)
+    with contextlib.suppress(FileNotFoundError):
+        for name in fs.listdir(folder):
+            fs.unlink(layout.join(folder, name))
+        fs.sync_dir(folder)
+        fs.rmdir(folder)
+    if fs.exists(names.topics_folder(root)):
+        fs.sync_dir(names.topics_folder(root))

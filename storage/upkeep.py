@@ -1,0 +1,52 @@
+"""The worker that looks after segments: absorbing, then housekeeping, never both at once nor twice.
+
+A round that was begun ends, also when the worker is stopped: threads of its own are at the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.absorber import Absorber
+from storage.housekeeping import Housekeeping
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+
+class Upkeep:
+    """See the module."""
+
+    def __init__(self, engine: EngineCore, absorber: Absorber, housekeeping: Housekeeping) -> None:
+        self._engine = engine
+        self._absorber = absorber
+        self._housekeeping = housekeeping
+        self._round: asyncio.Task[None] | None = None
+
+    async def tick(self) -> None:
+        """One round. Raises what it could not do; it is tried again."""
+        await self._run(everything=False)
+
+    async def absorb_all(self) -> None:
+        """Everything published is in segments on return, and housekeeping is done."""
+        await self._run(everything=True)
+
+    async def _run(self, *, everything: bool) -> None:
+        await self.settled()
+        self._round = asyncio.ensure_future(self._work(everything))
+        await asyncio.shield(self._round)
+
+    async def _work(self, everything: bool) -> None:
+        await (self._absorber.absorb_all() if everything else self._absorber.work())
+        await self._housekeeping.work()
+
+    async def settled(self) -> None:
+        """No round is under way any more."""
+        while self._round is not None and not self._round.done():
+            await asyncio.wait([self._round])
+
+    async def stop(self) -> None:
+        """Wait for the round under way, close the files."""
+        await self.settled()
+        await self._absorber.close()

@@ -1,0 +1,201 @@
+"""Records in segments: read, evicted, deleted, expired and counted as if they were still in the log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from storage import Durability, Engine, ReadQuery, TopicConfig
+from storage.records import TagMatch
+from tests.support.fake_clock import FakeClock
+from tests.support.sim_disk import Loss, SimDisk
+from tests.unit.storage.machine import DATA, options, record, seqs
+
+SMALL = options(segment_max_events=10, checkpoint_records=1, wal_shards=2)
+
+
+class Bench:
+    """An engine that is absorbed when told to, and restarted."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.clock = FakeClock()
+        self.engine = Engine(DATA, SMALL, fs=self.disk, clock=self.clock, threaded=False)
+
+    async def absorb(self) -> None:
+        await self.engine.upkeep.absorb_all()
+
+    async def restart(self, *, power: bool = False, clean: bool = False) -> None:
+        """Stop in one of three ways and come up again."""
+        if clean:
+            await self.engine.close()
+            disk = self.disk
+        else:
+            await self.engine.supervisor.stop()
+            disk = self.disk.power_cut(Loss.DROP) if power else self.disk.process_kill()
+        self.disk = disk
+        self.engine = Engine(DATA, SMALL, fs=disk, clock=self.clock, threaded=False)
+        await self.engine.start()
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    await bench.engine.start()
+    yield bench
+    await bench.engine.close()
+
+
+async def fill(engine: Engine, count: int, *, topic: str = "t", tag: bool = False, **config: object) -> None:
+    for number in range(count):
+        await engine.append(
+            topic,
+            [record({"n": number}, tag=f"tag-{number % 3}" if tag else None)],
+            config=TopicConfig(durability=Durability.FSYNC, **config),
+        )
+
+
+async def test_what_is_absorbed_is_read_across_every_border(bench: Bench) -> None:
+    await fill(bench.engine, 25)
+    await bench.absorb()
+    await fill(bench.engine, 5)
+    log = bench.engine.catalog.topics["t"].log
+    assert log.held.absorbed == 25
+    assert [(each.first_seq, each.end_seq, each.sealed) for each in log.held.manifest.segments] == [
+        (1, 11, True),
+        (11, 21, True),
+        (21, 26, False),
+    ]
+    for begin in range(30):
+        assert await seqs(bench.engine, "t", from_seq=begin) == list(range(begin + 1, 31))
+    assert bench.engine.state("t").count == 30
+
+
+@pytest.mark.parametrize("how", ["kill", "power", "clean"])
+async def test_they_are_there_after_a_restart(bench: Bench, how: str) -> None:
+    await fill(bench.engine, 25, tag=True)
+    await bench.absorb()
+    before = bench.engine.state("t")
+    for _ in range(2):
+        await bench.restart(power=how == "power", clean=how == "clean")
+        assert await seqs(bench.engine, "t") == list(range(1, 26))
+        after = bench.engine.state("t")
+        assert (after.count, after.bytes, after.head_seq) == (before.count, before.bytes, before.head_seq)
+    await fill(bench.engine, 3)
+    await bench.absorb()
+    assert await seqs(bench.engine, "t") == list(range(1, 29))
+
+
+@pytest.mark.parametrize("absorb_after", [False, True])
+@pytest.mark.parametrize("how", ["kill", "power", "clean"])
+async def test_deletes_by_tag_reach_segments_and_never_come_undone(bench: Bench, how: str, absorb_after: bool) -> None:
+    await fill(bench.engine, 25, tag=True)
+    await bench.absorb()
+    await fill(bench.engine, 5, tag=True)
+    size = bench.engine.state("t").bytes
+    done = await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
+    wanted = [seq for seq in range(1, 31) if (seq - 1 if seq <= 25 else seq - 26) % 3 != 1]
+    assert done.deleted == 30 - len(wanted)
+    assert done.bytes < size
+    for turn in range(3):
+        assert await seqs(bench.engine, "t") == wanted
+        state = bench.engine.state("t")
+        assert (state.count, state.bytes) == (len(wanted), done.bytes)
+        if absorb_after:
+            await bench.absorb()
+            assert await seqs(bench.engine, "t") == wanted
+        await bench.restart(power=how == "power", clean=how == "clean")
+    assert (await bench.engine.delete_records("t", match=TagMatch(b"tag-", True))).deleted == len(wanted)
+    assert await seqs(bench.engine, "t") == []
+
+
+async def test_a_cap_evicts_from_segments_exactly(bench: Bench) -> None:
+    await fill(bench.engine, 25)
+    await bench.absorb()
+    await bench.engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=13))
+    assert bench.engine.state("t").count == 13
+    for number in range(30):
+        await fill(bench.engine, 1)
+        state = bench.engine.state("t")
+        assert (state.count, state.earliest_seq, state.evict_floor) == (13, 14 + number, 14 + number)
+        if number % 4 == 0:
+            await bench.absorb()
+            sizes = len(record({"n": 0}).data)
+            assert state.bytes == pytest.approx(13 * sizes, abs=26)
+    await bench.restart()
+    assert await seqs(bench.engine, "t", from_seq=42) == list(range(43, 56))
+
+
+async def test_a_cap_in_bytes_is_exact_too(bench: Bench) -> None:
+    await fill(bench.engine, 25)
+    await bench.absorb()
+    size = len(record({"n": 1}).data)
+    await bench.engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_bytes=10 * size))
+    for _ in range(20):
+        await bench.engine.append("t", [record({"n": 5})])
+        held = await bench.engine.read("t", ReadQuery(from_seq=bench.engine.state("t").earliest_seq - 1, limit=1000))
+        total = sum(len(each.body) - len(b'{"data":}') for each in held.records)
+        state = bench.engine.state("t")
+        assert (total, len(held.records)) == (state.bytes, state.count)
+        assert 10 * size - size - 1 <= total <= 10 * size
+        await bench.absorb()
+
+
+async def test_ttl_expires_what_is_in_segments(bench: Bench) -> None:
+    for _ in range(30):
+        await fill(bench.engine, 1, ttl_ms=1000)
+        bench.clock.tick(50)
+    await bench.absorb()
+    for _ in range(30):
+        now = bench.engine.now_ms()
+        result = await bench.engine.read("t", ReadQuery(limit=1000))
+        assert all(now - each.ts <= 1000 for each in result.records)
+        assert result.tombstone is None or result.tombstone.reason == "ttl"
+        assert len(result.records) == bench.engine.state("t").count
+        bench.clock.tick(50)
+    bench.clock.tick(2000)
+    await bench.engine.expiry.tick()
+    assert bench.engine.state("t").count == 0
+
+
+async def test_dead_segments_are_dropped_and_half_dead_ones_rewritten(bench: Bench) -> None:
+    await fill(bench.engine, 40, tag=True)
+    await bench.absorb()
+    await bench.engine.delete_records("t", before_seq=11)
+    await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
+    await bench.engine.delete_records("t", match=TagMatch(b"tag-2"))
+    await bench.absorb()
+    folder = [name for path in bench.disk.tree() if "/topics/" in path and (name := path.rpartition("/")[2])]
+    assert not any(name.startswith("seg-" + "1".zfill(20)) for name in folder)
+    assert any(".1.data" in name for name in folder)
+    wanted = [seq for seq in range(11, 41) if (seq - 1) % 3 == 0]
+    assert await seqs(bench.engine, "t") == wanted
+    await bench.restart()
+    assert await seqs(bench.engine, "t") == wanted
+    assert bench.engine.state("t").count == len(wanted)
+
+
+async def test_a_deleted_topic_leaves_no_folder(bench: Bench) -> None:
+    await fill(bench.engine, 15)
+    await bench.absorb()
+    await bench.engine.delete_topic("t")
+    await fill(bench.engine, 2)
+    await bench.absorb()
+    assert {path for path in bench.disk.tree() if "/topics/0000000000000001" in path} == set()
+    await bench.restart()
+    assert await seqs(bench.engine, "t") == [1, 2]
+
+
+async def test_the_log_is_trimmed_behind_the_marks(bench: Bench) -> None:
+    for _ in range(60):
+        await bench.engine.append("t", [record("x" * 5000)], config=TopicConfig(durability=Durability.FSYNC))
+    await bench.absorb()
+    shard = bench.engine.catalog.topics["t"].log.shard
+    for _ in range(3):
+        await bench.engine.append("t", [record("x" * 5000)])
+        await bench.engine.snapshotter.take()
+    assert f"{DATA}/wal/shard-{shard:02d}/wal-{1:016d}.log" not in bench.disk.tree()
+    assert bench.engine.snapshotter.trimmed_files >= 2
+    await bench.restart()
+    assert await seqs(bench.engine, "t") == list(range(1, 64))
