@@ -55,6 +55,27 @@ class StorageSettings(BaseSettings):
     max_key_bytes: Positive = Field(_OPTIONS.max_key_bytes, description="Longest idempotency key.")
     max_scan_records: Positive = Field(_OPTIONS.max_scan_records, description="Most seqs one read examines.")
     io_threads: Annotated[int, Field(ge=1, le=256)] = Field(_OPTIONS.io_threads, description="Threads for reading.")
+    segment_max_events: Positive = Field(_OPTIONS.segment_max_events, description="Most seqs in a segment.")
+    segment_max_bytes: Annotated[int, Field(ge=1, le=1 << 31)] = Field(
+        _OPTIONS.segment_max_bytes, description="Bytes at which a segment is sealed; at most 2 GiB."
+    )
+    segment_max_age_ms: Count = Field(
+        _OPTIONS.segment_max_age_ms, description="A segment whose first record is older is sealed; 0 = never."
+    )
+    max_open_segments: Positive = Field(_OPTIONS.max_open_segments, description="Most segments kept open for reading.")
+    checkpoint_interval_ms: Positive = Field(
+        _OPTIONS.checkpoint_interval_ms, description="How often topics are looked at for records to move to segments."
+    )
+    checkpoint_records: Positive = Field(
+        _OPTIONS.checkpoint_records, description="A topic with so many records in the log is moved."
+    )
+    checkpoint_bytes: Positive = Field(
+        _OPTIONS.checkpoint_bytes, description="A topic with so many bytes of records in the log is moved."
+    )
+    checkpoint_age_ms: Count = Field(
+        _OPTIONS.checkpoint_age_ms,
+        description="A topic with a record this old in the log is moved; so is one that holds up an old log file.",
+    )
     recovery: Recovery = Field(_OPTIONS.recovery, description="What to do about a damaged log: refuse or salvage.")
     recovery_processes: Annotated[int, Field(ge=0, le=64)] = Field(
         _OPTIONS.recovery_processes,

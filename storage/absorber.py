@@ -70,9 +70,11 @@ class Absorber:
         await self._seal_old()
 
     async def absorb_all(self) -> None:
-        """Everything published, of every log, is in segments on return. Raises as `work`."""
-        while logs := [log for log in self._logs() if log.oldest_unabsorbed() is not None]:
-            await self._absorb(logs)
+        """Everything published, of every log that can be, is in segments on return. Raises as `work`."""
+        before = -1
+        while before != self.records:  # else nothing comes of trying again now
+            before = self.records
+            await self._absorb([log for log in self._logs() if log.oldest_unabsorbed() is not None])
 
     def _logs(self) -> list[Log]:
         engine = self._engine

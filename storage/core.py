@@ -22,7 +22,7 @@ from storage.clock import Clock, EngineTime, SystemClock
 from storage.details import DetailsCache
 from storage.directory import lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit
-from storage.errors import ShuttingDown, StorageError, TopicNotFound
+from storage.errors import RecordCorrupt, SegmentUnreadable, ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
 from storage.housekeeping import Housekeeping
@@ -32,6 +32,7 @@ from storage.posix import PosixFileSystem
 from storage.publisher import Publisher
 from storage.recovery import Recovered, Report, recover
 from storage.reservation import Reservations
+from storage.segment.errors import SegmentCorrupt
 from storage.snapshotter import Snapshotter
 from storage.start import announce_losses, hand_back_reservations
 from storage.supervisor import Supervisor
@@ -264,6 +265,20 @@ class EngineCore:
     def shard_is_open(self, index: int) -> bool:
         """Whether new topics may go to this shard."""
         return self.shards[index].log.failed is None or bool(len(self.failed_shards) == len(self.shards))
+
+    async def run_segment_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
+        """`run_io` for what looks into segments on behalf of a request.
+
+        FileNotFoundError passes: the manifest has moved on. Raises RecordCorrupt, SegmentUnreadable for all else.
+        """
+        try:
+            return await self.run_io(job, *arguments)
+        except FileNotFoundError:
+            raise
+        except SegmentCorrupt as error:
+            raise RecordCorrupt(str(error), file=error.file.rpartition("/")[2], offset=error.offset) from error
+        except OSError as error:
+            raise SegmentUnreadable(f"A segment cannot be read: {error.strerror} (errno {error.errno}).") from error
 
     async def run_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
         """Run a blocking job on the I/O pool (in deterministic tests: here and now)."""

@@ -7,6 +7,7 @@ off the loop. Those of a log with an eviction under way stay, however many there
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage.log import Log
@@ -27,10 +28,14 @@ class DetailsCache:
         self._kept: OrderedDict[Segment, Log] = OrderedDict()
 
     async def load(self, log: Log, segment: Segment | None) -> None:
-        """Have the details of a segment (None: of none). Raises SegmentError, OSError."""
+        """Have the details of a segment (None: of none). Raises RecordCorrupt, SegmentUnreadable."""
         if segment is None or segment.details is not None:
             return
-        details = await self._engine.run_io(self._engine.store.details, log.topic_id, segment)
+        with suppress(FileNotFoundError):  # the segment has gone: who asked looks again
+            await self._load(log, segment)
+
+    async def _load(self, log: Log, segment: Segment) -> None:
+        details = await self._engine.run_segment_io(self._engine.store.details, log.topic_id, segment)
         if segment.details is None and len(details.payloads) == segment.count:
             segment.details = details
             self._kept[segment] = log

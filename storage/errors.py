@@ -161,6 +161,12 @@ class StorageFailed(Unavailable):
         super().__init__(message, **{"outcome": "unknown", **detail})
 
 
+class SegmentUnreadable(Unavailable):
+    """The disk does not give what a request needs of a segment; nothing was changed."""
+
+    code = "storage_failed"
+
+
 class DataError(StorageError):
     """Stored bytes are not what was written."""
 

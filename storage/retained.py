@@ -180,11 +180,12 @@ class Retained:
         `written`: what its writer left out as dead (None in recovery, which compares with the files at its end).
         """
         segment = self.manifest.active
-        if segment is None:
-            raise ValueError(f"log {self.topic_id}: a mark at {last_seq}, but no active segment")
+        if segment is None:  # only where salvage has lost the frame that names it
+            return
         start, end = segment.end_seq, last_seq + 1
         live, size = self.tail.totals(max(start, floor), end)
-        dead = self.tail.dead_bits(start, end)
+        # In a replay a record that is not in the log any more may well be in the segment: its files tell, later.
+        dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
         stamps = self.tail.stamps(start, end, segment.last_ts)
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))
@@ -197,8 +198,9 @@ class Retained:
             known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)
             segment.to_flip((dead & ~known) << (start - segment.first_seq), written.place)
         segment.dead |= dead << (start - segment.first_seq)
-        segment.live += live
-        segment.live_bytes += size
+        if segment.live != UNKNOWN:
+            segment.live += live
+            segment.live_bytes += size
         segment.end_seq = end
         self.absorbed = last_seq
         self.tail.drop_below(end)

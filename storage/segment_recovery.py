@@ -63,11 +63,15 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
                 check.settle_sealed(fs, root, id, segment.end_seq, segment.data_bytes)
             else:
                 segment.data_bytes = check.settle_active(fs, root, id, segment.end_seq)
-    _delete_deferred(store, log)
     floor = log.marks.live_floor
-    for segment in manifest.segments:
-        if segment.count and not (clean and segment.live == segment.alive(floor, segment.end_seq)):
-            _compare(store, log, segment, redo)
+    doubtful = [
+        (segment, _flagged(store, log, segment))
+        for segment in manifest.segments
+        if segment.count and not (clean and segment.live == segment.alive(floor, segment.end_seq))
+    ]
+    _delete_deferred(store, log)
+    for segment, flagged in doubtful:
+        _compare(log, segment, flagged, redo)
     if len(manifest):
         log.recount()
 
@@ -85,9 +89,20 @@ def _delete_deferred(store: SegmentStore, log: Log) -> None:
     log.held.deferred.clear()
 
 
-def _compare(store: SegmentStore, log: Log, segment: Segment, redo: int) -> None:
+def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
+    """Bits of what is deleted in the files or not there."""
+    id = id_of(log.topic_id, segment)
+    try:
+        return store.reader.dead_bits(id, segment.end_seq)
+    except SegmentCorrupt:
+        # A flag that was being set when the process ended; if it is more than that, .data says so.
+        store.reader.forget(id)
+        check.rebuild_idx(store.fs, store.root, id, segment.end_seq, segment.data_bytes)
+        return store.reader.dead_bits(id, segment.end_seq)
+
+
+def _compare(log: Log, segment: Segment, flagged: int, redo: int) -> None:
     """Deletions that the files do not know of are to be flagged; what lives is counted."""
-    flagged = store.reader.dead_bits(id_of(log.topic_id, segment), segment.end_seq)
     segment.flips, segment.pin = 0, None
     segment.to_flip(segment.dead & ~flagged, redo)  # their Delete frames were replayed, so they lie behind `redo`
     segment.dead |= flagged

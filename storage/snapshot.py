@@ -30,8 +30,11 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     remaining_ms: bytes
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """One log. Everything its shard's frames below `as_of` say is in here, nothing of what is above."""
+class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One log. Everything its shard's frames below `as_of` say is in here, nothing of what is above.
+
+    Without segments `segments` is left out: such sections are as they were before there were any.
+    """
 
     topic_id: int
     name: str
@@ -52,7 +55,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     live_bytes: int
     paused: bool
     as_of: tuple[int, int]
-    keys: Keys | None = None
+    keys: Keys | None
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):

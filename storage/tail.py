@@ -204,18 +204,23 @@ class TailIndex:
             if count > 0:
                 yield row, begin + skip, start + skip, count
 
+    def deleted_bits(self, first_seq: int, end_seq: int) -> int:
+        """A bitset: bit i is set when the record first_seq + i is here, and deleted."""
+        bits = 0
+        for _, seq, index, count in self._pieces(first_seq, end_seq) if self.dead is not None else ():
+            gone = self.dead[index : index + count]
+            at = gone.find(1)
+            while at >= 0:
+                bits |= 1 << (seq - first_seq + at)
+                at = gone.find(1, at + 1)
+        return bits
+
     def dead_bits(self, first_seq: int, end_seq: int) -> int:
         """A bitset: bit i is set when there is no record first_seq + i that is not deleted."""
         bits = (1 << (end_seq - first_seq)) - 1
-        for _, seq, index, count in self._pieces(first_seq, end_seq):
-            alive = (1 << count) - 1
-            gone = self.dead[index : index + count] if self.dead is not None else b""
-            at = gone.find(1)
-            while at >= 0:
-                alive ^= 1 << at
-                at = gone.find(1, at + 1)
-            bits ^= alive << (seq - first_seq)
-        return bits
+        for _, seq, _, count in self._pieces(first_seq, end_seq):
+            bits ^= ((1 << count) - 1) << (seq - first_seq)
+        return bits | self.deleted_bits(first_seq, end_seq)
 
     def stamps(self, first_seq: int, end_seq: int, before: int) -> array[int]:
         """The time of each seq, a missing one that of the seq in front of it (`before` at first)."""

@@ -198,11 +198,16 @@ class TopicAdmin:
             return encoded
         while True:
             found = Found(held.absorbed, [], [])
+            gone = False
             for wanted in plan(held, value, log.marks.live_floor, last):
-                seqs, sizes = await engine.run_io(look_up, engine.store, log.topic_id, wanted, 0, last)
+                try:
+                    seqs, sizes = await engine.run_segment_io(look_up, engine.store, log.topic_id, wanted, 0, last)
+                except FileNotFoundError:
+                    gone = True  # dropped or rewritten just now: from the beginning
+                    break
                 found.seqs.extend(seqs)
                 found.sizes.extend(sizes)
-            if found.absorbed == held.absorbed:
+            if found.absorbed == held.absorbed and not gone:
                 break
         (step,) = encoded.unit.steps
         assert isinstance(step, ControlStep)

@@ -14,10 +14,13 @@ from random import Random
 
 import pytest
 
+from tests.crash import segment_workloads
 from tests.crash.workloads import WORKLOADS
 from tests.support.crash_check import End
 from tests.support.crash_run import CrashPoint, Cut, Workload, examine, run_until, run_with_error, trace
 from tests.support.sim_disk import Loss, When
+
+assert segment_workloads  # enters its own into the table
 
 SAMPLE_POINTS = 30
 SAMPLE_ERRORS = 20

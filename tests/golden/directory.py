@@ -107,6 +107,7 @@ def _snapshot(as_of: tuple[int, int]) -> bytes:
             last_write_ts=TS + head,
             live_count=count,
             live_bytes=size,
+            keys=None,
             **common,
         )
         for topic_id, (name, head, reserved, count, size) in heads.items()

@@ -106,6 +106,31 @@ FRAMES: dict[str, GoldenFrame] = {
     ),
     "batch-of-controls": _control(control.Batch(frames=2, body_bytes=130), flags=MORE),
     "batch-of-a-move": _control(control.Batch(frames=1, body_bytes=59, first_seq=1, move=(6, 90)), flags=MORE),
+    "checkpoint-mark": _control(
+        control.CheckpointMark(absorbed={7: 4711, (1 << 64) - 1: 1}), topic_id=0, flags=DURABLE
+    ),
+    "segment-opened": _control(
+        control.Segment(first_seq=41, end_seq=41, event="opened", gen=0, live=0, data_bytes=0, tier="hot"),
+        flags=DURABLE,
+    ),
+    "segment-sealed": _control(
+        control.Segment(
+            first_seq=41, end_seq=49, event="sealed", gen=0, live=2, data_bytes=259, tier="hot", live_bytes=17
+        ),
+        flags=DURABLE,
+    ),
+    "segment-rewritten": _control(
+        control.Segment(
+            first_seq=41, end_seq=49, event="rewritten", gen=1, live=1, data_bytes=59, tier="hot", live_bytes=4
+        ),
+        flags=DURABLE,
+    ),
+    "segment-dropped": _control(
+        control.Segment(
+            first_seq=41, end_seq=49, event="dropped", gen=1, live=0, data_bytes=59, tier="hot", live_bytes=0
+        ),
+        flags=DURABLE,
+    ),
     "sync-point": _control(control.SyncPoint(file=3, at=1_048_999, offset=1_048_576), topic_id=0),
 }
 

@@ -27,8 +27,14 @@ from tests.support.sim_disk import Loss, SimCrash, SimDisk, When
 
 T = TypeVar("T")
 
+#: Snapshots and segments are made when a workload says so.
 SMALL = Options(
-    wal_shards=1, wal_file_bytes=16384, wal_reserve_bytes=8192, sync_point_bytes=1024, snapshot_interval_ms=10**9
+    wal_shards=1,
+    wal_file_bytes=16384,
+    wal_reserve_bytes=8192,
+    sync_point_bytes=1024,
+    snapshot_interval_ms=10**9,
+    checkpoint_interval_ms=10**9,
 )
 
 

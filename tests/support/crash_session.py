@@ -155,6 +155,11 @@ class Session:
         removal.outcome, _ = await self._ask(self.engine.delete_records(name, before_seq, match))
         removal.safe = removal.outcome is Outcome.DONE and removal.durability is Durability.FSYNC
 
+    async def absorb(self) -> None:
+        """What the worker does when it is time: records go into segments, and these are looked after."""
+        with contextlib.suppress(OSError):
+            await self._ask(self.engine.upkeep.absorb_all())
+
     async def snapshot(self) -> None:
         """What the worker does when it is time. Trouble with it, of any kind, is no promise broken."""
         with contextlib.suppress(OSError):

@@ -1,7 +1,6 @@
 """An independent decoder of a data directory, written from the storage specification alone.
 
-It shares no code with the package under test (`spec_control`, `spec_frames`, `spec_wal`, `spec_meta`, `spec_replay`
-neither), so that what both say has been understood twice. Whatever is not exactly as specified is a `SpecViolation`
+It shares no code with the package under test (the other `spec_` modules neither), so that what both say has been understood twice. Whatever is not exactly as specified is a `SpecViolation`
 naming file, offset and reason; each module's docstring lists how it reads what the specification leaves open.
 
 Readings here:
@@ -25,7 +24,8 @@ from pathlib import Path
 
 import xxhash
 
-from tests.support.spec_control import TOPIC_CREATE
+from tests.support.spec_control import CHECKPOINT_MARK, TOPIC_CREATE
+from tests.support.spec_folders import SEGMENT_NAME, take_segments
 from tests.support.spec_frames import Frame, SpecViolation
 from tests.support.spec_meta import (
     FormatFile,
@@ -62,13 +62,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """A whole data directory. `logs` by topic_id, live ones only."""
+    """A whole data directory. `logs` by topic_id, live ones only; `unnamed` are files of segments that none of them has."""
 
     format: FormatFile
     lock: LockFile | None
     shards: tuple[Shard, ...]
     snapshots: tuple[Snapshot, ...]
     logs: Mapping[int, Log]
+    unnamed: tuple[str, ...]
 
     @property
     def topics(self) -> dict[str, Log]:
@@ -96,7 +97,7 @@ def read_data_dir(path: str | Path) -> Decoded:
 def read_files(files: Mapping[str, Callable[[], bytes]]) -> Decoded:
     """Decode a directory given as relative path → a function that gives the bytes, one file at a time."""
     for name in files:
-        if not any(pattern.fullmatch(name) for pattern in (_WAL_NAME, _SNAPSHOT_NAME, _OTHER_NAMES)):
+        if not any(pattern.fullmatch(name) for pattern in (_WAL_NAME, _SNAPSHOT_NAME, SEGMENT_NAME, _OTHER_NAMES)):
             raise SpecViolation(name, 0, "the specification knows no such file")
     if "FORMAT" not in files:
         raise SpecViolation("FORMAT", 0, "there is none: not a data directory")
@@ -112,6 +113,7 @@ def read_files(files: Mapping[str, Callable[[], bytes]]) -> Decoded:
         shards=shards,
         snapshots=snapshots,
         logs=logs,
+        unnamed=take_segments(files, logs.values()),
     )
 
 
@@ -181,6 +183,14 @@ def _replay(shard: Shard, shard_count: int, snapshots: tuple[Snapshot, ...]) -> 
             replay.apply(batch)
     if left := _meet_due(replay, due, shard.end):
         raise left[0].wrong(f"the log ends at {shard.end}, below as_of {left[0].as_of}")
+    for log in replay.logs.values():
+        if log.manifest.absorbed < log.manifest.announced:
+            raise SpecViolation(
+                shard.files[-1].name if shard.files else "wal",
+                shard.end[1],
+                f"log {log.topic_id}: a snapshot says that {log.manifest.announced} is absorbed, "
+                f"the marks go to {log.manifest.absorbed}",
+            )
     if snapshots and snapshots[-1].clean:
         _judge_clean(replay, snapshots[-1], shard)
     return replay.logs
@@ -229,7 +239,11 @@ def _shard_of(topic_id: int, shard_count: int) -> int:
 
 
 def _judge_shard(frame: Frame, index: int, shard_count: int) -> None:
-    if frame.topic_id and _shard_of(frame.topic_id, shard_count) != index:
-        raise SpecViolation(
-            frame.file, frame.offset, f"log {frame.topic_id} does not belong to shard {index} of {shard_count}"
-        )
+    topic_ids = [frame.topic_id] if frame.topic_id else []
+    if frame.type == CHECKPOINT_MARK:
+        topic_ids += frame.field("absorbed")
+    for topic_id in topic_ids:
+        if _shard_of(topic_id, shard_count) != index:
+            raise SpecViolation(
+                frame.file, frame.offset, f"log {topic_id} does not belong to shard {index} of {shard_count}"
+            )

@@ -11,6 +11,7 @@ Readings, where the specification leaves a choice:
 - A floor is at most head + 1, bound_head at most what was ever given out, `reserved` never below head.
 - At its creation the epoch of partition 0 is its topic_id.
 - Retention by time is judged when reading; what is called live here may be expired.
+- Records that are absorbed count as long as their Append is in the log; `spec_folders` then looks for them in segments.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from typing import Any
 
 from tests.support.spec_control import (
     APPEND,
+    CHECKPOINT_MARK,
     CONFIG_UPDATE,
     DELETE,
     EVICT_WATERMARK,
     HEAD_WATERMARK,
+    SEGMENT,
     TOPIC_CREATE,
     TOPIC_DELETE,
+    Wrong,
 )
 from tests.support.spec_frames import Frame, SpecViolation
+from tests.support.spec_manifest import Manifest
 from tests.support.spec_wal import Batch
 
 ANNOUNCED = frozenset({"cap", "ttl", "crash", "source_trim", "salvage"})
@@ -44,6 +49,25 @@ class Record:
     data: bytes
     meta: bytes | None
     extra: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes of data and meta as sent."""
+        return len(self.data) + len(self.meta or b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """What a Delete frame removes, by seq or by tag."""
+
+    bound_head: int
+    before_seq: int | None
+    match: str | list[str] | None
+    seqs: list[int] | None
+
+    def removes(self, seq: int, tag: bytes) -> bool:
+        chosen = seq in self.seqs if self.seqs is not None else self.before_seq is None or seq < self.before_seq
+        return seq <= self.bound_head and chosen and (self.match is None or _matches(self.match, tag))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +97,12 @@ class Log:
     #: False while only a snapshot knows the log and the replay has not come to where that snapshot was taken.
     settled: bool = True
     config_known: bool = True
+    #: False when its TopicCreate is no longer in the log, so that Appends of live records may be gone from it, too.
+    complete: bool = True
+    manifest: Manifest = field(default_factory=Manifest)
+    deletions: list[Deletion] = field(default_factory=list)
+    #: The fields of the section met last, until a frame of the log comes behind it.
+    last_section: dict[str, Any] | None = None
     floors: dict[str, int] = field(default_factory=dict)
     loss: set[tuple[int, int, str]] = field(default_factory=set)
     records: dict[int, Record] = field(default_factory=dict)
@@ -100,6 +130,10 @@ class Log:
     def highest_given_out(self) -> int:
         return max(self.head or 0, self.reserved)
 
+    def deletes_say_gone(self, seq: int, tag: bytes) -> bool:
+        """Whether a Delete that is still in the log removes a record."""
+        return any(one.removes(seq, tag) for one in self.deletions)
+
     def drop_evicted(self) -> None:
         """Records below the floors are no longer live."""
         self.records = {seq: record for seq, record in self.records.items() if seq >= self.floor}
@@ -118,12 +152,27 @@ class Replay:
         for frame in batch.frames:
             if frame.type == TOPIC_CREATE:
                 self._create(frame)
+            elif frame.type == CHECKPOINT_MARK:
+                self._mark(frame)
             elif log := self._log_of(frame):
+                log.last_section = None
                 if frame.type == TOPIC_DELETE:
                     self._delete_log(log, frame)
                 elif step := _STEPS.get(frame.type):
                     step(log, frame)
         self._remember_key(batch)
+
+    def _mark(self, frame: Frame) -> None:
+        for topic_id, seq in frame.field("absorbed").items():
+            log = self.logs.get(topic_id)
+            # What was marked before a section was taken is in the section.
+            if log is not None and log.settled:
+                if log.last_section is not None and seq > log.last_section["absorbed"]:
+                    log.last_section = None
+                try:
+                    log.manifest.mark(seq, log.head or 0)
+                except Wrong as error:
+                    raise _wrong(frame, f"log {topic_id}: {error}") from error
 
     def _log_of(self, frame: Frame) -> Log | None:
         if frame.topic_id == 0:
@@ -191,13 +240,12 @@ def _delete(log: Log, frame: Frame) -> None:
     bound, before = frame.field("bound_head"), frame.field("before_seq")
     if log.head is not None and bound > log.highest_given_out:
         raise _wrong(frame, f"bound_head {bound} lies ahead of every seq given out")
-    seqs = frame.field("seqs")
-    match = frame.field("match")
+    deletion = Deletion(bound_head=bound, before_seq=before, match=frame.field("match"), seqs=frame.field("seqs"))
+    log.deletions.append(deletion)
     for seq, record in list(log.records.items()):
-        chosen = seq in seqs if seqs is not None else before is None or seq < before
-        if seq <= bound and chosen and (match is None or _matches(match, record.tag)):
+        if deletion.removes(seq, record.tag):
             del log.records[seq]
-    if before is not None and match is None and seqs is None:
+    if before is not None and deletion.match is None and deletion.seqs is None:
         log.floors["delete"] = max(log.floors.get("delete", 1), min(before, bound + 1))
 
 
@@ -240,6 +288,15 @@ def _reserve(log: Log, frame: Frame) -> None:
     log.reserved = reserved
 
 
+def _segment(log: Log, frame: Frame) -> None:
+    if not log.settled:
+        return  # it is in the section
+    try:
+        log.manifest.take(frame.fields or {})
+    except Wrong as error:
+        raise _wrong(frame, str(error)) from error
+
+
 def _configure(log: Log, frame: Frame) -> None:
     for name in ("name", "topic", "partition"):
         if frame.field(name) != getattr(log, name):
@@ -256,4 +313,5 @@ _STEPS = {
     EVICT_WATERMARK: _evict,
     HEAD_WATERMARK: _reserve,
     CONFIG_UPDATE: _configure,
+    SEGMENT: _segment,
 }

@@ -23,7 +23,8 @@ Readings, where the specification leaves a choice:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import xxhash
 
@@ -154,10 +155,24 @@ def _decode_entry(entry: bytes, at: int, name: str) -> SegmentIndexEntry:
     )
 
 
+def _never(record: SegmentRecord) -> bool:
+    return False
+
+
 def decode_segment(
-    data: bytes, idx: bytes, *, topic_id: int, first_seq: int, end_seq: int, name: str = "segment"
+    data: bytes,
+    idx: bytes,
+    *,
+    topic_id: int,
+    first_seq: int,
+    end_seq: int,
+    name: str = "segment",
+    being_flagged: Callable[[SegmentRecord], bool] = _never,
 ) -> dict[int, SegmentRecord]:
-    """Both files of a settled segment, held against each other; its records by seq, the deleted ones too."""
+    """Both files of a settled segment, held against each other; its records by seq, the deleted ones too.
+
+    `being_flagged`: whether the log says that a record is gone, so that .idx may not know yet what .data knows.
+    """
     records = decode_data(data, f"{name}.data")
     entries = decode_idx(idx, f"{name}.idx")
     if len(entries) != end_seq - first_seq:
@@ -186,6 +201,8 @@ def decode_segment(
                 has_node=bool(record.node),
                 deleted=record.deleted,
             )
+        if record is not None and record.deleted and not entry.deleted and being_flagged(record):
+            expected = replace(expected, deleted=False)
         if entry != expected:
             raise SegmentViolation(f"{name}.idx", index * ENTRY_BYTES, f"{entry}, though .data says {expected}")
     return by_seq

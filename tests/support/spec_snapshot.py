@@ -6,9 +6,10 @@ Readings, where the specification leaves a choice:
 
 - A section is of the moment its log had taken in all of its own frames below `as_of`; frames of other logs may lie
   between those and `as_of`, or not. `as_of` and `redo_from` are [file number, offset].
-- head_seq, reserved, config, floors and loss equal what the frames below `as_of` say; so do the count and the bytes
-  (data and meta as sent) of live records, since a log file with a live record is never trimmed. Of an ephemeral log
-  only name and config are compared.
+- head_seq, reserved, config, floors, loss and segments equal what the frames below `as_of` say; so do the count and
+  the bytes (data and meta as sent) of live records, since a log file with a live record that is in no segment is never
+  trimmed. What segments hold of them is their own count, as long as the log does not tell all. Of an ephemeral log
+  only name, config and segments are compared.
 - last_ts is that of the last Append. A floor of 1 and no floor are the same.
 - The log begins at or before `redo_from` of every snapshot there is, and ends at or behind every `as_of`.
 - A clean stop has written, for each log not of class fsync, a reservation equal to its head.
@@ -36,6 +37,7 @@ from tests.support.spec_control import (
     is_u64,
 )
 from tests.support.spec_frames import SpecViolation
+from tests.support.spec_manifest import manifest_of
 from tests.support.spec_meta import SNAPSHOT_HEADER_BYTES, unseal_snapshot
 from tests.support.spec_replay import Log
 
@@ -72,6 +74,10 @@ def _are_keys(value: Any) -> bool:
     return len({len(value[name]) / width for name, width in widths.items()}) == 1
 
 
+def _are_segments(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(is_map, value))
+
+
 _BODY: dict[str, Fits] = {
     "created_ms": is_u64,
     "shards": is_seq,
@@ -94,6 +100,7 @@ _SECTION: dict[str, Fits] = {
     "last_ts": is_u64,
     "last_write_ts": _is_maybe_time,
     "absorbed": is_u64,
+    "segments?": _are_segments,
     "floors": is_floors,
     "loss": is_loss,
     "live_count": is_u64,
@@ -162,7 +169,8 @@ def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> 
 def log_of(section: Section) -> Log:
     """A log whose TopicCreate is no longer in the WAL: what is not known before `as_of` is left open."""
     names = ("topic_id", "name", "topic", "partition", "partitions", "epoch", "config")
-    return Log(**{name: section.fields[name] for name in names}, head=None, settled=False, config_known=False)
+    known = {name: section.fields[name] for name in names}
+    return Log(**known, head=None, settled=False, config_known=False, complete=False)
 
 
 def meet(log: Log, section: Section) -> None:
@@ -170,6 +178,12 @@ def meet(log: Log, section: Section) -> None:
     fields = section.fields
     if log.head is None:
         log.head = fields["head_seq"]
+    try:
+        if not log.settled:
+            log.manifest = manifest_of(fields)
+        log.manifest.meet(fields)
+    except Wrong as error:
+        raise section.wrong(str(error)) from error
     if not log.settled:
         log.settled = log.config_known = True
         log.reserved = fields["reserved"]
@@ -179,6 +193,16 @@ def meet(log: Log, section: Section) -> None:
         log.loss |= {(first, last, cause) for first, last, cause in fields["loss"]}
         log.drop_evicted()
     _compare(log, section)
+    log.last_section = fields
+
+
+def _counts(log: Log, fields: dict[str, Any]) -> tuple[int, int]:
+    """(records, bytes) that live: by the log, or, where it begins too late for that, by what segments are said to hold."""
+    segments = [] if log.complete else fields.get("segments", [])
+    begin = 0 if log.complete else fields["absorbed"] + 1
+    records = [record for record in log.records.values() if record.seq >= begin]
+    count, size = len(records), sum(record.size for record in records)
+    return count + sum(one.get("live", 0) for one in segments), size + sum(one.get("live_bytes", 0) for one in segments)
 
 
 def _compare(log: Log, section: Section) -> None:
@@ -187,12 +211,13 @@ def _compare(log: Log, section: Section) -> None:
         name: getattr(log, name) for name in ("name", "topic", "partition", "partitions", "epoch", "config")
     }
     if log.durability != "ephemeral":
+        count, size = _counts(log, fields)
         expected |= {
             "head_seq": log.head,
             "reserved": log.reserved,
             "floors": {cause: floor for cause, floor in log.floors.items() if floor > 1},
-            "live_count": len(log.records),
-            "live_bytes": sum(len(record.data) + len(record.meta or b"") for record in log.records.values()),
+            "live_count": count,
+            "live_bytes": size,
         }
         if log.last_append_ts is not None:
             expected["last_ts"] = log.last_append_ts

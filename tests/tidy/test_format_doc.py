@@ -16,6 +16,7 @@ from storage.config import TopicConfig
 from storage.format import idx_entry, segment_frame, snapshot_header, tag_file, wal_frame
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
+from storage.manifest import SegmentState
 from storage.records import LossCause
 from storage.segment import names as segment_names
 from storage.segment.names import SegmentId
@@ -223,12 +224,33 @@ def test_the_fields_of_the_tag_file_header_are_in_the_documented_order() -> None
     [
         ("Snapshot body", 0, snapshot.Body),
         ("Snapshot section", 0, snapshot.Section),
-        ("Snapshot section", 1, snapshot.Keys),
+        ("Snapshot section", 1, SegmentState),
+        ("Snapshot section", 2, snapshot.Keys),
     ],
 )
 def test_snapshot_fields_are_as_documented(title: str, table: int, struct: type[msgspec.Struct]) -> None:
     documented = {row["field"]: row["type"] for row in tables(title)[table]}
     assert documented == kinds(struct, nil=True)
+
+
+def test_defaults_of_a_segment_in_a_snapshot_are_as_documented() -> None:
+    documented = {row["field"]: row["default"] for row in tables("Snapshot section")[1] if row["default"]}
+    fields = msgspec.structs.fields(SegmentState)
+    assert documented == {field.name: str(field.default).lower() for field in fields if not field.required}
+
+
+def test_a_section_leaves_out_what_the_document_says_it_leaves_out() -> None:
+    documented = {row["field"] for row in tables("Snapshot section")[0] if "left out" in row["meaning"]}
+    assert documented == {field.name for field in msgspec.structs.fields(snapshot.Section) if not field.required}
+
+
+def test_the_events_of_a_segment_are_as_documented() -> None:
+    rows = tables("Segment")[1]
+    source = (Path(__file__).parents[2] / "storage" / "log.py").read_text(encoding="utf-8")
+    assert [row["event"] for row in rows] == ["opened", "sealed", "tier", "rewritten", "dropped"]
+    assert {event for event in ("opened", "dropped", "tier", "sealed") if f'"{event}"' in source} <= {
+        row["event"] for row in rows
+    }
 
 
 def test_every_documented_control_frame_is_a_frame_type() -> None:

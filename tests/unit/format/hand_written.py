@@ -107,6 +107,7 @@ def section(
         "live_bytes": head_seq,
         "paused": False,
         "as_of": as_of,
+        "keys": None,
     }
     return snapshot.Section(**{**values, **more})
 
