@@ -9,11 +9,14 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
 if TYPE_CHECKING:
     from broker.http.hot import HotWrites
+
+_log = structlog.get_logger("broker.http")
 
 
 class _Never:
@@ -27,7 +30,11 @@ _never = _Never()
 
 
 class HotCycle:
-    """One hot request and its answer. The attributes are those that uvicorn's protocol looks at."""
+    """One hot request and its answer. The attributes are those that uvicorn's protocol looks at.
+
+    It stands among the server's tasks as well, for as long as it is not answered: a server that stops waits for it,
+    and cancels it at the end of its grace.
+    """
 
     __slots__ = (
         "_protocol",
@@ -54,20 +61,35 @@ class HotCycle:
         self.more_body = True
         self.message_event = _never
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Send the whole answer, in one write, and go on with the connection's next request."""
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Send the whole answer, in one write, and go on with the connection's next request.
+
+        False: it has been answered before. Never raises: it is called by the engine, amid other writes' outcomes.
+        """
+        if self.response_complete:
+            return False
         protocol = self._protocol
         self.response_complete = True
+        protocol.forget(self)
         if self.disconnected or protocol.transport.is_closing():
-            return
-        connection = protocol.conn
-        connection.send_response(status, protocol.server_state.default_headers + headers)
-        connection.send_data(body)
-        connection.end_message()
-        protocol.transport.write(connection.data_to_send())
-        if not self.keep_alive or connection.should_close():
+            return True
+        try:
+            connection = protocol.conn
+            connection.send_response(status, protocol.server_state.default_headers + headers)
+            connection.send_data(body)
+            connection.end_message()
+            protocol.transport.write(connection.data_to_send())
+            if not self.keep_alive or connection.should_close():
+                protocol.transport.close()
+            protocol.on_response_complete()
+        except Exception:
+            _log.exception("connection_failed")
             protocol.transport.close()
-        protocol.on_response_complete()
+        return True
+
+    def cancel(self, msg: object = None) -> None:
+        """As of a task. Answers later: the server walks through its tasks while it calls this."""
+        self._protocol.loop.call_soon(self._protocol.give_up, self)
 
 
 class Http1Protocol(ZttpProtocol):
@@ -93,15 +115,49 @@ class Http1Protocol(ZttpProtocol):
                     return
             event = self.conn.next_event()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        collecting = self._collecting
+        if collecting is not None:
+            assert self.hot is not None
+            self.forget(collecting)
+            self.hot.client_gone()
+        super().connection_lost(exc)
+
+    def handle_remote_protocol_error(self) -> None:
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.more_body and not cycle.response_complete:
+            # More is pipelined behind a request under way than is kept: a 400 would be taken for that one's answer.
+            self.transport.close()
+            return
+        super().handle_remote_protocol_error()
+
+    def forget(self, cycle: HotCycle) -> None:
+        """It is answered, or is nobody's to answer here."""
+        self.tasks.discard(cycle)  # pyright: ignore[reportArgumentType]
+        if self._collecting is cycle:
+            self._collecting = None
+
+    def give_up(self, cycle: HotCycle) -> None:
+        """The server's patience is at its end."""
+        pending: set[Any] = self.tasks
+        if cycle in pending:
+            assert self.hot is not None
+            self.hot.give_up(cycle.headers, cycle.started, cycle.respond)
+
     def _begin(self, event: zttp.Request) -> bool:
-        if self.hot is None or event.end_stream or event.expect_continue or self.root_path:
+        if not event.path.isascii():
+            raise zttp.RemoteProtocolError("a target is ASCII")  # uvicorn would end the connection without a word
+        # A client that does not fetch its answers is left to uvicorn, which waits until it does.
+        if self.hot is None or event.end_stream or event.expect_continue or self.root_path or self.flow.write_paused:
             return False
         assert isinstance(event.headers, zttp.HeaderBlock)
         headers = dict(event.headers.to_list(lowercase_names=True))
         if not self.hot.may_take(event.method, event.path, headers):
             return False
         self._unset_keepalive_if_required()
-        self._collecting = self.cycle = HotCycle(self, event, headers)  # pyright: ignore[reportAttributeAccessIssue]
+        cycle = self._collecting = HotCycle(self, event, headers)
+        self.cycle = cycle  # pyright: ignore[reportAttributeAccessIssue]
+        self.tasks.add(cycle)  # pyright: ignore[reportArgumentType]
         return True
 
     def _taken(self, cycle: HotCycle) -> bool:
@@ -110,6 +166,7 @@ class Http1Protocol(ZttpProtocol):
         return self.hot.take(event.path, event.query, cycle.headers, bytes(cycle.body), cycle.started, cycle.respond)
 
     def _hand_over(self, hot: HotCycle) -> None:
+        self.forget(hot)
         super().handle_events(hot.event)
         cycle = self.cycle
         cycle.body = hot.body

@@ -375,7 +375,7 @@ class Settling:
 
     __slots__ = ("_settled", "_write")
 
-    def __init__(self, write: Write, settled: Callable[[Appended | StorageError], None]) -> None:
+    def __init__(self, write: Write, settled: Callable[[Appended | Exception], None]) -> None:
         self._write = write
         self._settled = settled
 
@@ -383,7 +383,12 @@ class Settling:
         return False
 
     def set_result(self, result: Any, /) -> None:
-        self._settled(self._write.finish())
+        outcome: Appended | Exception
+        try:
+            outcome = self._write.finish()
+        except Exception as error:  # where `run` would raise it; other outcomes, told behind this one, must be told
+            outcome = error
+        self._settled(outcome)
 
     def set_exception(self, exception: StorageError, /) -> None:
         self._settled(exception)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from storage.filesystem import Buffer
 from storage.format.checksum import checksum, checksum_bytes, digest128
@@ -26,6 +26,8 @@ DURABLE = int(FrameFlag.DURABLE)
 _U32 = Struct("<I")
 # Where in an Append frame these fields are.
 _FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
+#: Larger blocks are cut by as many pieces a time, so that what is kept for cutting stays small.
+_CUT_AT_ONCE = 256
 _CLOSING_AND_ROOM = b"}" + bytes(8)
 _join = b"".join
 
@@ -61,7 +63,7 @@ def payload_hash(records: Sequence[NewRecord], node: str | None) -> bytes:
 def plain_hash(datas: Sequence[Buffer], payloads: array[int], node: bytes) -> bytes:
     """`payload_hash` for records that are data alone."""
     before = _U32.pack(len(node)) + node + bytes(4)
-    lengths = _cut(len(datas), 4)(_little("I", payloads))
+    lengths = _cut(_little("I", payloads), 4)
     return digest128(_join(chain.from_iterable(zip(repeat(before), lengths, datas, repeat(bytes(4))))))
 
 
@@ -136,30 +138,31 @@ def encode_plain(datas: Sequence[Buffer], payloads: array[int], head: WriteHeade
         block[_FLAGS_AT - width] = flags & ~MORE
     if uniform:
         sizes = array("I", [size + fixed]) * count
-        return _uniform(_cut(count, width)(block), datas, size + fixed), Run(first_seq, ts, sizes, payloads, [])
+        return _uniform(_cut(block, width), datas, size + fixed), Run(first_seq, ts, sizes, payloads, [])
     sizes = array("I", [each + fixed for each in payloads])
     frame_lens = _little("I", [each - LENGTH.size for each in sizes])
     data_lens = _little("I", [each + PLAIN_OVERHEAD for each in payloads])
     for byte in range(4):
         block[byte::width] = frame_lens[byte::4]
         block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
-    return _varied(_cut(count, width)(block), datas), Run(first_seq, ts, sizes, payloads, [])
+    return _varied(_cut(block, width), datas), Run(first_seq, ts, sizes, payloads, [])
 
 
-def _uniform(openings: Sequence[bytes], datas: Sequence[Buffer], size: int) -> bytes:
+def _uniform(openings: Iterable[bytes], datas: Sequence[Buffer], size: int) -> bytes:
     """Frames of `size` bytes each: joined with zeros where the checksums belong."""
     count = len(datas)
     pieces: list[Buffer] = [_CLOSING_AND_ROOM] * (3 * count)
     pieces[0::3] = openings
     pieces[1::3] = datas
     frames = bytearray(_join(pieces))
-    sums = _join(map(checksum_bytes, _cut_bodies(count, size)(frames)))
+    covered = size - LENGTH.size - CHECKSUM.size
+    sums = _join(map(checksum_bytes, _cut(frames, size, f"{LENGTH.size}x{covered}s{CHECKSUM.size}x")))
     for byte in range(CHECKSUM.size):
         frames[size - 1 - byte :: size] = sums[byte::8]  # digests are big-endian, whatever the machine is
     return bytes(frames)
 
 
-def _varied(openings: Sequence[bytes], datas: Sequence[Buffer]) -> bytes:
+def _varied(openings: Iterable[bytes], datas: Sequence[Buffer]) -> bytes:
     """Frames of whatever size, bodies first."""
     count = len(datas)
     bodies = [*map(_join, zip(openings, datas, repeat(b"}")))]
@@ -167,7 +170,7 @@ def _varied(openings: Sequence[bytes], datas: Sequence[Buffer]) -> bytes:
     sums.byteswap()
     pieces = [b""] * (2 * count)
     pieces[0::2] = bodies
-    pieces[1::2] = _cut(count, CHECKSUM.size)(sums)
+    pieces[1::2] = _cut(sums.tobytes(), CHECKSUM.size)
     return _join(pieces)
 
 
@@ -183,17 +186,22 @@ def _pack_u64(count: int) -> Callable[..., bytes]:
     return Struct(f"<{count}Q").pack
 
 
-@lru_cache(maxsize=1024)
-def _cut_bodies(count: int, size: int) -> Callable[[Any], tuple[bytes, ...]]:
-    """Cuts frames of `size` bytes into what their checksums cover."""
-    covered = size - LENGTH.size - CHECKSUM.size
-    return Struct(f"{LENGTH.size}x{covered}s{CHECKSUM.size}x" * count).unpack
+def _cut(block: bytes | bytearray, width: int, layout: str = "") -> Iterable[bytes]:
+    """The pieces of `width` bytes that `block` consists of; of each only what `layout` takes (struct's format)."""
+    layout = layout or f"{width}s"
+    count = len(block) // width
+    if count <= _CUT_AT_ONCE:
+        return _cutter(layout, count).unpack(block)
+    whole = count - count % _CUT_AT_ONCE
+    view = memoryview(block)
+    pieces = chain.from_iterable(_cutter(layout, _CUT_AT_ONCE).iter_unpack(view[: whole * width]))
+    return chain(pieces, _cutter(layout, count - whole).unpack(view[whole * width :]))
 
 
 @lru_cache(maxsize=1024)
-def _cut(count: int, width: int) -> Callable[[Any], tuple[bytes, ...]]:
-    """Cuts a block into `count` pieces of `width` bytes."""
-    return Struct(f"{width}s" * count).unpack
+def _cutter(layout: str, count: int) -> Struct:
+    """Made once: making one costs more than using it. Kept small by `_CUT_AT_ONCE`: 40 bytes a piece."""
+    return Struct(layout * count)
 
 
 def assemble(

@@ -20,7 +20,7 @@ from storage.append import Settling, Write
 from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.core import EngineCore
-from storage.errors import NotReady, ShuttingDown, StorageError
+from storage.errors import NotReady, ShuttingDown
 from storage.metrics import Family, collect
 from storage.options import Options
 from storage.read import Reader
@@ -129,7 +129,7 @@ class Engine(EngineCore):
         self,
         name: str,
         records: Sequence[NewRecord] | PlainRecords,
-        settled: Callable[[Appended | StorageError], None],
+        settled: Callable[[Appended | Exception], None],
         *,
         node: str | None = None,
         idempotency_key: str | None = None,

@@ -8,22 +8,21 @@ Source: api.md §3 (append); architecture.md (what speed costs here).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
-import structlog
 from msgspec import Raw
 
 from broker.http import errors, render, strict_json
-from broker.http.answers import JSON, MIN_GZIP_BYTES, OK
+from broker.http.answers import MIN_GZIP_BYTES, Answer, Message, send_answer
 from broker.http.request import request_id
 from broker.wiring import Broker
-from storage.errors import StorageError
+from storage.errors import ShuttingDown, StorageError
 from storage.records import Appended, PlainRecords
-
-_log = structlog.get_logger("broker.http")
 
 TEMPLATE: Final = "/v0/topics/{topic}"
 PREFIX: Final = b"/v0/topics/"
@@ -32,8 +31,8 @@ MAX_HOT_BODY_BYTES: Final = 1 << 20
 
 _SURELY_FLAT_BYTES: Final = 2 * (strict_json.MAX_NESTING - 8)
 
-#: Sends an answer: status, headers, body.
-Respond: TypeAlias = Callable[[int, list[tuple[bytes, bytes]], bytes], None]
+#: Sends an answer: status, headers, body. False: there has been one already.
+Respond: TypeAlias = Callable[[int, list[tuple[bytes, bytes]], bytes], bool]
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -57,10 +56,14 @@ class HotWrites:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._max_body_bytes = min(MAX_HOT_BODY_BYTES, broker.settings.max_body_bytes)
+        self._sending: set[asyncio.Task[None]] = set()
 
-    @staticmethod
-    def may_take(method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether it is worth collecting the body of this request for `take`."""
+    def may_take(self, method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether it is worth collecting the body of this request for `take`.
+
+        What is refused without a look at the body is left to those who refuse it before the body has come.
+        """
         length = headers.get(b"content-length", b"")
         return (
             method == b"POST"
@@ -70,17 +73,18 @@ class HotWrites:
             and headers.get(b"content-type") == b"application/json"
             and b"content-encoding" not in headers
             and length.isdigit()
-            and int(length) <= MAX_HOT_BODY_BYTES
+            and int(length) <= self._max_body_bytes
+            and self._open()
         )
 
     def take(
         self, path: bytes, query: bytes, headers: Mapping[bytes, bytes], body: bytes, started: float, respond: Respond
     ) -> bool:
-        """True: the write is on its way, and `respond` will be called once. False: nothing was done."""
-        broker = self._broker
+        """True: the write is on its way, and `respond` will be called. False: nothing was done."""
         seqs = _SEQS.get(query)
-        if not broker.serving or broker.stopping or seqs is None or len(body) > broker.settings.max_body_bytes:
+        if seqs is None or not self._open():
             return False
+        settled = partial(self._answer, seqs, headers, started, respond)
         try:
             strict_json.check_utf8(body)
             write = _decoder.decode(body)
@@ -91,11 +95,7 @@ class HotWrites:
             key = write.idempotency_key
             if key is None and b"idempotency-key" in headers:
                 key = headers[b"idempotency-key"].decode() or None
-
-            def settled(outcome: Appended | StorageError) -> None:
-                self._answer(outcome, seqs, headers, started, respond)
-
-            return broker.engine.append_now(
+            return self._broker.engine.append_now(
                 path[len(PREFIX) :].decode(),
                 records,
                 settled,
@@ -104,38 +104,70 @@ class HotWrites:
             )
         except (StorageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False  # refused the other way, with all that belongs to it
+        except Exception as error:  # how far the write has come is unknown: a second try could write it twice
+            settled(error)
+            return True
+
+    def give_up(self, headers: Mapping[bytes, bytes], started: float, respond: Respond) -> None:
+        """The end of a shutdown's grace. What the request did is unknown, and that is what it is told."""
+        self._answer(False, headers, started, respond, ShuttingDown(outcome="unknown"))
+
+    def client_gone(self) -> None:
+        """Count a request whose client left in the middle of its body."""
+        self._broker.http_metrics.client_gone(TEMPLATE)
+
+    def _open(self) -> bool:
+        return self._broker.serving and not self._broker.stopping
 
     def _answer(
         self,
-        outcome: Appended | StorageError,
         seqs: bool,
         headers: Mapping[bytes, bytes],
         started: float,
         respond: Respond,
+        outcome: Appended | Exception,
     ) -> None:
+        """Never raises: called by the engine, to whom the answer's trouble is none."""
         identity = request_id(headers.get(b"x-request-id"))
         try:
-            status, content_type, body, more = self._rendered(outcome, seqs, started, identity)
-            out = [
-                (b"x-request-id", identity),
-                *more,
-                (b"content-type", content_type),
-                (b"content-length", b"%d" % len(body)),
-            ]
-            respond(status, out, body)
-        except Exception:  # called by the engine, to whom the answer's trouble is none
-            _log.exception("answer_failed", route=TEMPLATE)
+            answer = _rendered(outcome, seqs, started, identity)
+        except Exception as error:
+            answer = errors.answer(error, request_id=identity.decode())
+        large = len(answer.body) >= MIN_GZIP_BYTES
+        if large and b"accept-encoding" in headers:
+            sending = asyncio.ensure_future(self._send_large(answer, identity, headers, started, respond))
+            self._sending.add(sending)  # the loop itself would let it be collected
+            sending.add_done_callback(self._sending.discard)
             return
+        out = [(b"x-request-id", identity), *answer.headers]
+        if large:
+            out.append((b"vary", b"accept-encoding"))
+        out += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))
+        if respond(answer.status, out, answer.body):
+            self._count(answer.status, started)
+
+    async def _send_large(
+        self, answer: Answer, identity: bytes, headers: Mapping[bytes, bytes], started: float, respond: Respond
+    ) -> None:
+        """What may be compressed takes the common way out, and is sent when it is whole."""
+        messages: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
+        await send_answer(answer, keep, request_id=identity, accept_encoding=headers.get(b"accept-encoding"))
+        head, body = messages
+        if respond(answer.status, head["headers"], body["body"]):
+            self._count(answer.status, started)
+
+    def _count(self, status: int, started: float) -> None:
         self._broker.http_metrics.observe(TEMPLATE, "POST", status, perf_counter() - started)
 
-    @staticmethod
-    def _rendered(outcome: Appended | StorageError, seqs: bool, started: float, identity: bytes) -> Any:
-        if isinstance(outcome, Appended):
-            body = render.appended(outcome, seqs=seqs, started=started)
-            more = [(b"vary", b"accept-encoding")] if len(body) >= MIN_GZIP_BYTES else []
-            return OK, JSON, body, more
-        answer = errors.answer(outcome, request_id=identity.decode())
-        return answer.status, answer.content_type, answer.body, answer.headers
+
+def _rendered(outcome: Appended | Exception, seqs: bool, started: float, identity: bytes) -> Answer:
+    if isinstance(outcome, Appended):
+        return Answer(render.appended(outcome, seqs=seqs, started=started))
+    return errors.answer(outcome, request_id=identity.decode())
 
 
 #: Query strings that are understood here, and whether they ask for the seqs.

@@ -1,0 +1,184 @@
+"""A broker on a real port, in this process and on a disk in memory, and connections that speak bytes to it.
+
+async with HotServer() as server:
+    wire = await server.connect()
+    wire.send(post("t", b'{"records":[{"data":1}]}'))
+    assert (await wire.answer()).status == 200
+    assert server.taken == 1             # writes that went past ASGI
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from broker.http.app import build_app
+from broker.server import BrokerServer, listen
+from broker.settings import Settings
+from broker.wiring import Broker
+from storage import Engine, TopicConfig
+from storage.metrics import Sample
+from tests.support.sim_disk import SimDisk
+from tests.unit.storage.machine import DATA, options
+
+#: Sends a request the long way: parameters of a media type are not looked at on the short one.
+ASGI = {"content-type": "application/json; charset=utf-8"}
+PATIENCE_S = 20
+
+
+class Reply(NamedTuple):
+    """One answer as it came."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        """Decoded JSON."""
+        return json.loads(self.text)
+
+    @property
+    def text(self) -> bytes:
+        """Decompressed."""
+        return gzip.decompress(self.raw) if ("content-encoding", "gzip") in self.headers else self.raw
+
+    @property
+    def code(self) -> str:
+        return self.body["error"]["code"]
+
+    def header(self, name: str) -> list[str]:
+        return [value for each, value in self.headers if each == name]
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+        self.transport: Any = writer.transport
+
+    def send(self, *parts: bytes) -> None:
+        self.writer.write(b"".join(parts))
+
+    async def answer(self) -> Reply:
+        """The next answer."""
+        async with asyncio.timeout(PATIENCE_S):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            pairs = [line.split(": ", 1) for line in head[1:] if line]
+            headers = [(name.lower(), value) for name, value in pairs]
+            status = int(head[0].split()[1])
+            size = next((int(value) for name, value in headers if name == "content-length"), 0)
+            return Reply(status, headers, await self._reader.readexactly(size))
+
+    async def ended(self) -> None:
+        """The server closes the connection, and says no more."""
+        async with asyncio.timeout(PATIENCE_S):
+            assert await self._reader.read() == b""
+
+    async def close(self) -> None:
+        """Without a word."""
+        self.transport.abort()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+class HotServer:
+    """`taken` counts the writes that went past ASGI, `left` those that were looked at and left to it."""
+
+    def __init__(self, *, grace_s: float = 5, disk: SimDisk | None = None, limits: Any = None, **given: object) -> None:
+        self.disk = disk or SimDisk()
+        self.engine = Engine(DATA, limits or options(), fs=self.disk)
+        settings = Settings.model_validate({"data_dir": Path(DATA), **given})
+        self.broker = Broker(self.engine, settings)
+        self.server = BrokerServer(build_app(self.broker), settings, listen("127.0.0.1", 0), grace_s=grace_s)
+        self.taken = self.left = 0
+        self._wires: list[Wire] = []
+        self._serving: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.engine.start()
+        append_now = self.engine.append_now
+
+        def counted(*arguments: Any, **more: Any) -> bool:
+            taken = append_now(*arguments, **more)
+            self.taken += taken
+            self.left += not taken
+            return taken
+
+        self.engine.append_now = counted
+        self._serving = asyncio.create_task(self.server.serve_until_told())
+        await self.server.listening()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for wire in self._wires:
+            await wire.close()
+        assert self._serving is not None
+        if not self._serving.done():
+            self._serving.cancel()
+            await asyncio.wait((self._serving,))
+            for each in self.server.servers:
+                each.close()
+            while self.server.server_state.connections or self.server.server_state.tasks:
+                await asyncio.sleep(0.001)
+        await self.engine.close()
+
+    async def connect(self) -> Wire:
+        wire = Wire(*await asyncio.open_connection("127.0.0.1", self.server.port))
+        self._wires.append(wire)
+        return wire
+
+    async def topic(self, name: str, config: TopicConfig | None = None) -> None:
+        await self.engine.put_topic(name, config)
+
+    async def ask(self, request: bytes) -> Reply:
+        """One request on a connection of its own."""
+        wire = await self.connect()
+        wire.send(request)
+        return await wire.answer()
+
+    def stop(self) -> asyncio.Task[None]:
+        """As after a signal whose drain is over. What is returned ends when the server has."""
+        assert self._serving is not None
+        self.broker.stopping = True
+        self.server.tell_to_stop()
+        return self._serving
+
+    def counted(self, family: str) -> dict[tuple[str, ...], float]:
+        """The samples of a counter of HTTP requests, by the values of their labels."""
+        [found] = [each for each in self.broker.http_metrics.families() if each.name == family]
+        return {
+            tuple(value for _, value in each.labels): each.value for each in found.samples if isinstance(each, Sample)
+        }
+
+
+def post(
+    topic: str,
+    body: bytes | object,
+    headers: Mapping[str, str] | None = None,
+    *,
+    query: str = "",
+    version: str = "1.1",
+    length: int | None = None,
+) -> bytes:
+    """A write as bytes; `headers` are added, or replace those of the same name."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    size = len(content) if length is None else length
+    given = {"host": "x", "content-type": "application/json", "content-length": str(size)} | dict(headers or {})
+    lines = [f"POST /v0/topics/{topic}{query} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items())]
+    return "\r\n".join([*lines, "", ""]).encode(errors="surrogateescape") + content
+
+
+def records(*values: Any, **fields: Any) -> dict[str, Any]:
+    """The body of a write."""
+    return {"records": [{"data": value} for value in values], **fields}

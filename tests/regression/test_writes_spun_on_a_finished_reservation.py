@@ -1,0 +1,44 @@
+"""A write that came between the end of a reservation and the loop's word of it held up the loop for ever.
+
+The reservation was done, its callbacks had not run: waiting for it took no turn of the loop, and nothing had changed
+when the write looked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from storage import Durability, Engine, TopicConfig
+from storage.log import Log
+from tests.unit.storage.machine import Machine, records
+
+ROUNDS = 50
+
+
+@pytest.fixture
+async def engine(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    """An engine that fails, instead of spinning, when reservations are asked for again and again."""
+    async with Machine() as machine:
+        engine = await machine.start()
+        extend = engine.reservations.extend
+        calls = iter(range(ROUNDS))
+
+        async def counted(log: Log, records: int) -> None:
+            assert next(calls, None) is not None, "the write spins"
+            await extend(log, records)
+
+        monkeypatch.setattr(engine.reservations, "extend", counted)
+        yield engine
+
+
+async def test_a_write_larger_than_the_reservation_that_has_just_ended(engine: Engine) -> None:
+    config = TopicConfig(durability=Durability.DISK)
+    await engine.append("t", records(1), config=config)
+    # Uses more than half of what is reserved: on return the next reservation is in the queue. The task's first step
+    # comes right behind the group that commits it, and asks for more than it gives.
+    await engine.append("t", records(200))
+    larger = asyncio.create_task(engine.append("t", records(5000)))
+    assert (await larger).last_seq == 5201

@@ -1,0 +1,44 @@
+"""Frames encoded by columns: large writes are cut by blocks, and what is kept for that stays small."""
+
+from __future__ import annotations
+
+import tracemalloc
+from array import array
+
+import msgspec
+import pytest
+
+from storage.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash
+from storage.records import NewRecord
+
+HEAD = WriteHeader(7, 250, 1_700_000_000_000, True, b"node")
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 511, 512, 513, 1300])
+def test_any_number_of_records_gives_the_same_bytes(count: int, uniform: bool) -> None:
+    batch = [
+        NewRecord(msgspec.Raw(b'"%04d%b"' % (number, b"" if uniform else b"x" * (number % 7))))
+        for number in range(count)
+    ]
+    datas = [each.data for each in batch]
+    sizes = array("I", map(len, datas))
+    for more in (False, True):
+        fast, fast_run = encode_plain(datas, sizes, HEAD, more=more)
+        slow, slow_run = encode_appends(batch, HEAD, sizes, more=more)
+        assert fast == slow
+        assert fast_run == slow_run
+    assert plain_hash(datas, sizes, b"node") == payload_hash(batch, "node")
+
+
+def test_large_writes_of_many_sizes_leave_little_behind() -> None:
+    tracemalloc.start()
+    try:
+        for size in range(3, 43):
+            datas = [msgspec.Raw(b'"%b"' % (b"x" * (size - 2)))] * 5000
+            encode_plain(datas, array("I", [size]) * 5000, HEAD, more=False)
+            datas.clear()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2 << 20

@@ -1,0 +1,337 @@
+"""A write without a task: on its way at once and told once, or not begun at all."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+
+from storage import Discard, Durability, Engine, TopicConfig
+from storage.append import Settling
+from storage.errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    LimitReached,
+    ShuttingDown,
+    StorageFailed,
+    StorageFull,
+    TopicFull,
+)
+from storage.records import Appended, PlainRecords
+from tests.unit.storage.machine import Machine, data, log_of, outcome, raw, record, records, seqs, sized
+
+FSYNC = TopicConfig(durability=Durability.FSYNC)
+DURABLE = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK, Durability.MEMORY])
+
+
+class Told:
+    """Outcomes, in the order in which they were told."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Appended | Exception] = []
+
+    def __call__(self, outcome: Appended | Exception) -> None:
+        self.outcomes.append(outcome)
+
+    async def all(self, count: int) -> list[Any]:
+        """Once there are so many; no more may come."""
+        for _ in range(1000):
+            if len(self.outcomes) >= count:
+                break
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(self.outcomes) == count
+        return self.outcomes
+
+
+def plain(*values: Any) -> PlainRecords:
+    return PlainRecords([raw(value) for value in values])
+
+
+@DURABLE
+async def test_a_write_is_told_when_it_can_be_read(machine: Machine, durability: Durability) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", TopicConfig(durability=durability))
+    await engine.append("t", records(1))
+    seen: list[list[int]] = []
+    told = Told()
+
+    def look(outcome: Appended | Exception) -> None:
+        told(outcome)
+        seen.append([engine.state("t").head_seq, log_of(engine, "t").assigned_head])
+
+    assert engine.append_now("t", plain("a", "b"), look, node="n")
+    assert told.outcomes == []
+    [done] = await told.all(1)
+    assert (done.topic, done.first_seq, done.last_seq, done.head_seq, done.count) == ("t", 2, 3, 3, 2)
+    assert (done.created, done.deduped) == (False, False)
+    assert seen == [[3, 3]]
+    assert await data(engine, "t") == [0, "a", "b"]
+
+
+async def test_writes_keep_their_order_and_survive_a_power_cut(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    told = Told()
+    for number in range(40):
+        assert engine.append_now("t", plain(*range(number, number + 3)), told)
+    outcomes = await told.all(40)
+    assert [each.first_seq for each in outcomes] == list(range(1, 121, 3))
+    engine = await machine.cut_power()
+    assert await data(engine, "t") == [value for number in range(40) for value in range(number, number + 3)]
+
+
+async def test_a_topic_that_is_not_there_or_in_memory_only_takes_the_other_way(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("ephemeral", TopicConfig(durability=Durability.EPHEMERAL))
+    told = Told()
+    assert not engine.append_now("none", plain(1), told)
+    assert not engine.append_now("ephemeral", plain(1), told)
+    await told.all(0)
+    assert [each.topic for each in engine.topics()] == ["ephemeral"]
+    assert engine.state("ephemeral").head_seq == 0
+
+
+async def test_what_has_to_be_waited_for_takes_the_other_way(machine: Machine) -> None:
+    engine = await machine.start(expiry_interval_ms=10**9)
+    await engine.put_topic("reserving", TopicConfig(durability=Durability.DISK))
+    expired = TopicConfig(durability=Durability.FSYNC, ttl_ms=10, cap_records=1, discard=Discard.REJECT)
+    await engine.append("expired", records(1), config=expired)
+    await machine.clock.advance(100)
+    told = Told()
+    assert not engine.append_now("reserving", plain(*range(1000)), told)
+    assert not engine.append_now("expired", plain(1), told)
+    changing = asyncio.create_task(engine.put_topic("reserving", FSYNC))
+    await asyncio.sleep(0)
+    assert not engine.append_now("reserving", plain(1), told)
+    await changing
+    assert engine.append_now("reserving", plain(1), told)
+    await told.all(1)
+
+
+async def test_a_full_queue_takes_the_other_way(machine: Machine) -> None:
+    engine = await machine.start(wal_queue_frames=20)
+    await engine.put_topic("t", FSYNC)
+    told = Told()
+    assert [engine.append_now("t", plain(1, 2, 3), told) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert [each.first_seq for each in await told.all(4)] == [1, 4, 7, 10]
+    assert engine.append_now("t", plain(1), told)
+    await told.all(5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": "not a name"}, InvalidRequest),
+        ({"records": PlainRecords()}, InvalidRequest),
+        ({"records": plain(*range(11))}, BatchTooLarge),
+        ({"node": ""}, InvalidRequest),
+        ({"idempotency_key": ""}, InvalidRequest),
+        ({"idempotency_key": "k" * 257}, InvalidRequest),
+        ({"idempotency_key": "\ud800"}, InvalidRequest),
+        ({"name": "full"}, TopicFull),
+        ({"idempotency_key": "second"}, LimitReached),
+    ],
+)
+async def test_what_stands_against_it_is_raised_and_nothing_was_done(
+    machine: Machine, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    engine = await machine.start(max_batch_records=10, max_idempotency_keys=1)
+    await engine.append("t", records(1), config=FSYNC, idempotency_key="first")
+    await engine.append("full", records(1), config=TopicConfig(cap_records=1, discard=Discard.REJECT))
+    told = Told()
+    given: dict[str, Any] = {"name": "t", "records": plain(1)} | arguments
+    with pytest.raises(error):
+        engine.append_now(given.pop("name"), given.pop("records"), told, **given)
+    await told.all(0)
+    for name in ("t", "full"):
+        assert (engine.state(name).head_seq, log_of(engine, name).assigned_head) == (1, 1)
+    assert engine.pending_keys == {}
+
+
+async def test_a_closed_engine_says_so(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t")
+    await machine.close()
+    with pytest.raises(ShuttingDown):
+        engine.append_now("t", plain(1), Told())
+
+
+async def test_what_is_on_its_way_when_the_engine_closes_is_told(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t")
+    told = Told()
+    assert engine.append_now("t", plain(1), told)
+    await machine.close()
+    [done] = await told.all(1)
+    assert done.first_seq == 1
+    engine = await machine.start()
+    assert await seqs(engine, "t") == [1]
+
+
+@DURABLE
+async def test_a_failing_disk_is_told_to_every_writer_and_the_heads_go_back(
+    machine: Machine, durability: Durability
+) -> None:
+    engine = await machine.start()
+    await engine.append("t", records(1), config=TopicConfig(durability=durability))
+    machine.disk.fail("pwritev", "*/wal-*")
+    told = Told()
+    for _ in range(3):
+        assert engine.append_now("t", plain(1), told, idempotency_key=f"k{len(engine.pending_keys)}")
+    outcomes = await told.all(3)
+    assert [type(each) for each in outcomes] == [StorageFailed] * 3
+    assert (engine.state("t").head_seq, log_of(engine, "t").assigned_head) == (1, 1)
+    assert engine.pending_keys == {}
+    with pytest.raises(StorageFailed):
+        engine.append_now("t", plain(1), told)
+
+
+async def test_a_full_disk_is_told_and_the_key_is_free_again(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
+    told = Told()
+    assert engine.append_now("t", plain(1), told, idempotency_key="k")
+    assert isinstance((await told.all(1))[0], StorageFull)
+    machine.disk.clear_faults()
+    await machine.clock.advance(1000)
+    shard = engine.shards[0]
+    shard.harden()
+    assert engine.append_now("t", plain(2), told, idempotency_key="k")
+    assert (await told.all(2))[1].first_seq == 1
+    assert await data(engine, "t") == [2]
+
+
+async def test_a_key_that_is_known_or_on_its_way_takes_the_other_way(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    told = Told()
+    again = asyncio.create_task(engine.append("t", [record(1)], idempotency_key="k"))
+    assert engine.append_now("t", plain(1), told, idempotency_key="k")
+    assert not engine.append_now("t", plain(1), told, idempotency_key="k")
+    [first] = await told.all(1)
+    answer = await again
+    assert (answer.deduped, answer.first_seq, answer.payload_differs) == (True, first.first_seq, False)
+    assert not engine.append_now("t", plain(1), told, idempotency_key="k")
+    assert await seqs(engine, "t") == [1]
+
+
+async def test_who_shares_a_key_shares_the_failure_and_may_leave_before_it(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    machine.disk.fail("pwritev", "*/wal-*")
+    told = Told()
+    sharing = [asyncio.create_task(outcome(engine.append("t", [record(1)], idempotency_key="k"))) for _ in range(3)]
+    sharing[0].get_loop().call_soon(sharing[1].cancel)
+    # The tasks take their first step behind this, and ahead of the write's outcome.
+    assert engine.append_now("t", plain(1), told, idempotency_key="k")
+    outcomes = await asyncio.gather(*sharing, return_exceptions=True)
+    assert [type(each) for each in outcomes] == [StorageFailed, asyncio.CancelledError, StorageFailed]
+    assert [type(each) for each in await told.all(1)] == [StorageFailed]
+
+
+async def test_a_writer_that_is_told_may_write_at_once(machine: Machine) -> None:
+    """As a connection does that has the next request already."""
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    told = Told()
+
+    def again(outcome: Appended | Exception) -> None:
+        told(outcome)
+        if len(told.outcomes) < 10:
+            assert engine.append_now("t", plain(len(told.outcomes)), again, idempotency_key=str(len(told.outcomes)))
+
+    assert engine.append_now("t", plain(0), again)
+    assert engine.append_now("t", plain("beside"), told)
+    outcomes = await told.all(10)
+    assert sorted(each.first_seq for each in outcomes) == list(range(1, 11))
+    shard = engine.shards[0]
+    assert (shard.queued_frames, shard.queued_bytes, len(shard.unresolved)) == (0, 0, 0)
+
+
+async def test_a_writer_that_is_told_of_a_failure_may_write_at_once(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
+    told = Told()
+    refused: list[Exception] = []
+
+    def again(outcome: Appended | Exception) -> None:
+        told(outcome)
+        try:
+            engine.append_now("t", plain("again"), told)
+        except StorageFull as error:
+            refused.append(error)
+
+    for _ in range(2):
+        assert engine.append_now("t", PlainRecords([sized(100).data]), again)
+    assert [type(each) for each in await told.all(2)] == [StorageFull] * 2
+    assert len(refused) == 2
+    assert (engine.state("t").head_seq, log_of(engine, "t").assigned_head) == (0, 0)
+
+
+async def test_a_cap_evicts_as_with_any_write(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
+    told = Told()
+    for number in range(3):
+        assert engine.append_now("t", plain(number, number), told)
+    await told.all(3)
+    assert await seqs(engine, "t") == [4, 5, 6]
+    engine = await machine.cut_power()
+    assert await seqs(engine, "t") == [4, 5, 6]
+
+
+async def test_trouble_with_one_answer_leaves_the_others_theirs(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    await engine.put_topic("other", FSYNC)
+    look_ahead = engine.reservations.look_ahead
+
+    def broken(topic: Any) -> None:
+        if topic.name == "t":
+            raise RuntimeError("a defect")
+        look_ahead(topic)
+
+    monkeypatch.setattr(engine.reservations, "look_ahead", broken)
+    told = Told()
+    assert engine.append_now("t", plain(1), told)
+    assert engine.append_now("other", plain(1), told)
+    outcomes = await told.all(2)
+    assert [type(each) for each in outcomes] == [RuntimeError, Appended]
+    assert engine.shards[0].queued_frames == 0
+
+
+def test_an_outcome_is_never_done_before_it_is_told() -> None:
+    assert Settling.done(Settling(None, Told())) is False  # pyright: ignore[reportArgumentType]
+
+
+async def test_after_a_restart_a_key_written_this_way_is_known(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    told = Told()
+    assert engine.append_now("t", plain(1, 2), told, node="n", idempotency_key="k")
+    await told.all(1)
+    engine = await machine.cut_power()
+    again = await engine.append("t", [record(1), record(2)], node="n", idempotency_key="k")
+    assert (again.deduped, again.first_seq, again.count, again.payload_differs) == (True, 1, 2, False)
+    assert (await engine.append("t", [record(1)], idempotency_key="k")).payload_differs
+
+
+async def test_the_machine_does_not_care_which_way_a_record_came(machine: Machine) -> None:
+    engine: Engine = await machine.start()
+    for name in ("a", "b"):
+        await engine.put_topic(name, FSYNC)
+    told = Told()
+    assert engine.append_now("a", plain({"x": 1}, "é", None), told, node="n")
+    await told.all(1)
+    await engine.append("b", [record({"x": 1}), record("é"), record(None)], node="n")
+    one, other = engine.state("a"), engine.state("b")
+    assert (one.count, one.bytes, one.head_seq) == (other.count, other.bytes, other.head_seq)
+    for seq in (1, 2, 3):
+        assert (await engine.read_one("a", seq))[2:] == (await engine.read_one("b", seq))[2:]
