@@ -36,8 +36,12 @@ _log = structlog.get_logger("storage")
 
 #: Most bytes of one log moved in one go: what a turn holds in memory.
 _TURN_BYTES = 8 << 20
+#: Logs whose files are written side by side: under load a turn is mostly waiting for its turn on the loop.
+_SIDE_BY_SIDE = 8
 #: Most logs absorbed in one round, oldest records first: the rest comes with the next one.
 _ROUND_LOGS = 512
+#: Records that a log must have in the WAL alone to be absorbed at a clean stop.
+_WORTH_FINISHING = 1000
 
 
 class Plan(NamedTuple):
@@ -64,10 +68,20 @@ class Absorber:
 
     async def work(self) -> None:
         """Absorb what is due. Raises StorageError, OSError, SegmentError; all of it is tried again."""
-        due = [log for log in self._logs() if self._due(log)]
-        due.sort(key=lambda log: log.tail.oldest_ts(log.held.absorbed + 1) or 0)
-        await self._absorb(due[:_ROUND_LOGS])
+        before = -1
+        while before != self.records:  # a log takes several turns when much has come; nothing moved = nothing can be
+            before = self.records
+            due = [log for log in self._logs() if self._due(log)]
+            due.sort(key=lambda log: log.tail.oldest_ts(log.held.absorbed + 1) or 0)
+            await self._absorb(due[:_ROUND_LOGS])
         await self._seal_old()
+
+    async def finish(self) -> None:
+        """Before a clean stop: what is left to be replayed at the next start is little. Raises as `work`."""
+        before = -1
+        while before != self.records:
+            before = self.records
+            await self._absorb([log for log in self._logs() if log.head - log.held.absorbed >= _WORTH_FINISHING])
 
     async def absorb_all(self) -> None:
         """Everything published, of every log that can be, is in segments on return. Raises as `work`."""
@@ -115,14 +129,8 @@ class Absorber:
         await engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
         await self._open_segments(logs)
         absorbed: dict[int, int] = {}
-        for log in logs:
-            plan = self._plan(log)
-            try:
-                if plan is not None and await self._write(log, plan):
-                    absorbed[log.topic_id] = plan.last_seq
-            except OSError as error:  # of this log alone; the others go on, and this one is tried again
-                self.failures += 1
-                _log.warning("not_absorbed", topic_id=log.topic_id, error=str(error))
+        for begin in range(0, len(logs), _SIDE_BY_SIDE):
+            await asyncio.gather(*(self._turn(log, absorbed) for log in logs[begin : begin + _SIDE_BY_SIDE]))
         if not absorbed:
             return
         mark = encode_controls([control.CheckpointMark(absorbed=absorbed)], 0, engine.now_ms())
@@ -130,6 +138,15 @@ class Absorber:
         for log in logs:
             if log.topic_id in absorbed:
                 await self._seal_if_full(log)
+
+    async def _turn(self, log: Log, absorbed: dict[int, int]) -> None:
+        plan = self._plan(log)
+        try:
+            if plan is not None and await self._write(log, plan):
+                absorbed[log.topic_id] = plan.last_seq
+        except OSError as error:  # of this log alone; the others go on, and this one is tried again
+            self.failures += 1
+            _log.warning("not_absorbed", topic_id=log.topic_id, error=str(error))
 
     async def _open_segments(self, logs: list[Log]) -> None:
         """Every log gets an active segment that its next record fits behind, named and synced."""

@@ -196,7 +196,7 @@ class EngineCore:
         self.closing = True
         self.begin_shutdown()
         await self.supervisor.stop()
-        await self.upkeep.stop()
+        await self.upkeep.stop(ready=self.ready)
         if self.ready:
             try:
                 await hand_back_reservations(self)

@@ -16,6 +16,7 @@ import msgspec
 from storage import layout, snapshot
 from storage.filesystem import File, FileSystem
 from storage.format.wal_frame import FrameType
+from storage.segment import names as segment_names
 from storage.wal.reader import Chunk, FrameStream, frame_data, frame_node, frame_size, frame_tag
 
 _SHARD = re.compile(r"shard-(\d{2,})")
@@ -165,6 +166,20 @@ class DataDirectory:
     def all_wal_files(self) -> list[WalPath]:
         """Every log file of every shard, in order."""
         return [file for shard, folder in self.shard_folders() for file in self.wal_files(folder, shard)]
+
+    def segment_folders(self) -> list[tuple[int, str]]:
+        """(topic_id, folder) of every folder of a log's segments."""
+        topic_ids = segment_names.topic_ids(self.names(segment_names.TOPICS))
+        return [(topic_id, segment_names.folder("", topic_id).lstrip("/")) for topic_id in topic_ids]
+
+    def segment_data_files(self) -> list[str]:
+        """Paths of the .data files of all segments, named by the log or not, log by log in seq order."""
+        return [
+            layout.join(folder, name)
+            for _, folder in self.segment_folders()
+            for name in self.names(folder)
+            if (parsed := segment_names.parse_name(name)) and parsed[2] == segment_names.DATA
+        ]
 
     def snapshots(self) -> dict[int, str]:
         """Paths of the snapshots by number, oldest first."""

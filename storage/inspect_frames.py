@@ -13,6 +13,7 @@ import msgspec
 from storage.format import control
 from storage.format.wal_frame import FrameFlag, FrameType
 from storage.inspect import Entry, type_name
+from storage.inspect_manifest import NamedSegments
 
 Complain: TypeAlias = Callable[[int, str], None]
 """Takes the file offset and a sentence."""
@@ -21,6 +22,7 @@ Complain: TypeAlias = Callable[[int, str], None]
 class _Step(NamedTuple):
     """A frame of a batch that waits for the batch to be whole. `value` is the decoded map of a control frame."""
 
+    file: int
     offset: int
     type: int
     topic_id: int
@@ -51,12 +53,16 @@ class Counts:
 
 
 class FrameChecks:
-    """One shard's frames in order. `complain` is called for everything that is wrong; `names` learns topics' names."""
+    """One shard's frames in order. `complain` is called for everything that is wrong.
 
-    def __init__(self, complain: Complain, counts: Counts, names: dict[int, str]) -> None:
+    `names` learns topics' names, `segments` which segments there are.
+    """
+
+    def __init__(self, complain: Complain, counts: Counts, names: dict[int, str], segments: NamedSegments) -> None:
         self._complain = complain
         self._counts = counts
         self._names = names
+        self._segments = segments
         self._logs: dict[int, _Log] = {}
         self._head: Entry | None = None
         self._announced: control.Batch | None = None
@@ -78,11 +84,12 @@ class FrameChecks:
         """What comes next does not follow on what was seen: the files between are gone."""
         self.drop_open_batch()
         self._logs.clear()
+        self._segments.stale = True
 
     def feed(self, entry: Entry, file_number: int) -> None:
         """Take the next frame."""
         value = self._decode(entry, file_number)
-        step = _Step(entry.offset, entry.type, entry.topic_id, entry.seq, entry.ts, value)
+        step = _Step(file_number, entry.offset, entry.type, entry.topic_id, entry.seq, entry.ts, value)
         more = bool(entry.flags & FrameFlag.MORE)
         if self._head is not None:
             self._in_batch(entry, step, more)
@@ -179,6 +186,8 @@ class FrameChecks:
     # -- logs --------------------------------------------------------------------------------------------------------
 
     def _apply(self, step: _Step) -> None:
+        for text in self._segments.apply((step.file, step.offset), step.topic_id, step.value):
+            self._complain(step.offset, text)
         if step.topic_id == 0:
             return
         if isinstance(step.value, control.TopicCreate):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -10,9 +11,12 @@ from storage.catalog import shard_of
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.inspect import DataDirectory, FormatFile, SnapshotView, WalPath
 from storage.inspect_frames import Counts
+from storage.inspect_manifest import NamedSegments
+from storage.inspect_segments import Checked, check_segment, unnamed
 from storage.inspect_wal import DAMAGE, FileEnd, Finding, ShardWalk
+from storage.segment import names as segment_names
 
-_KNOWN = {layout.LOCK, layout.FORMAT, "meta", "wal", "quarantine"}
+_KNOWN = {layout.LOCK, layout.FORMAT, "meta", "wal", "quarantine", segment_names.TOPICS}
 _CHUNK_BYTES = 1 << 20
 
 
@@ -26,6 +30,9 @@ class Verdict:
         self.wal_files = 0
         self.snapshots = 0
         self.shards = 0
+        self.segments = 0
+        self.segment_records = 0
+        self.segment_bytes = 0
 
     @property
     def wrong(self) -> bool:
@@ -39,6 +46,11 @@ class Verdict:
             f"in {_count(self.wal_files, 'log file')} of {_count(self.shards, 'shard')}, "
             f"{_count(self.snapshots, 'snapshot')}"
         )
+        if self.segments:
+            checked += (
+                f", {_count(self.segments, 'segment')} "
+                f"({_count(self.segment_records, 'record')}, {self.segment_bytes} bytes)"
+            )
         verdict = _count(self.problems, "problem") if self.problems else "no problem"
         notes = f", {_count(self.notes, 'note')}" if self.notes else ""
         return f"{verdict}{notes}; checked {checked}"
@@ -71,13 +83,16 @@ class _Verification:
         self._verdict = Verdict()
         self._names: dict[int, str] = {}
         self._valid: list[tuple[str, SnapshotView]] = []
+        self._segments = NamedSegments()
         self._done = 0
         self._total = 0
 
     def run(self) -> Verdict:
         made = self._format()
         self._snapshots()
+        self._segments = NamedSegments(self._valid[-1][1] if self._valid else None)
         self._logs(made)
+        self._segment_files()
         self._other_files()
         self._quarantine()
         return self._verdict
@@ -126,12 +141,15 @@ class _Verification:
         folders = self._directory.shard_folders()
         self._verdict.shards = len(folders)
         self._total = sum(self._directory.size(file.path) for file in self._directory.all_wal_files())
+        self._total += sum(map(self._directory.size, self._directory.segment_data_files()))
         bare: list[str] = []
         for shard, folder in folders:
             files = self._directory.wal_files(folder, shard)
             self._verdict.wal_files += len(files)
             self._check_numbers(folder, [file.number for file in files])
-            walk = ShardWalk(self._directory, self._verdict.counts, self._names, self._take, self._advance)
+            walk = ShardWalk(
+                self._directory, self._verdict.counts, self._names, self._take, self._advance, self._segments
+            )
             end = walk.run(files)
             self._check_snapshots_of(shard, files, end)
             self._check_reserve(layout.join(folder, layout.RESERVE))
@@ -205,6 +223,45 @@ class _Verification:
         except FileNotFoundError:
             self._say(path, "There is no reserve: it was used when the disk was full, or never made.", problem=False)
 
+    # -- segments ------------------------------------------------------------------------------------------------------
+
+    def _segment_files(self) -> None:
+        """What looks wrong is looked at again with what the log says by then: a live broker goes on meanwhile."""
+        if self._segments.stale:
+            self._segments = named_segments(self._directory)
+        before = sum(map(self._directory.size, self._directory.segment_data_files()))
+        suspects: list[tuple[int, int]] = []
+        for topic_id, log in self._segments.logs.items():
+            for segment in log.segments.values():
+                checked = check_segment(self._directory, topic_id, log, segment)
+                self._advance(min(before, checked.bytes))
+                before -= min(before, checked.bytes)
+                if checked.wrong:
+                    suspects.append((topic_id, segment.first_seq))
+                else:
+                    self._take_segment(checked)
+        self._advance(before)
+        if suspects:
+            self._segments = named_segments(self._directory)
+        for topic_id, first_seq in suspects:
+            log = self._segments.logs.get(topic_id)
+            segment = log.segments.get(first_seq) if log is not None else None
+            if log is not None and segment is not None:
+                self._take_segment(check_segment(self._directory, topic_id, log, segment))
+        unnamed(
+            self._directory,
+            self._segments.logs,
+            self._segments.deleted,
+            lambda path, text: self._say(path, text, problem=False),
+        )
+
+    def _take_segment(self, checked: Checked) -> None:
+        self._verdict.segments += 1
+        self._verdict.segment_records += checked.records
+        self._verdict.segment_bytes += checked.bytes
+        for finding in checked.findings:
+            self._take(finding)
+
     # -- the rest ------------------------------------------------------------------------------------------------------
 
     def _other_files(self) -> None:
@@ -238,3 +295,17 @@ class _Verification:
         for name in self._directory.names("quarantine"):
             path = layout.join("quarantine", name)
             self._say(path, f"Recovery set {self._directory.size(path)} bytes aside here.", problem=False)
+
+
+def named_segments(directory: DataDirectory) -> NamedSegments:
+    """Which segments there are right now, by the newest valid snapshot and the log behind it. Raises OSError."""
+    newest: SnapshotView | None = None
+    for path in directory.snapshots().values():
+        with contextlib.suppress(FileNotFoundError, SnapshotDamaged, SnapshotUnsupported):
+            newest = directory.snapshot(path)
+    named = NamedSegments(newest)
+    for shard, folder in directory.shard_folders():
+        ShardWalk(directory, Counts(), {}, lambda _: None, lambda _: None, named).run(
+            directory.wal_files(folder, shard)
+        )
+    return named

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from storage.filesystem import File
 from storage.inspect import DataDirectory, WalPath, chunk_entries
 from storage.inspect_frames import Counts, FrameChecks
+from storage.inspect_manifest import NamedSegments
 from storage.wal.reader import FrameStream, find_sync_point
 
 _CHUNK_BYTES = 1 << 20
@@ -70,7 +71,10 @@ class FileEnd:
 
 
 class ShardWalk:
-    """One walk over a shard's files. Findings go to `report`, progress (bytes read) to `advance`."""
+    """One walk over a shard's files. Findings go to `report`, progress (bytes read) to `advance`.
+
+    `segments` learns which segments the shard's logs have.
+    """
 
     def __init__(
         self,
@@ -79,12 +83,13 @@ class ShardWalk:
         names: dict[int, str],
         report: Callable[[Finding], None],
         advance: Callable[[int], None],
+        segments: NamedSegments,
     ) -> None:
         self._directory = directory
         self._report = report
         self._advance = advance
         self._path = ""
-        self._checks = FrameChecks(self._complain, counts, names)
+        self._checks = FrameChecks(self._complain, counts, names, segments)
         #: The last file that holds a frame, and those behind it.
         self._last: FileEnd | None = None
         self._behind: list[FileEnd] = []

@@ -7,8 +7,6 @@ view back to the published one. Used alike by the live path and by recovery; no 
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from itertools import takewhile
 
 from storage.format import control
@@ -18,9 +16,8 @@ from storage.manifest import Access, SegmentState
 from storage.records import LossCause, TagMatch
 from storage.retained import Retained
 from storage.tail import Run, Singles, TailIndex
+from storage.tail_tags import TailTags
 from storage.watermarks import LossRange, Watermarks
-
-_PRUNE_TAGS = 1024
 
 
 class Usage:
@@ -43,7 +40,6 @@ class Log:
     """State of one log. Seqs from 1; counts and bytes are of live records; times ms since the epoch."""
 
     __slots__ = (
-        "_tag_entries",
         "applied_place",
         "assigned_bytes",
         "assigned_count",
@@ -102,8 +98,7 @@ class Log:
         self.assigned_bytes = 0
         #: Everything of this log below this place of its shard's WAL is in this state, nothing above it is.
         self.applied_place = 0
-        self.tags: dict[bytes, array[int]] = {}
-        self._tag_entries = 0
+        self.tags = TailTags()
         #: Batches whose bytes are in memory: first seq -> (bytes, offset of the first Append frame).
         self.cached: dict[int, tuple[bytes, int]] = {}
         #: The last encoded snapshot section; None = changed since.
@@ -173,7 +168,7 @@ class Log:
         count, size = self._above(self.marks.live_floor, run)
         self.count += count
         self.bytes += size
-        self._index_tags(run)
+        self.tags.add(run.tagged)
         self.section = None
 
     def take_singles(self, singles: Singles, unit_place: int) -> None:
@@ -193,15 +188,7 @@ class Log:
     def index_only(self, run: Run, unit_place: int, lead: int) -> None:
         """Recovery, below a snapshot's as_of: the section counts these records already, but not where they are."""
         self.tail.place(self.tail.append(run), unit_place, lead)
-        self._index_tags(run)
-
-    def _index_tags(self, run: Run) -> None:
-        for tag, seq in run.tagged:
-            seqs = self.tags.get(tag)
-            if seqs is None:
-                seqs = self.tags[tag] = array("Q")
-            seqs.append(seq)
-        self._tag_entries += len(run.tagged)
+        self.tags.add(run.tagged)
 
     def roll_back(self) -> None:
         """Forget everything assigned that was not published."""
@@ -260,17 +247,7 @@ class Log:
         # Batches are cached in seq order; the last one that begins below the floor may hold live records behind it.
         for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
             del self.cached[first_seq]
-        if self._tag_entries > _PRUNE_TAGS and self._tag_entries > 2 * len(self.tail):
-            self._prune_tags(floor)
-
-    def _prune_tags(self, floor: int) -> None:
-        for tag, seqs in list(self.tags.items()):
-            kept = array("Q", (seq for seq in seqs[bisect_left(seqs, floor) :] if self.tail.holds(seq)))
-            if kept:
-                self.tags[tag] = kept
-            else:
-                del self.tags[tag]
-        self._tag_entries = sum(map(len, self.tags.values()))
+        self.tags.forget_below(floor)
 
     def delete(self, request: control.Delete, place: int = 0, found: Found | None = None) -> int:
         """Apply a Delete whose frame lies at `place`; returns how many live records went. Again, it changes nothing.
@@ -319,10 +296,8 @@ class Log:
             self._use(-size, -size if self.ephemeral and seq > self.durable_head else 0)
 
     def tagged(self, match: TagMatch, last_seq: int) -> list[int]:
-        """Seqs up to `last_seq` whose tag matches (deleted ones may be among them)."""
-        if match.prefix:
-            return [seq for tag, seqs in self.tags.items() if match.matches(tag) for seq in seqs if seq <= last_seq]
-        return [seq for seq in self.tags.get(match.text, ()) if seq <= last_seq]
+        """Seqs of the tail up to `last_seq` whose tag matches (deleted ones may be among them)."""
+        return self.tags.find(match, last_seq)
 
     @property
     def in_memory_only(self) -> bool:
@@ -370,5 +345,4 @@ class Log:
             self.held.absorb(last_seq, self.marks.live_floor, self.held.written)
             self.held.written = None
             self._forget_below(last_seq + 1)
-            self._prune_tags(last_seq + 1)
             self.section = None

@@ -6,10 +6,13 @@ A round that was begun ends, also when the worker is stopped: threads of its own
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage.absorber import Absorber
+from storage.errors import StorageError
 from storage.housekeeping import Housekeeping
+from storage.segment.errors import SegmentError
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -46,7 +49,10 @@ class Upkeep:
         while self._round is not None and not self._round.done():
             await asyncio.wait([self._round])
 
-    async def stop(self) -> None:
-        """Wait for the round under way, close the files."""
+    async def stop(self, *, ready: bool) -> None:
+        """Wait for the round under way, absorb what a next start would take long for, close the files."""
         await self.settled()
+        if ready:
+            with suppress(StorageError, SegmentError, OSError):  # it is in the log all the same
+                await self._absorber.finish()
         await self._absorber.close()

@@ -1,7 +1,8 @@
 """An independent decoder of a data directory, written from the storage specification alone.
 
-It shares no code with the package under test (the other `spec_` modules neither), so that what both say has been understood twice. Whatever is not exactly as specified is a `SpecViolation`
-naming file, offset and reason; each module's docstring lists how it reads what the specification leaves open.
+It shares no code with the package under test (the other `spec_` modules neither), so that what both say has been
+understood twice. Whatever is not exactly as specified is a `SpecViolation` naming file, offset and reason; each
+module's docstring lists how it reads what the specification leaves open.
 
 Readings here:
 
@@ -62,7 +63,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """A whole data directory. `logs` by topic_id, live ones only; `unnamed` are files of segments that none of them has."""
+    """A whole data directory. `logs` by topic_id, live ones only; `unnamed` are segment files that none of them has."""
 
     format: FormatFile
     lock: LockFile | None

@@ -1,4 +1,4 @@
-"""Which segments a log has, as Segment frames, CheckpointMarks and snapshot sections tell. From the specification alone.
+"""Which segments a log has, as Segment frames, CheckpointMarks and sections tell. From the specification alone.
 
 Readings, where the specification leaves a choice:
 

@@ -197,7 +197,7 @@ def meet(log: Log, section: Section) -> None:
 
 
 def _counts(log: Log, fields: dict[str, Any]) -> tuple[int, int]:
-    """(records, bytes) that live: by the log, or, where it begins too late for that, by what segments are said to hold."""
+    """(records, bytes) that live: by the log, or, where it begins too late, by what segments are said to hold."""
     segments = [] if log.complete else fields.get("segments", [])
     begin = 0 if log.complete else fields["absorbed"] + 1
     records = [record for record in log.records.values() if record.seq >= begin]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,12 +13,15 @@ from storage import Durability, Engine, NewRecord, Options, ReadQuery, StoredRec
 from storage.inspect import DataDirectory
 from storage.inspect_verify import verify
 from storage.posix import PosixFileSystem
+from tests.support.spec_control import SEGMENT
 from tests.support.spec_decoder import Decoded, read_data_dir
 
 # Small files and frequent SyncPoints, so that a short test meets rotation, SyncPoints and trimming.
 SMALL = Options(
     wal_shards=2, wal_file_bytes=1 << 14, wal_reserve_bytes=1 << 12, sync_point_bytes=2000, sync_point_ms=60_000
 )
+# Segments of a few records, and the log moved to them only when a test says so.
+SEGMENTED = msgspec.structs.replace(SMALL, segment_max_events=16, checkpoint_interval_ms=3_600_000)
 TOPICS = {
     "disk": TopicConfig(durability=Durability.DISK),
     "fsync": TopicConfig(durability=Durability.FSYNC),
@@ -135,3 +139,83 @@ async def test_a_topic_that_stops_being_ephemeral_is_written_out(data_dir: Path)
         await engine.put_topic("kept", TopicConfig(durability=Durability.FSYNC))
         await engine.append("kept", [record(random.Random(8), 2)])
         await same(engine, read_data_dir(data_dir))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_the_decoder_reads_segments_and_the_log_behind_them(data_dir: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    for _ in range(3):
+        async with Engine.open(data_dir, SEGMENTED) as engine:
+            for _ in range(3):
+                await live(engine, choice, writes=25)
+                if choice.random() < 0.8:
+                    await engine.upkeep.absorb_all()
+                    await settled(engine)
+                    assert all(log.manifest.segments for log in read_data_dir(data_dir).topics.values())
+                await settled(engine)
+                if choice.random() < 0.5:
+                    await engine.snapshotter.take()
+                    await same(engine, read_data_dir(data_dir))
+        decoded = read_data_dir(data_dir)
+        assert decoded.snapshots[-1].clean
+        assert not decoded.torn
+
+
+async def settled(engine: Engine) -> None:
+    """What is served is what lies on disk, all of it named."""
+    for shard in engine.shards:
+        shard.harden()
+    await same(engine, read_data_dir(Path(engine.path)))
+
+
+async def test_every_step_of_a_segment_is_read(data_dir: Path) -> None:
+    deletions: list[dict[str, Any]] = [
+        {"before_seq": 17},
+        {"match": TagMatch(b"red", prefix=True)},
+        {"match": TagMatch(b"blue")},
+    ]
+    async with Engine.open(data_dir, SEGMENTED) as engine:
+        await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
+        for tag in ["red", "reddish", "blue", None] * 10:
+            await engine.append("t", [NewRecord(data=msgspec.Raw(b"1"), tag=tag)])
+        await engine.upkeep.absorb_all()
+        await engine.append("t", [NewRecord(data=msgspec.Raw(b"2"), tag="red")])
+        for deletion in deletions:
+            await engine.delete_records("t", **deletion)
+            await settled(engine)  # deleted in the log, and not yet in the files
+            await engine.upkeep.absorb_all()
+            await settled(engine)
+        decoded = read_data_dir(data_dir)
+        assert decoded.unnamed == ()
+        events = {frame.field("event") for shard in decoded.shards for frame in shard.frames if frame.type == SEGMENT}
+        assert events == {"opened", "sealed", "rewritten", "dropped"}
+
+
+async def test_records_whose_log_is_trimmed_are_read_from_segments_alone(data_dir: Path) -> None:
+    async with Engine.open(data_dir, SEGMENTED) as engine:
+        await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
+        choice = random.Random(10)
+        for number in range(300):
+            await engine.append("t", [record(choice, number)])
+            if number % 100 == 99:
+                await engine.upkeep.absorb_all()
+                await engine.snapshotter.take()
+                await engine.snapshotter.take()
+        await engine.delete_records("t", match=TagMatch(b"blue"))
+        await settled(engine)
+        await engine.upkeep.absorb_all()
+        decoded = read_data_dir(data_dir)
+        appended = {frame.seq for shard in decoded.shards for frame in shard.frames if frame.seq}
+        assert len(appended) < 200
+        assert len(decoded.topics["t"].records) > 200
+        await settled(engine)
+
+
+async def test_a_topic_that_is_deleted_leaves_no_file_of_a_segment(data_dir: Path) -> None:
+    async with Engine.open(data_dir, SEGMENTED) as engine:
+        await engine.append("gone", [record(random.Random(11), 1)])
+        await engine.upkeep.absorb_all()
+        await engine.delete_topic("gone")
+        assert read_data_dir(data_dir).topics == {}
+        await engine.upkeep.absorb_all()
+        assert read_data_dir(data_dir).unnamed == ()

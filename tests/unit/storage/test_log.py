@@ -169,10 +169,9 @@ def test_tags_of_records_that_are_gone_do_not_pile_up() -> None:
         first = log.assigned_head + 1
         write(log, [1] * 100, tags={seq: b"t%d" % seq for seq in range(first, first + 100)})
         log.evict({LossCause.CAP: log.head - 9})
-    assert sum(map(len, log.tags.values())) < 1500
-    assert sorted(seq for seqs in log.tags.values() for seq in seqs if seq >= log.earliest_seq) == list(
-        range(log.head - 9, log.head + 1)
-    )
+    assert len(log.tags) < 1500
+    found = log.tagged(TagMatch(b"t", True), log.head)
+    assert [seq for seq in found if seq >= log.earliest_seq] == list(range(log.head - 9, log.head + 1))
 
 
 def test_in_memory_bytes_are_those_written_while_ephemeral() -> None:

@@ -1,0 +1,40 @@
+"""Tags of the tail: found exactly, in any mixture of batches, and forgotten from the front."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.records import TagMatch
+from storage.tail_tags import TailTags
+
+TAG = st.text(alphabet="abä", min_size=1, max_size=4).map(str.encode)
+BATCHES = st.lists(st.lists(TAG, max_size=700), max_size=8)
+
+
+@given(BATCHES, TAG, st.booleans(), st.integers(0, 3000), st.integers(0, 3000))
+def test_what_is_found_is_what_a_walk_finds(
+    batches: list[list[bytes]], text: bytes, prefix: bool, last_seq: int, floor: int
+) -> None:
+    tags = TailTags()
+    every: list[tuple[bytes, int]] = []
+    for batch in batches:
+        tagged = [(tag, len(every) + number + 1) for number, tag in enumerate(batch)]
+        tags.add(tagged)
+        every += tagged
+    match = TagMatch(text, prefix)
+    wanted = [seq for tag, seq in every if match.matches(tag) and seq <= last_seq]
+    assert tags.find(match, last_seq) == wanted
+    tags.forget_below(floor)
+    assert [seq for seq in tags.find(match, last_seq) if seq >= floor] == [seq for seq in wanted if seq >= floor]
+
+
+def test_what_is_forgotten_takes_no_room() -> None:
+    tags = TailTags()
+    for seq in range(1, 10_001):
+        tags.add([(b"t%d" % seq, seq)])
+    assert len(tags) == 10_000
+    tags.forget_below(9_000)
+    assert 1001 <= len(tags) <= 1001 + 1024
+    tags.forget_below(10_001)
+    assert len(tags) == 0
