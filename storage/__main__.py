@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from storage.inspect import DataDirectory, NotADataDirectory
-from storage.inspect_dump import LEGEND, DumpOptions, NoSuchFile, dump
+from storage.inspect_dump import DumpOptions, NoSuchFile, dump
+from storage.inspect_text import LEGEND
 from storage.inspect_verify import verify
 from storage.inspect_wal import Finding
 from storage.posix import PosixFileSystem
@@ -24,8 +25,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify")
     show = commands.add_parser(
         "dump",
-        help="show what is in the log and the snapshots",
-        description="Show snapshots and every frame of the log, in the order of the log.",
+        help="show what is in the log, the snapshots and the segments",
+        description="Show snapshots, every frame of the log, in its order, and every record in segments.",
         epilog=f"{LEGEND}. A topic_id is followed by the topic's name where it is known. seq - marks a control frame.",
     )
     show.add_argument("--json", action="store_true", help="one JSON object a line instead of columns")
@@ -37,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser(
         "verify",
         help="check every file and say what is wrong where",
-        description="Check every file: checksums, batches, sync points, the order of seqs, snapshots. "
+        description="Check every file: checksums, batches, sync points, the order of seqs, snapshots, segments. "
         "A torn end, as a crash leaves it, is a note; damage is a problem.",
         epilog="Exit code: 0 nothing wrong; 1 a problem was found, or a file cannot be read; "
         "2 wrong usage, or not a data directory.",

@@ -296,6 +296,9 @@ class Absorber:
         self._drop_writer(topic_id)
 
 
+_IDX_FLAGS = bytes(segment_frame.idx_flags(flags) for flags in range(256))
+
+
 class _Source(NamedTuple):
     data: bytes
     start: int
@@ -344,7 +347,10 @@ def _columns(sources: list[_Source], first_seq: int, dead: int) -> tuple[memoryv
         sizes = list(span.sizes)
         offsets = list(accumulate(sizes, initial=start))
         gone = dead >> (span.first_seq - first_seq) & ((1 << len(sizes)) - 1)
-        flags.extend([segment_frame.idx_flags(data[offset + 5]) for offset in offsets[:-1]])
+        if len(sizes) > 1 and len({*sizes}) == 1:
+            flags.extend(data[start + 5 : offsets[-1] : sizes[0]].translate(_IDX_FLAGS))
+        else:
+            flags.extend([segment_frame.idx_flags(data[offset + 5]) for offset in offsets[:-1]])
         stamps.extend([span.ts] * len(sizes))
         if not gone:
             pieces.append((data, start, sizes))

@@ -35,6 +35,8 @@ from storage.records import (
     TagMatch,
     TopicState,
 )
+from storage.segment_metrics import collect_segments
+from storage.segments_view import SegmentsView, view_of
 
 
 class Engine(EngineCore):
@@ -163,6 +165,14 @@ class Engine(EngineCore):
         self._check_started()
         return await Reader(self).read_one(self.topic(name), seq)
 
+    def segments(self, name: str) -> SegmentsView:
+        """What the topic's segments hold and what is not in them yet, at one instant. Raises TopicNotFound.
+
+        `storage.segment_download` gives the files of those that are sealed.
+        """
+        self._check_started()
+        return view_of(self, self.topic(name))
+
     async def wait_beyond(self, name: str, seq: int, wait_ms: float) -> bool:
         """True as soon as head_seq > seq, False after `wait_ms`. Raises TopicNotFound, ShuttingDown."""
         self._check_started()
@@ -181,7 +191,7 @@ class Engine(EngineCore):
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        return collect(self)
+        return [*collect(self), *collect_segments(self)]
 
     def _check_started(self) -> None:
         if not self.ready:

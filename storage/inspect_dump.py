@@ -11,24 +11,27 @@ import msgspec
 
 from storage import layout
 from storage.filesystem import File
+from storage.format import control
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
-from storage.format.wal_frame import HOP_SHIFT, FrameFlag, FrameType
+from storage.format.wal_frame import FrameFlag, FrameType
 from storage.inspect import DataDirectory, Entry, SnapshotView, WalPath, control_map, entries, type_name
+from storage.inspect_text import (
+    LEGEND,
+    compact,
+    control_text,
+    decoded,
+    flag_letters,
+    plain,
+    printable,
+    text_of,
+    utc_text,
+)
+from storage.segment.check import iter_frames
+from storage.segment.errors import SegmentCorrupt
 from storage.snapshot import Section
 from storage.wal.reader import FrameStream
 
-LEGEND = (
-    "flags: t tag, n node, d durable (fsync class), m more frames of this batch follow, b binary, 1-7 hops of a copy"
-)
-_LETTERS = {
-    FrameFlag.HAS_TAG: "t",
-    FrameFlag.HAS_NODE: "n",
-    FrameFlag.DURABLE: "d",
-    FrameFlag.MORE: "m",
-    FrameFlag.BINARY: "b",
-}
 _PREVIEW_CHARS = 72
-_LAST_DAY = 2_932_897  # 10000-01-01, in days since 1970-01-01
 _NAMED = (FrameType.TOPIC_CREATE, FrameType.CONFIG_UPDATE)
 
 END_REASONS = {
@@ -57,8 +60,9 @@ def dump(directory: DataDirectory, options: DumpOptions, write: Callable[[str], 
     """Write a line for each snapshot and frame. Raises NoSuchFile, OSError."""
     wal_files = [each for each in directory.all_wal_files() if _chosen(each.path, options.file)]
     snapshots = [path for path in directory.snapshots().values() if _chosen(path, options.file)]
-    if options.file is not None and not wal_files and not snapshots:
-        raise NoSuchFile(f"No log file or snapshot in {directory.root} fits {options.file!r}.")
+    segments = [path for path in directory.segment_data_files() if _chosen(path, options.file)]
+    if options.file is not None and not wal_files and not snapshots and not segments:
+        raise NoSuchFile(f"No log file, snapshot or segment (.data) in {directory.root} fits {options.file!r}.")
     names = _Names(directory)
     show: _Json | _Text = _Json(write, options, names) if options.json else _Text(write, options, names)
     if options.file is None and options.topic is None:
@@ -72,6 +76,12 @@ def dump(directory: DataDirectory, options: DumpOptions, write: Callable[[str], 
                 _dump_wal(file, wal, show, options)
         except FileNotFoundError:
             continue  # trimmed since it was listed
+    for path in segments:
+        try:
+            with directory.open(path) as file:
+                _dump_segment(file, path, show, options)
+        except FileNotFoundError:
+            continue  # dropped or rewritten since it was listed
 
 
 def _chosen(path: str, pattern: str | None) -> bool:
@@ -92,12 +102,27 @@ def _snapshot(directory: DataDirectory, path: str) -> SnapshotView | str:
 
 def _dump_wal(file: File, wal: WalPath, show: _Json | _Text, options: DumpOptions) -> None:
     stream = FrameStream(file)
-    show.file(wal, stream.size)
+    show.file(wal.path, stream.size)
     for entry in entries(stream):
         show.names.learn(entry)
-        if options.topic is None or show.names.fits(entry.topic_id, options.topic):
+        if options.topic is None or show.names.concerns(entry, options.topic):
             show.frame(wal, entry)
-    show.end(wal, stream.end, stream.size, stream.reason)
+    show.end(wal.path, wal.shard, stream.end, stream.size, stream.reason)
+
+
+def _dump_segment(file: File, path: str, show: _Json | _Text, options: DumpOptions) -> None:
+    size, offset, reason = file.size(), 0, ""
+    show.file(path, size)
+    try:
+        for frame in iter_frames(path, file, 0, size):
+            if options.topic is None or show.names.fits(frame.topic_id, options.topic):
+                flags, topic_id, seq, ts, node, tag, data, deleted, frame_size = frame
+                entry = Entry(offset, FrameType.APPEND, flags, topic_id, seq, ts, node, tag, data, frame_size)
+                show.record(path, entry, deleted=deleted)
+            offset += frame.size
+    except SegmentCorrupt as error:
+        reason = f"what follows is no frame: {error.what}"
+    show.end(path, None, offset, size, reason)
 
 
 class _Names:
@@ -119,29 +144,29 @@ class _Names:
     def of(self, topic_id: int) -> str | None:
         return self._names.get(topic_id)
 
+    def called(self, topic_id: int) -> str:
+        """The topic_id, and the name where it is known."""
+        name = self.of(topic_id)
+        return f"{topic_id} {name}" if name else str(topic_id)
+
+    def concerns(self, entry: Entry, wanted: str) -> bool:
+        """Whether a frame is of that topic, or a mark says something of it."""
+        value = _known(entry)
+        marked = value.absorbed if isinstance(value, control.CheckpointMark) else ()
+        return any(self.fits(topic_id, wanted) for topic_id in (entry.topic_id, *marked))
+
     def fits(self, topic_id: int, wanted: str) -> bool:
         return topic_id != 0 and (self._names.get(topic_id) == wanted or str(topic_id) == wanted)
 
 
-def flag_letters(flags: int) -> str:
-    """'dm' for durable and more; '-' for none."""
-    letters = "".join(letter for flag, letter in _LETTERS.items() if flags & flag)
-    hops = flags >> HOP_SHIFT
-    return f"{letters}{hops or ''}" or "-"
-
-
-def _printable(text: str) -> str:
-    """The same text with whatever could upset a terminal escaped."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-
-
-def _plain(value: Any) -> Any:
-    """For JSON: bytes as hex."""
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _compact(value: Any) -> str:
-    return _printable(json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_plain))
+def _known(entry: Entry) -> control.Control | None:
+    """The decoded frame where it is one of those about segments."""
+    if entry.type not in (FrameType.CHECKPOINT_MARK, FrameType.SEGMENT):
+        return None
+    try:
+        return control.decode_control(entry.type, entry.data)
+    except msgspec.DecodeError:
+        return None
 
 
 def _head(view: SnapshotView) -> dict[str, Any]:
@@ -152,7 +177,8 @@ def _head(view: SnapshotView) -> dict[str, Any]:
 def _section(section: Section) -> dict[str, Any]:
     """A section with its idempotency keys counted instead of listed."""
     keys = len(section.keys.counts) // 4 if section.keys else 0
-    return msgspec.structs.asdict(section) | {"keys": keys}
+    segments = [msgspec.structs.asdict(segment) for segment in section.segments]
+    return msgspec.structs.asdict(section) | {"segments": segments, "keys": keys}
 
 
 class _Text:
@@ -175,12 +201,12 @@ class _Text:
             return
         self._write(f"\n{path}  {view.size} bytes")
         for name, value in _head(view).items():
-            self._write(f"  {name}: {_compact(value)}")
+            self._write(f"  {name}: {compact(value)}")
         for section in view.sections:
-            self._write(f"  log {section.topic_id} {section.name}: {_compact(_section(section))}")
+            self._write(f"  log {section.topic_id} {section.name}: {compact(_section(section))}")
 
-    def file(self, wal: WalPath, size: int) -> None:
-        title = f"\n{wal.path}  {size} bytes"
+    def file(self, path: str, size: int) -> None:
+        title = f"\n{path}  {size} bytes"
         columns = (
             f"{'offset':>10} {'bytes':>7} {'type':<15} {'flags':<5} {'topic':<20} {'seq':>10}  {'time (UTC)':<24} data"
         )
@@ -188,15 +214,20 @@ class _Text:
         self._held = f"{title}\n{columns}"
 
     def frame(self, wal: WalPath, entry: Entry) -> None:
+        self._line(entry, type_name(entry.type))
+
+    def record(self, path: str, entry: Entry, *, deleted: bool) -> None:
+        self._line(entry, "deleted" if deleted else "record")
+
+    def _line(self, entry: Entry, what: str) -> None:
         self._release()
-        name = self.names.of(entry.topic_id)
-        topic = "-" if entry.topic_id == 0 else f"{entry.topic_id} {name}" if name else str(entry.topic_id)
+        topic = self.names.called(entry.topic_id) if entry.topic_id else "-"
         self._write(
-            f"{entry.offset:>10} {entry.size:>7} {type_name(entry.type):<15} {flag_letters(entry.flags):<5} "
+            f"{entry.offset:>10} {entry.size:>7} {what:<15} {flag_letters(entry.flags):<5} "
             f"{topic:<20} {entry.seq or '-':>10}  {utc_text(entry.ts):<24} {self._content(entry)}"
         )
 
-    def end(self, wal: WalPath, end: int, size: int, reason: str) -> None:
+    def end(self, path: str, shard: int | None, end: int, size: int, reason: str) -> None:
         if self._options.topic is None:
             self._release()
             self._write(f"{end:>10} end: {END_REASONS.get(reason, reason)}")
@@ -208,15 +239,18 @@ class _Text:
             self._held = None
 
     def _content(self, entry: Entry) -> str:
-        parts = [f"node={_text(entry.node)}"] if entry.node else []
-        parts += [f"tag={_text(entry.tag)}"] if entry.tag else []
+        parts = [f"node={text_of(entry.node)}"] if entry.node else []
+        parts += [f"tag={text_of(entry.tag)}"] if entry.tag else []
         if entry.type == FrameType.APPEND:
-            shown = _text(entry.data)
+            shown = text_of(entry.data)
             if len(shown) > _PREVIEW_CHARS and not self._options.data:
                 shown = f"{shown[:_PREVIEW_CHARS]}… ({len(entry.data)} bytes)"
         else:
             fields = control_map(entry.data)
-            shown = f"not a MessagePack map: {entry.data.hex()}" if fields is None else _compact(fields)
+            sentence = control_text(_known(entry), self.names.called)
+            if sentence is not None:
+                return printable(sentence)
+            shown = f"not a MessagePack map: {entry.data.hex()}" if fields is None else compact(fields)
         return " ".join([*parts, shown])
 
 
@@ -229,7 +263,7 @@ class _Json:
         self.names = names
 
     def _line(self, **values: Any) -> None:
-        self._write(json.dumps(values, separators=(",", ":"), default=_plain))
+        self._write(json.dumps(values, separators=(",", ":"), default=plain))
 
     def heading(self, lines: list[str]) -> None:
         version, cluster_id, shards, *_ = [*lines, "", "", ""]
@@ -243,14 +277,20 @@ class _Json:
         for section in view.sections:
             self._line(kind="section", file=path, **_section(section))
 
-    def file(self, wal: WalPath, size: int) -> None:
+    def file(self, path: str, size: int) -> None:
         pass
 
     def frame(self, wal: WalPath, entry: Entry) -> None:
+        values = {"kind": "frame", "file": wal.path, "shard": wal.shard, **self._values(entry)}
+        if entry.type != FrameType.APPEND:
+            values["control"] = control_map(entry.data)
+        self._line(**values)
+
+    def record(self, path: str, entry: Entry, *, deleted: bool) -> None:
+        self._line(kind="record", file=path, deleted=deleted, **self._values(entry))
+
+    def _values(self, entry: Entry) -> dict[str, Any]:
         values: dict[str, Any] = {
-            "kind": "frame",
-            "file": wal.path,
-            "shard": wal.shard,
             "offset": entry.offset,
             "size": entry.size,
             "type": entry.type,
@@ -260,45 +300,13 @@ class _Json:
             "topic": self.names.of(entry.topic_id),
             "seq": entry.seq,
             "ts": entry.ts,
-            "node": _decoded(entry.node) if entry.node else None,
-            "tag": _decoded(entry.tag) if entry.tag else None,
+            "node": decoded(entry.node) if entry.node else None,
+            "tag": decoded(entry.tag) if entry.tag else None,
             "data_len": len(entry.data),
         }
-        if entry.type != FrameType.APPEND:
-            values["control"] = control_map(entry.data)
-        elif self._options.data:
-            values["data"] = entry.data.hex() if entry.flags & FrameFlag.BINARY else _decoded(entry.data)
-        self._line(**values)
+        if entry.type == FrameType.APPEND and self._options.data:
+            values["data"] = entry.data.hex() if entry.flags & FrameFlag.BINARY else decoded(entry.data)
+        return values
 
-    def end(self, wal: WalPath, end: int, size: int, reason: str) -> None:
-        self._line(kind="end", file=wal.path, shard=wal.shard, offset=end, size=size, reason=reason)
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
-
-
-def _text(data: bytes) -> str:
-    return _printable(_decoded(data))
-
-
-def utc_text(ts_ms: int) -> str:
-    """2025-08-12T12:00:00.000Z, or the bare number when it is no date of this era.
-
-    Reckoned here, because only storage/clock.py may use the modules that could also read the time.
-    """
-    days, in_day_ms = divmod(ts_ms, 86_400_000)
-    if days >= _LAST_DAY:
-        return str(ts_ms)
-    # Years that begin in March put the leap day last, so that months have fixed places (days from civil, reversed).
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    march_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * march_month + 2) // 5 + 1
-    month = march_month + 3 if march_month < 10 else march_month - 9
-    year = era * 400 + year_of_era + (month <= 2)
-    hours, rest_ms = divmod(in_day_ms, 3_600_000)
-    minutes, rest_ms = divmod(rest_ms, 60_000)
-    seconds, millis = divmod(rest_ms, 1000)
-    return f"{year:04d}-{month:02d}-{day:02d}T{hours:02d}:{minutes:02d}:{seconds:02d}.{millis:03d}Z"
+    def end(self, path: str, shard: int | None, end: int, size: int, reason: str) -> None:
+        self._line(kind="end", file=path, shard=shard, offset=end, size=size, reason=reason)

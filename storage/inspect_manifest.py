@@ -83,7 +83,7 @@ class NamedSegments:
             return  # deleted since, or known to the snapshot
         active = log.active
         if active is None:
-            yield f"It says that records of topic {topic_id} up to seq {seq} are in segments, but none is open for them."
+            yield f"It says that topic {topic_id} is in segments up to seq {seq}, but no segment is open for that."
             return
         log.segments[active.first_seq] = replace(active, end_seq=seq + 1)
         log.absorbed = seq

@@ -8,24 +8,21 @@
     any other delete byte that is not what .idx says       problem
     bytes behind what was marked                           note: the next start cuts them off
     a .tag that is damaged or of something else            note: it is made anew at first use
-    files that no manifest names                           note: never read, swept by the next start
 
 Both files are streamed. Source: storage.md §4, §6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage import layout
 from storage.filesystem import File
 from storage.format import idx_entry, segment_frame
 from storage.format.idx_entry import ENTRY_SIZE, Entry, IdxDamaged
-from storage.format.segment_frame import OVERHEAD, SegmentFrame
+from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD, SegmentFrame
 from storage.format.tag_file import TagFile, TagFileDamaged, TagFileUnsupported
-from storage.format.wal_frame import LENGTH, FrameError
+from storage.format.wal_frame import FrameError
 from storage.inspect import DataDirectory
 from storage.inspect_manifest import LogSegments
 from storage.inspect_wal import Finding
@@ -240,10 +237,8 @@ class _Check:
         """The entry is damaged: the frame tells itself, if it is known where it begins."""
         if self._next is None or self._next >= window.size:
             return
-        head = window.take(self._next, OVERHEAD)
-        (length,) = LENGTH.unpack_from(head) if len(head) >= OVERHEAD else (0,)
         try:
-            frame = segment_frame.decode(window.take(self._next, max(length + 4, OVERHEAD)))
+            frame = segment_frame.decode(window.take(self._next, _size_of(window.take(self._next, HEADER_SIZE))))
         except FrameError as error:
             self._say(
                 self._data_path,
@@ -290,38 +285,10 @@ class _Check:
             )
 
 
-def unnamed(
-    directory: DataDirectory, logs: dict[int, LogSegments], deleted: set[int], say: Callable[[str, str], None]
-) -> None:
-    """Say of every file below topics/ that no log names what it is."""
-    folders = {folder: topic_id for topic_id, folder in directory.segment_folders()}
-    for name in directory.names(names.TOPICS):
-        folder = layout.join(names.TOPICS, name)
-        topic_id = folders.get(folder)
-        log = logs.get(topic_id) if topic_id is not None else None
-        if topic_id is None:
-            say(folder, "This does not belong to a data directory; it is not used.")
-        elif log is not None:
-            _unnamed_files(directory, topic_id, folder, log, say)
-        elif topic_id in deleted:
-            say(folder, "The topic is deleted; its folder is removed by the broker, or by the next start.")
-        else:
-            say(folder, "No topic has this id; the next start sets the folder aside.")
-
-
-def _unnamed_files(
-    directory: DataDirectory, topic_id: int, folder: str, log: LogSegments, say: Callable[[str, str], None]
-) -> None:
-    named = {(each.first_seq, each.gen) for each in log.segments.values()}
-    for name in directory.names(folder):
-        parsed = names.parse_name(name)
-        path = layout.join(folder, name)
-        if name.endswith(layout.TMP_SUFFIX):
-            say(path, "A file whose writing was not finished, or goes on right now; it is not used.")
-        elif parsed is None:
-            say(path, "This does not belong to a data directory; it is not used.")
-        elif parsed[:2] not in named:
-            say(
-                path,
-                f"The log of topic {topic_id} names no such segment; the file is not read, the next start removes it.",
-            )
+def _size_of(header: bytes) -> int:
+    """Bytes of a frame as its lengths say; the least there can be when they do not fit each other."""
+    if len(header) < HEADER_SIZE:
+        return OVERHEAD
+    length, *_, node_len, tag_len, data_len = HEADER.unpack(header)
+    size = OVERHEAD + node_len + tag_len + data_len
+    return size if size == length + 4 else OVERHEAD

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -10,9 +9,10 @@ from storage import layout
 from storage.catalog import shard_of
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.inspect import DataDirectory, FormatFile, SnapshotView, WalPath
+from storage.inspect_folders import named_segments, unnamed
 from storage.inspect_frames import Counts
 from storage.inspect_manifest import NamedSegments
-from storage.inspect_segments import Checked, check_segment, unnamed
+from storage.inspect_segments import Checked, check_segment
 from storage.inspect_wal import DAMAGE, FileEnd, Finding, ShardWalk
 from storage.segment import names as segment_names
 
@@ -295,17 +295,3 @@ class _Verification:
         for name in self._directory.names("quarantine"):
             path = layout.join("quarantine", name)
             self._say(path, f"Recovery set {self._directory.size(path)} bytes aside here.", problem=False)
-
-
-def named_segments(directory: DataDirectory) -> NamedSegments:
-    """Which segments there are right now, by the newest valid snapshot and the log behind it. Raises OSError."""
-    newest: SnapshotView | None = None
-    for path in directory.snapshots().values():
-        with contextlib.suppress(FileNotFoundError, SnapshotDamaged, SnapshotUnsupported):
-            newest = directory.snapshot(path)
-    named = NamedSegments(newest)
-    for shard, folder in directory.shard_folders():
-        ShardWalk(directory, Counts(), {}, lambda _: None, lambda _: None, named).run(
-            directory.wal_files(folder, shard)
-        )
-    return named

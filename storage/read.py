@@ -117,7 +117,7 @@ class Reader:
         if first_live is None or first_live >= end:
             return end - 1
         max_records, max_bytes = scan.appetite()
-        id, dead = id_of(log.topic_id, segment), segment.dead >> (first_live - segment.first_seq)
+        id = id_of(log.topic_id, segment)
         reader = self._engine.store.reader
         try:
             found = await self._segment_io(reader.read, id, segment.end_seq, first_live, max_records, max_bytes)
@@ -128,7 +128,8 @@ class Reader:
             except SegmentCorrupt as error:
                 scan.damaged(first_live, error.file, error.offset)
                 return first_live
-        return scan.take_slice(id, found, dead >> (found.first_seq - first_live), end)
+        # What was deleted meanwhile may be flagged by now: it is left out, not taken for damage.
+        return scan.take_slice(id, found, segment.dead >> (found.first_seq - segment.first_seq), end)
 
     def _begin(self, log: Log, query: ReadQuery, since: int | None) -> tuple[int, Tombstone | None]:
         """Where to go on from, and what must be told first."""

@@ -7,7 +7,6 @@ come from its details, which whoever can wait loads beforehand (`wants`). Source
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from storage.format import control
@@ -65,19 +64,15 @@ class Retained:
                 return found if found < end_seq else None
         return self.tail.first_live(max(seq, self.absorbed + 1), end_seq)
 
-    def wants(self, first_seq: int, end_seq: int) -> Segment | None:
+    def wants(self, first_seq: int, end_seq: int, floor: int) -> Segment | None:
         """A segment whose details `totals` of this range would need, and that has none."""
-        for segment in self._partly(first_seq, end_seq):
-            if segment.details is None:
-                return segment
-        return None
-
-    def _partly(self, first_seq: int, end_seq: int) -> Iterator[Segment]:
         for segment in self.manifest.behind(first_seq):
             if segment.first_seq >= end_seq:
-                return
-            if segment.first_seq < first_seq or segment.end_seq > end_seq:
-                yield segment
+                return None
+            partly = segment.end_seq > end_seq or first_seq > max(segment.first_seq, floor)
+            if partly and segment.live and segment.details is None:
+                return segment
+        return None
 
     def totals(self, first_seq: int, end_seq: int, floor: int) -> tuple[int, int]:
         """(records, payload bytes) alive with first_seq <= seq < end_seq. Below `floor` nothing counts anyway."""

@@ -194,7 +194,10 @@ class TopicAdmin:
         """The unit, with what its Delete wants of the segments: found now, off the loop."""
         engine, held, last = self._engine, log.held, log.delete_end(value)
         if value.match is None:
-            await engine.segments.load(log, held.wants(log.marks.live_floor, last + 1))
+            floor = log.marks.live_floor
+            while (segment := held.wants(floor, last + 1, floor)) is not None:
+                await engine.segments.load(log, segment)
+                floor = log.marks.live_floor
             return encoded
         while True:
             found = Found(held.absorbed, [], [])

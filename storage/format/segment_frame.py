@@ -54,6 +54,10 @@ class SegmentFrame(NamedTuple):
     size: int
 
 
+#: From so many frames of one size on, it is quicker to go through them by columns.
+_STRIDES_PAY = 8
+
+
 def from_wal(data: bytes | memoryview, offset: int, size: int) -> bytes:
     """The segment frame, live, of the Append frame in data[offset:offset + size]. It has `size` bytes too."""
     return b"".join((data[offset : offset + 4], data[offset + 5 : offset + size], b"\0"))
@@ -66,18 +70,40 @@ def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sequence[int]]]) -> 
     Raises FrameError, before anything is returned, when an Append frame of that size does not begin where one should.
     """
     parts: list[bytes | memoryview] = []
-    sizes: list[int] = []
-    for data, offset, piece_sizes in pieces:
-        end = offset + sum(piece_sizes)
+    runs: list[tuple[int, Sequence[int]]] = []
+    length = 0
+    for data, offset, sizes in pieces:
+        end = offset + sum(sizes)
         if not 0 <= offset <= end <= len(data):
             raise FrameError(f"frames at [{offset}, {end}) of {len(data)} bytes")
         parts.append(data[offset:end])
-        sizes.extend(piece_sizes)
+        runs.append((length, sizes))
+        length += end - offset
     parts.append(b"\0")
     # Each frame loses a byte at its head and gets one at its end. Seen from one byte further on, all of it stays where
     # it is but for five bytes: frame_len and type give way to the delete byte of the frame before, and frame_len.
     out = bytearray().join(parts)
-    offsets = list(accumulate(sizes, initial=0))[:-1]
+    for start, sizes in runs:
+        if len(sizes) >= _STRIDES_PAY and len({*sizes}) == 1:
+            _convert_alike(out, start, len(sizes), sizes[0])
+        else:
+            _convert_run(out, start, sizes)
+    return memoryview(out)[1:]
+
+
+def _convert_alike(out: bytearray, start: int, count: int, size: int) -> None:
+    """Frames of one size: column by column."""
+    end = start + count * size
+    head = _LENGTH_TYPE.pack(size - 4, FrameType.APPEND)
+    if any(out[start + at : end : size] != bytes((byte,)) * count for at, byte in enumerate(head)):
+        _convert_run(out, start, [size] * count)  # it says which one
+        return
+    for at, byte in enumerate(_DELETE_LENGTH.pack(LIVE, size - 4)):
+        out[start + at : end : size] = bytes((byte,)) * count
+
+
+def _convert_run(out: bytearray, start: int, sizes: Sequence[int]) -> None:
+    offsets = list(accumulate(sizes, initial=start))[:-1]
     lengths = [size - 4 for size in sizes]
     expected = list(zip(lengths, repeat(int(FrameType.APPEND)), strict=False))
     found = list(map(_LENGTH_TYPE.unpack_from, repeat(out), offsets))
@@ -85,7 +111,6 @@ def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sequence[int]]]) -> 
         index = next(index for index, pair in enumerate(found) if pair != expected[index])
         raise FrameError(f"frame {index} begins with (frame_len, type) {found[index]}, not {expected[index]}")
     deque(map(_DELETE_LENGTH.pack_into, repeat(out), offsets, repeat(LIVE), lengths), maxlen=0)
-    return memoryview(out)[1:]
 
 
 def idx_flags(flags: int, deleted: bool = False) -> int:

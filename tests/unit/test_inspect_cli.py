@@ -80,7 +80,10 @@ def test_wrong_usage_gives_2(run: Run, arguments: tuple[str, ...]) -> None:
 
 def test_a_file_that_is_not_there_gives_2_and_a_sentence(run: Run, root: Path) -> None:
     result = run("dump", root, "--file", "wal-9.log")
-    assert (result.returncode, result.stderr) == (2, f"No log file or snapshot in {root} fits 'wal-9.log'.\n")
+    assert (result.returncode, result.stderr) == (
+        2,
+        f"No log file, snapshot or segment (.data) in {root} fits 'wal-9.log'.\n",
+    )
 
 
 def test_help_names_flags_and_exit_codes(run: Run) -> None:

@@ -167,3 +167,19 @@ def test_what_is_wrong_is_said() -> None:
 def test_the_index_flags_are_those_of_node_tag_and_deletion() -> None:
     assert [segment_frame.idx_flags(flags) for flags in (0, 1, 2, 3, 0xFC, 0xFF)] == [0, 1, 2, 3, 0, 3]
     assert segment_frame.idx_flags(0xFF, True) == 7
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 300])
+@pytest.mark.parametrize("wrong", [None, 0, 4, -1])
+def test_many_of_one_size_are_converted_as_one_by_one(count: int, wrong: int | None) -> None:
+    frames = [wal_frame.encode(1, 4, 7, seq, 99, b"n", b"", b'{"data":%03d}' % seq) for seq in range(count)]
+    size = len(frames[0])
+    log = bytearray(b"".join(frames))
+    if wrong is not None:
+        log[(count - 1) * size + (wrong if wrong >= 0 else 3)] ^= 1
+        with pytest.raises(FrameError, match=f"frame {count - 1} begins with"):
+            segment_frame.convert([(bytes(log), 0, [size] * count)])
+        return
+    found = segment_frame.convert([(b"".join(frames[:3]), 0, [size] * 3), (bytes(log), size, [size] * (count - 1))])
+    one_by_one = [segment_frame.from_wal(frame, 0, size) for frame in [*frames[:3], *frames[1:]]]
+    assert bytes(found) == b"".join(one_by_one)

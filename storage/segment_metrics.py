@@ -1,0 +1,43 @@
+"""What the engine counts about segments. See `storage.metrics`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.metrics import Family, Sample
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+def collect_segments(engine: Engine) -> list[Family]:
+    """Families about segments and the workers that look after them; none before the engine is ready."""
+    if not engine.ready:
+        return []
+    absorber, housekeeping = engine.absorber, engine.housekeeping
+    logs = [topic.log for topic in engine.catalog.topics.values()]
+    counters = [
+        ("topics_segments_opened", "Segments begun.", absorber.opened),
+        ("topics_segments_sealed", "Segments finished.", absorber.sealed),
+        ("topics_segments_dropped", "Segments dropped because nothing in them was alive.", housekeeping.dropped),
+        ("topics_segments_rewritten", "Segments written anew because half of them was dead.", housekeeping.rewritten),
+        ("topics_segments_broken", "Segments whose files a failed write or sync made unusable.", absorber.broken),
+        ("topics_absorbed_records", "Records moved from the log to segments.", absorber.records),
+        ("topics_absorbed_bytes", "Bytes moved from the log to segments.", absorber.bytes),
+        ("topics_absorb_failures", "Turns in which the records of a topic could not be moved.", absorber.failures),
+        ("topics_flagged_records", "Deleted records flagged in segments.", housekeeping.flagged),
+    ]
+    gauges = [
+        ("topics_segments", "Segments there are.", sum(len(log.held.manifest) for log in logs)),
+        ("topics_segments_open", "Segments whose files are open for reading.", engine.store.reader.open_segments),
+        (
+            "topics_unabsorbed_records",
+            "Seqs that are in the log and in no segment.",
+            sum(log.head - max(log.held.absorbed, log.marks.live_floor - 1) for log in logs),
+        ),
+        ("topics_pending_deletes", "Deleted topics whose files are still there.", len(engine.catalog.pending_deletes)),
+    ]
+    return [
+        *(Family(name, "counter", help, [Sample((), value)]) for name, help, value in counters),
+        *(Family(name, "gauge", help, [Sample((), value)]) for name, help, value in gauges),
+    ]
