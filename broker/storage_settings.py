@@ -21,7 +21,7 @@ class StorageSettings(BaseSettings):
     """Sizes are bytes, times ms (µs where the name says so)."""
 
     wal_shards: Annotated[int, Field(ge=0, le=256)] = Field(
-        _OPTIONS.wal_shards, description="Log writers; 0 = as the directory was made, min(cpus, 8) for a new one."
+        _OPTIONS.wal_shards, description="Log writers; 0 = as the directory has them, min(cpus, 8) for a new one."
     )
     wal_file_bytes: Annotated[int, Field(ge=1 << 16)] = Field(
         _OPTIONS.wal_file_bytes, description="Size of a log file."
@@ -75,6 +75,21 @@ class StorageSettings(BaseSettings):
     checkpoint_age_ms: Count = Field(
         _OPTIONS.checkpoint_age_ms,
         description="A topic with a record this old in the log is moved; so is one that holds up an old log file.",
+    )
+    cold_dir: str = Field(
+        _OPTIONS.cold_dir, description="Where older segments move to: a path, or s3://, gs://, az://; empty = nowhere."
+    )
+    cold_threads: Annotated[int, Field(ge=2, le=256)] = Field(
+        _OPTIONS.cold_threads, description="Threads that wait for the cold store; one of them moves segments."
+    )
+    cold_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        _OPTIONS.cold_timeout_s, description="When a request to an object store is given up, its transfer aside."
+    )
+    hot_retain_segments: Count = Field(
+        _OPTIONS.hot_retain_segments, description="Newest sealed segments of a topic that stay in the data directory."
+    )
+    hot_retain_bytes: Count = Field(
+        _OPTIONS.hot_retain_bytes, description="Most bytes of these, a topic; 0 = however many they have."
     )
     recovery: Recovery = Field(_OPTIONS.recovery, description="What to do about a damaged log: refuse or salvage.")
     recovery_processes: Annotated[int, Field(ge=0, le=64)] = Field(

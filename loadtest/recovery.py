@@ -64,9 +64,13 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 def options(shards: int, processes: int = 0) -> Options:
-    """As by default, but without snapshots. `processes`: Options.recovery_processes."""
+    """As by default, but without snapshots and segments. `processes`: Options.recovery_processes."""
     return Options(
-        wal_shards=shards, snapshot_interval_ms=_NEVER, snapshot_wal_bytes=_NEVER, recovery_processes=processes
+        wal_shards=shards,
+        snapshot_interval_ms=_NEVER,
+        snapshot_wal_bytes=_NEVER,
+        checkpoint_interval_ms=_NEVER,
+        recovery_processes=processes,
     )
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from storage.encode import EncodedUnit, encode_controls
-from storage.format import control, segment_frame
+from storage.absorption import Plan, Source, append, begin_segment, plan_turn, segment_event
+from storage.encode import encode_controls
+from storage.format import control
 from storage.log import Log
 from storage.manifest import HOT, Segment
 from storage.retained import Written
@@ -27,29 +27,18 @@ from storage.segment_store import id_of
 from storage.tail import Span
 from storage.wal.fetch import WalFileGone
 from storage.wal.position import split
-from storage.wal.submission import Unit
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
 
 _log = structlog.get_logger("storage")
 
-#: Most bytes of one log moved in one go: what a turn holds in memory.
-_TURN_BYTES = 8 << 20
 #: Logs whose files are written side by side: under load a turn is mostly waiting for its turn on the loop.
 _SIDE_BY_SIDE = 8
 #: Most logs absorbed in one round, oldest records first: the rest comes with the next one.
 _ROUND_LOGS = 512
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop.
 _WORTH_FINISHING = 1000
-
-
-class Plan(NamedTuple):
-    """What goes into a log's active segment: seqs from `first_seq`, and the spans of those that live."""
-
-    segment: Segment
-    spans: list[Span]
-    last_seq: int
 
 
 class Absorber:
@@ -119,28 +108,24 @@ class Absorber:
         by_shard: defaultdict[int, list[Log]] = defaultdict(list)
         for log in logs:
             by_shard[log.shard].append(log)
-        for index, of_shard in by_shard.items():
-            await self._absorb_shard(index, of_shard)
+        await _all(self._absorb_shard(index, of_shard) for index, of_shard in by_shard.items())
 
     async def _absorb_shard(self, index: int, logs: list[Log]) -> None:
         engine = self._engine
         shard = engine.shards[index]
-        # Whatever is applied by now becomes durable: what is left out below as deleted or evicted stays so.
-        await engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
         await self._open_segments(logs)
         absorbed: dict[int, int] = {}
         for begin in range(0, len(logs), _SIDE_BY_SIDE):
-            await asyncio.gather(*(self._turn(log, absorbed) for log in logs[begin : begin + _SIDE_BY_SIDE]))
+            await _all(self._turn(log, absorbed) for log in logs[begin : begin + _SIDE_BY_SIDE])
         if not absorbed:
             return
+        # Its sync covers whatever this shard's log says before it: what was left out as deleted or evicted stays so.
         mark = encode_controls([control.CheckpointMark(absorbed=absorbed)], 0, engine.now_ms())
         await engine.submit_unit(shard, 0, mark, frees=True)
-        for log in logs:
-            if log.topic_id in absorbed:
-                await self._seal_if_full(log)
+        await _all(self._seal_if_full(log) for log in logs if log.topic_id in absorbed)
 
     async def _turn(self, log: Log, absorbed: dict[int, int]) -> None:
-        plan = self._plan(log)
+        plan = plan_turn(log, self._engine.options)
         try:
             if plan is not None and await self._write(log, plan):
                 absorbed[log.topic_id] = plan.last_seq
@@ -157,7 +142,10 @@ class Absorber:
             active = log.held.manifest.active
             if first_seq is None:
                 continue
-            if active is not None and first_seq - active.end_seq <= MAX_JUMP:
+            if active is not None and not active.count:
+                if first_seq - active.end_seq <= MAX_JUMP:
+                    continue
+            elif active is not None and self._has_room(log, active, first_seq):
                 continue
             if active is not None:
                 await self._seal(log, active)
@@ -169,43 +157,24 @@ class Absorber:
                 engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
             )
             self.opened += 1
-        await asyncio.gather(*opening)
+        await _all(opening)
 
-    def _plan(self, log: Log) -> Plan | None:
-        segment = log.held.manifest.active
-        begin = log.oldest_unabsorbed()
-        if segment is None or begin is None:
-            return None
-        options = self._engine.options
-        spans: list[Span] = []
-        size, count, last_seq = 0, segment.count, 0
-        for span in log.tail.spans(begin, log.head + 1):
-            if not span.place or (spans and span.first_seq - last_seq > MAX_JUMP):
-                break
-            more = sum(span.sizes)
-            full = count + len(span.sizes) > options.segment_max_events
-            if (spans or segment.count) and (
-                size + more > _TURN_BYTES or full or segment.data_bytes + size + more > options.segment_max_bytes
-            ):
-                break
-            spans.append(span)
-            size += more
-            last_seq = span.first_seq + len(span.sizes) - 1
-            count = last_seq + 1 - segment.first_seq
-        if not spans or spans[0].first_seq - segment.end_seq > MAX_JUMP:
-            return None
-        return Plan(segment, spans, last_seq)
+    def _has_room(self, log: Log, active: Segment, first_seq: int) -> bool:
+        """Whether the log's next records fit behind what is in the segment (or are not to be had now)."""
+        if first_seq - active.end_seq > MAX_JUMP:
+            return False
+        return log.tail.oldest_place(first_seq) is None or plan_turn(log, self._engine.options) is not None
 
     async def _write(self, log: Log, plan: Plan) -> bool:
         """Copy the frames into the segment's files; False when that has to be tried again."""
         engine = self._engine
         cached = {span.batch_seq: log.cached[span.batch_seq] for span in plan.spans if span.batch_seq in log.cached}
         place = engine.shards[log.shard].applied_place
-        dead = log.tail.dead_bits(plan.spans[0].first_seq, plan.last_seq + 1)
+        dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
         missing = [span for span in plan.spans if span.batch_seq not in cached]
         try:
             read = await engine.wal_files.fetch(log.shard, missing) if missing else {}
-            sources = [_Source(*_place(span, cached, read), span) for span in plan.spans]
+            sources = [Source(*_place(span, cached, read), span) for span in plan.spans]
             written = await engine.run_io(self._append, log, plan, sources, dead)
         except SegmentBroken as error:
             self.broken += 1
@@ -214,13 +183,13 @@ class Absorber:
             return False
         except WalFileGone:
             return False  # trimmed: what lay in it is dead by now
-        plan.segment.data_bytes += written
-        log.held.written = Written(plan.spans[0].first_seq, dead, place)
-        self.records += plan.last_seq + 1 - plan.spans[0].first_seq
+        plan.segment.data_bytes = self._writers[log.topic_id].data_bytes
+        log.held.written = Written(plan.first_seq, dead, place)
+        self.records += plan.last_seq + 1 - plan.first_seq
         self.bytes += written
         return True
 
-    def _append(self, log: Log, plan: Plan, sources: list[_Source], dead: int) -> int:
+    def _append(self, log: Log, plan: Plan, sources: list[Source], dead: int) -> int:
         """On the I/O pool. Bytes of frames written."""
         engine = self._engine
         writer = self._writers.get(log.topic_id)
@@ -231,17 +200,14 @@ class Absorber:
             if plan.segment.count or plan.segment.gen:
                 writer = ActiveSegment.open(engine.fs, engine.path, id, plan.segment.end_seq)
             else:
-                writer = _create(engine, id)
+                writer = begin_segment(engine.fs, engine.path, id)
             self._writers[log.topic_id] = writer
         if writer.end_seq != plan.segment.end_seq:
             # An earlier turn was written and its mark failed: the same again, from the marked end.
             writer.close()
             del self._writers[log.topic_id]
             writer = self._writers[log.topic_id] = ActiveSegment.open(engine.fs, engine.path, id, plan.segment.end_seq)
-        before = writer.data_bytes
-        frames, lens, stamps, flags = _columns(sources, plan.spans[0].first_seq, dead)
-        writer.append(plan.spans[0].first_seq, frames, lens, stamps, flags)
-        return writer.data_bytes - before
+        return append(writer, plan, sources, dead)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """The files' state on disk is unknown after a failed sync: go on in new ones, made of what was marked."""
@@ -249,7 +215,7 @@ class Absorber:
         self._drop_writer(log.topic_id)
         id = id_of(log.topic_id, segment)
         made = await engine.run_io(rewrite, engine.fs, engine.path, id, segment.end_seq, segment.dead)
-        value = _event(segment, "rewritten", gen=made.id.gen, data_bytes=made.data_bytes)
+        value = segment_event(segment, "rewritten", gen=made.id.gen, data_bytes=made.data_bytes)
         await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
         engine.store.reader.forget(id)
         engine.housekeeping.retire(id)
@@ -282,7 +248,7 @@ class Absorber:
     async def _seal(self, log: Log, segment: Segment) -> None:
         engine = self._engine
         self._drop_writer(log.topic_id)
-        value = _event(segment, "sealed", gen=segment.gen, data_bytes=segment.data_bytes)
+        value = segment_event(segment, "sealed", gen=segment.gen, data_bytes=segment.data_bytes)
         await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
         self.sealed += 1
 
@@ -296,13 +262,11 @@ class Absorber:
         self._drop_writer(topic_id)
 
 
-_IDX_FLAGS = bytes(segment_frame.idx_flags(flags) for flags in range(256))
-
-
-class _Source(NamedTuple):
-    data: bytes
-    start: int
-    span: Span
+async def _all(works: Iterable[Awaitable[Any]]) -> None:
+    """Run them side by side to their ends; raises what the first of them raised, when all are done."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _place(span: Span, cached: dict[int, tuple[bytes, int]], read: dict[int, tuple[bytes, int]]) -> tuple[bytes, int]:
@@ -310,55 +274,3 @@ def _place(span: Span, cached: dict[int, tuple[bytes, int]], read: dict[int, tup
         payload, offset = cached[span.batch_seq]
         return payload, offset + span.offset
     return read[span.first_seq]
-
-
-def _event(segment: Segment, event: str, *, gen: int, data_bytes: int) -> control.Segment:
-    return control.Segment(
-        first_seq=segment.first_seq,
-        end_seq=segment.end_seq,
-        event=event,
-        gen=gen,
-        live=segment.live,
-        live_bytes=segment.live_bytes,
-        data_bytes=data_bytes,
-        tier=segment.tier,
-    )
-
-
-def _create(engine: EngineCore, id: Any) -> ActiveSegment:
-    try:
-        return ActiveSegment.create(engine.fs, engine.path, id)
-    except FileExistsError:
-        # Left by a turn that failed: nothing of it is marked, so opening it at its beginning cuts it.
-        return ActiveSegment.open(engine.fs, engine.path, id, id.first_seq)
-
-
-def _columns(sources: list[_Source], first_seq: int, dead: int) -> tuple[memoryview, list[int], list[int], list[int]]:
-    """Frames of the records that live, and length, time and flags of every seq from `first_seq` on."""
-    pieces: list[tuple[bytes, int, Sequence[int]]] = []
-    lens: list[int] = []
-    stamps: list[int] = []
-    flags: list[int] = []
-    for data, start, span in sources:
-        gap = span.first_seq - first_seq - len(lens)
-        if gap:
-            for column in (lens, stamps, flags):
-                column.extend([0] * gap)
-        sizes = list(span.sizes)
-        offsets = list(accumulate(sizes, initial=start))
-        gone = dead >> (span.first_seq - first_seq) & ((1 << len(sizes)) - 1)
-        if len(sizes) > 1 and len({*sizes}) == 1:
-            flags.extend(data[start + 5 : offsets[-1] : sizes[0]].translate(_IDX_FLAGS))
-        else:
-            flags.extend([segment_frame.idx_flags(data[offset + 5]) for offset in offsets[:-1]])
-        stamps.extend([span.ts] * len(sizes))
-        if not gone:
-            pieces.append((data, start, sizes))
-            lens.extend(sizes)
-            continue
-        for number, size in enumerate(sizes):
-            alive = not gone >> number & 1
-            lens.append(size if alive else 0)
-            if alive:
-                pieces.append((data, offsets[number], [size]))
-    return segment_frame.convert(pieces), lens, stamps, flags

@@ -19,10 +19,13 @@ from storage.absorber import Absorber
 from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.clock import Clock, EngineTime, SystemClock
+from storage.cold.open import open_store
+from storage.cold.store import ColdStore
+from storage.cold.tier import ColdTier
 from storage.details import DetailsCache
-from storage.directory import lock_text, make_folders, open_format, page_cache_kept, take_lock
+from storage.directory import came_up, lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit
-from storage.errors import RecordCorrupt, SegmentUnreadable, ShuttingDown, StorageError, TopicNotFound
+from storage.errors import OpenError, ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
 from storage.housekeeping import Housekeeping
@@ -30,9 +33,10 @@ from storage.log import Log
 from storage.options import Options
 from storage.posix import PosixFileSystem
 from storage.publisher import Publisher
-from storage.recovery import Recovered, Report, recover
+from storage.recovery import Recovered, Report, load_snapshots, recover
+from storage.relocator import Relocator
 from storage.reservation import Reservations
-from storage.segment.errors import SegmentCorrupt
+from storage.resharding import clean_up, is_due, recorded_shards, reshard
 from storage.snapshotter import Snapshotter
 from storage.start import announce_losses, hand_back_reservations
 from storage.supervisor import Supervisor
@@ -59,7 +63,9 @@ class EngineCore:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         threaded: bool = True,
+        cold: ColdStore | None = None,
     ) -> None:
+        """`cold` is used instead of the store that `options.cold_dir` names."""
         self.path: str = os.path.abspath(os.fspath(path))
         self.options = options or Options()
         self.fs = fs or PosixFileSystem()
@@ -67,6 +73,8 @@ class EngineCore:
         self._threaded = threaded
         self._time = EngineTime(self.clock, lambda step: _log.warning("clock_step", step_ms=step))
         self._pool: ThreadPoolExecutor | None = None
+        self._cold_pool: ThreadPoolExecutor | None = None
+        self._cold_store = cold
         self._lock: Lock | None = None
         self.closing = False
         self._directories: list[str] = []
@@ -84,6 +92,7 @@ class EngineCore:
         self.segments = DetailsCache(self)
         self.absorber = Absorber(self)
         self.housekeeping = Housekeeping(self)
+        self.relocator = Relocator(self)
         self.upkeep = Upkeep(self, self.absorber, self.housekeeping)
         self.reservations = Reservations(self)
         self.expiry = Expiry(self)
@@ -104,6 +113,7 @@ class EngineCore:
         self.loop = asyncio.get_running_loop()
         if self._threaded:
             self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
+            self._cold_pool = ThreadPoolExecutor(self.options.cold_threads, thread_name_prefix="storage-cold")
         try:
             recovered = await self.run_io(self._recover)
             self._adopt(recovered.catalog)
@@ -124,6 +134,8 @@ class EngineCore:
         self.supervisor.start("expiry", interval_s, self.expiry.tick)
         self.supervisor.start("snapshot", min(1.0, self.options.snapshot_interval_ms / 1000), self.snapshotter.tick)
         self.supervisor.start("upkeep", self.options.checkpoint_interval_ms / 1000, self.upkeep.tick)
+        if self.store.cold is not None:
+            self.supervisor.start("relocator", self.options.checkpoint_interval_ms / 1000, self.relocator.tick)
         if not self._threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
 
@@ -132,20 +144,44 @@ class EngineCore:
         self._lock = take_lock(self.fs, self.path)
         found = open_format(self.fs, self.path, self.options.wal_shards)
         self.cluster_id = found.cluster_id
-        trusted = self.options.trust_page_cache and page_cache_kept(self._lock.previous(), self.fs.boot_id())
+        previous = self._lock.previous()
+        trusted = self.options.trust_page_cache and page_cache_kept(previous, self.fs.boot_id())
+        loaded = load_snapshots(self.fs, self.path)
+        recorded = recorded_shards(self.fs, self.path, found.shards, loaded)
+        shards = self.options.wal_shards or recorded
         self._lock.write(lock_text(os.getpid()))
-        self._directories = make_folders(self.fs, self.path, found.shards)
+        make_folders(self.fs, self.path, recorded)
         recovered = recover(
             self.fs,
             self.path,
             self.options,
-            found.shards,
+            recorded,
+            loaded=loaded,
+            came_up=came_up(previous),
             trusted=trusted,
             now_ms=self._time_from,
             progress=self._set_progress,
+            cold=self._open_cold(),
         )
+        if is_due(self.fs, self.path, found.shards, loaded, shards):
+            now_ms = self._time.now_ms()
+            recovered = reshard(
+                self.fs, self.path, self.options, recovered, shards, now_ms=now_ms, progress=self._set_progress
+            )
+        else:
+            clean_up(self.fs, self.path, loaded)
+        self._directories = make_folders(self.fs, self.path, shards)
         recovered.report.seconds = (self.clock.monotonic_ns() - begin) / 1e9
         return recovered
+
+    def _open_cold(self) -> ColdTier | None:
+        store, options = self._cold_store, self.options
+        if store is None and options.cold_dir:
+            try:
+                store = open_store(options.cold_dir, self.fs, timeout_s=options.cold_timeout_s)
+            except ValueError as error:
+                raise OpenError(f"{error}.") from error
+        return None if store is None else ColdTier(store, self.cluster_id)
 
     def _time_from(self, stored_ms: int) -> int:
         self._time.raise_to(stored_ms)
@@ -207,6 +243,7 @@ class EngineCore:
 
     async def _release(self) -> None:
         self.ready = False
+        await self.relocator.settled()
         for shard in self.shards:
             try:
                 await shard.stop()
@@ -220,6 +257,9 @@ class EngineCore:
         if self._pool is not None:
             self._pool.shutdown(wait=True)  # nothing of ours may touch files that the next process takes for its own
             self._pool = None
+        if self._cold_pool is not None:
+            self._cold_pool.shutdown(wait=True, cancel_futures=True)
+            self._cold_pool = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -266,25 +306,17 @@ class EngineCore:
         """Whether new topics may go to this shard."""
         return self.shards[index].log.failed is None or bool(len(self.failed_shards) == len(self.shards))
 
-    async def run_segment_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
-        """`run_io` for what looks into segments on behalf of a request.
-
-        FileNotFoundError passes: the manifest has moved on. Raises RecordCorrupt, SegmentUnreadable for all else.
-        """
-        try:
-            return await self.run_io(job, *arguments)
-        except FileNotFoundError:
-            raise
-        except SegmentCorrupt as error:
-            raise RecordCorrupt(str(error), file=error.file.rpartition("/")[2], offset=error.offset) from error
-        except OSError as error:
-            raise SegmentUnreadable(f"A segment cannot be read: {error.strerror} (errno {error.errno}).") from error
-
     async def run_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
         """Run a blocking job on the I/O pool (in deterministic tests: here and now)."""
         if self._pool is None:
             return job(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
+
+    async def run_cold(self, job: Callable[..., Any], *arguments: Any) -> Any:
+        """The same on the pool of those who may wait for the cold store, and for nobody else."""
+        if self._cold_pool is None:
+            return job(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._cold_pool, job, *arguments)
 
     def submit_controls(
         self, log: Log, encoded: EncodedUnit, *, frees: bool = False, generation: int = -1, needs_sync: bool = True

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage.log import Log
-from storage.manifest import Segment
+from storage.manifest import COLD, Segment
+from storage.segment_io import SegmentGone, look_into, look_into_here
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -31,11 +32,16 @@ class DetailsCache:
         """Have the details of a segment (None: of none). Raises RecordCorrupt, SegmentUnreadable."""
         if segment is None or segment.details is not None:
             return
-        with suppress(FileNotFoundError):  # the segment has gone: who asked looks again
+        with suppress(SegmentGone):  # the segment has gone: who asked looks again
             await self._load(log, segment)
 
     async def _load(self, log: Log, segment: Segment) -> None:
-        details = await self._engine.run_segment_io(self._engine.store.details, log.topic_id, segment)
+        engine, details = self._engine, None
+        if segment.tier == COLD:
+            # Writes wait for this (caps): what is kept here must do, so that none of them waits for the cold store.
+            details = await look_into_here(engine, log, segment, engine.store.kept_details, log.topic_id, segment)
+        if details is None:
+            details = await look_into(engine, log, segment, engine.store.details, log.topic_id, segment)
         if segment.details is None and len(details.payloads) == segment.count:
             segment.details = details
             self._kept[segment] = log

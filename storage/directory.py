@@ -8,7 +8,7 @@ import uuid
 from typing import NamedTuple
 
 from storage import layout
-from storage.errors import AlreadyLocked, MetadataLost, OpenError, ShardCountChanged, UnsupportedFormat
+from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
 from storage.filesystem import FileSystem, Lock
 
 MAX_SHARDS = 99
@@ -17,7 +17,7 @@ _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP
 
 
 class Format(NamedTuple):
-    """What FORMAT says."""
+    """What FORMAT says. `shards` is the count that the directory was made with; a snapshot's wins."""
 
     cluster_id: str
     shards: int
@@ -62,8 +62,15 @@ def page_cache_kept(previous: str, boot_id: str) -> bool:
     return len(lines) > 1 and bool(boot_id) and lines[1] == boot_id
 
 
+def came_up(previous: str) -> bool:
+    """Whether the last process that held the lock had completed its start; only then it notes its boot id."""
+    return bool(previous.partition("\n")[2].strip())
+
+
 def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
-    """Read FORMAT, or write it into a new directory. Raises UnsupportedFormat, ShardCountChanged, OpenError."""
+    """Read FORMAT, or write it into a new directory. Raises UnsupportedFormat, OpenError."""
+    if wanted_shards and not 1 <= wanted_shards <= MAX_SHARDS:
+        raise OpenError(f"wal_shards must be 1 to {MAX_SHARDS}, it is {wanted_shards}.")
     path = layout.join(root, layout.FORMAT)
     if not fs.exists(path):
         return _create(fs, root, wanted_shards)
@@ -78,15 +85,7 @@ def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
         raise UnsupportedFormat(f"{path} says format {lines[0]}; this program knows {layout.FORMAT_VERSION}.")
     if len(lines) < 3 or not lines[2].isdigit():
         raise OpenError(f"{path} is damaged: it must have a version, a cluster id and a shard count.")
-    found = Format(lines[1], int(lines[2]))
-    if wanted_shards and wanted_shards != found.shards:
-        raise ShardCountChanged(
-            f"{root} was made with {found.shards} log shards; this version cannot change that. "
-            f"Start it with TOPICS_WAL_SHARDS={found.shards} or without the setting.",
-            recorded=found.shards,
-            wanted=wanted_shards,
-        )
-    return found
+    return Format(lines[1], int(lines[2]))
 
 
 def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
@@ -96,8 +95,6 @@ def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
             f"{root} holds {', '.join(strangers)} but no FORMAT file; it is not started as a new directory."
         )
     shards = wanted_shards or min(os.cpu_count() or 1, 8)
-    if not 1 <= shards <= MAX_SHARDS:
-        raise OpenError(f"wal_shards must be 1 to {MAX_SHARDS}, it is {shards}.")
     made = Format(uuid.uuid4().hex, shards)
     path = layout.join(root, layout.FORMAT)
     temporary = path + layout.TMP_SUFFIX

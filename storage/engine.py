@@ -165,7 +165,7 @@ class Engine(EngineCore):
         self._check_started()
         return await Reader(self).read_one(self.topic(name), seq)
 
-    def segments(self, name: str) -> SegmentsView:
+    def segments_of(self, name: str) -> SegmentsView:
         """What the topic's segments hold and what is not in them yet, at one instant. Raises TopicNotFound.
 
         `storage.segment_download` gives the files of those that are sealed.

@@ -26,7 +26,6 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     UnsupportedFormat            refuse to start         written by a newer version
   OpenError                      the directory cannot be opened
     AlreadyLocked                another process has it
-    ShardCountChanged            another count than the directory was made with
 """
 
 from __future__ import annotations
@@ -200,7 +199,3 @@ class OpenError(StorageError):
 
 class AlreadyLocked(OpenError):
     """Another process has this data directory open."""
-
-
-class ShardCountChanged(OpenError):
-    """The data directory was made with another number of log shards."""

@@ -14,9 +14,8 @@ from storage.encode import EncodedUnit, encode_controls
 from storage.filesystem import FileSystem
 from storage.format import control
 from storage.log import Log
-from storage.manifest import HOT, Segment
+from storage.manifest import COLD, HOT, Segment
 from storage.segment.errors import SegmentBroken
-from storage.segment.flips import flip
 from storage.segment.names import SegmentId
 from storage.segment.rewrite import Rewritten, remove, rewrite
 from storage.segment_recovery import remove_folder
@@ -35,6 +34,8 @@ class Housekeeping:
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._retired: list[SegmentId] = []
+        #: Segments that somebody is at, the relocator included: one action a segment at a time.
+        self.busy: set[Segment] = set()
         #: Counters for the metrics: segments dropped, rewritten, records flagged.
         self.dropped = 0
         self.rewritten = 0
@@ -48,20 +49,33 @@ class Housekeeping:
         """See the module. Raises StorageError, OSError, SegmentError; what was not done is tried again."""
         engine = self._engine
         for topic in list(engine.catalog.topics.values()):
-            log = topic.log
-            if len(log.held.manifest) and engine.shards[log.shard].log.failed is None:
-                for segment in list(log.held.manifest.segments):
-                    await self._keep(log, segment)
+            for log in topic.logs:
+                if len(log.held.manifest) and engine.shards[log.shard].log.failed is None:
+                    for segment in list(log.held.manifest.segments):
+                        await self._keep(log, segment)
         await self._remove_retired()
         await self._remove_folders()
 
     async def _keep(self, log: Log, segment: Segment) -> None:
-        if segment.sealed and not segment.live:
-            await self._drop(log, segment)
-        elif segment.sealed and segment.tier == HOT and segment.live * 2 < segment.count - _evicted(log, segment):
-            await self._rewrite(log, segment)
-        elif segment.flips:
-            await self._flip(log, segment)
+        if segment in self.busy:
+            return  # its turn comes with a later round
+        self.busy.add(segment)
+        try:
+            if segment.sealed and not segment.live:
+                await self._drop(log, segment)
+            elif needs_rewrite(log, segment) and await self._still_after_counting(log, segment):
+                await self._rewrite(log, segment)
+            elif segment.flips:
+                await self._flip(log, segment)
+        finally:
+            self.busy.discard(segment)
+
+    async def _still_after_counting(self, log: Log, segment: Segment) -> bool:
+        """Seqs without a frame, as a rewrite leaves them, are no reason for the next one."""
+        if segment.framed is None:
+            store, id = self._engine.store, id_of(log.topic_id, segment)
+            segment.framed = await self._engine.run_io(store.reader.frames, id, segment.end_seq)
+        return needs_rewrite(log, segment)
 
     async def _barrier(self, log: Log) -> None:
         """What has been applied is durable on return."""
@@ -80,25 +94,27 @@ class Housekeeping:
 
     def _forget(self, log: Log, segment: Segment) -> None:
         id = id_of(log.topic_id, segment)
-        self._engine.store.reader.forget(id)
+        self._engine.store.forget(id)
         self._retired.append(id)
+        self._engine.relocator.gone(id, segment.tier)
 
     async def _flip(self, log: Log, segment: Segment) -> None:
         engine = self._engine
-        id = id_of(log.topic_id, segment)
         bits = segment.begin_flips()
         done = False
         try:
             await self._barrier(log)
             indexes = [index for index, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
-            await engine.run_io(flip, engine.fs, engine.path, id, indexes)
+            await engine.run_io(engine.store.flag, log.topic_id, segment, indexes)
             self.flagged += len(indexes)
             done = True
+            if segment.tier == COLD:
+                engine.relocator.index_changed(id_of(log.topic_id, segment))
         except SegmentBroken as error:
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
         finally:
             segment.end_flips(done=done)
-        if not done:
+        if not done and segment.tier == HOT:  # of a cold one the file that could not be synced is gone already
             await (self._rewrite(log, segment) if segment.sealed else engine.absorber.renew(log, segment))
 
     async def _rewrite(self, log: Log, segment: Segment) -> None:
@@ -113,11 +129,13 @@ class Housekeeping:
             made = await engine.run_io(_written_anew, engine.fs, engine.path, old, segment.end_seq, bits)
             await self._submit(log, _event(segment, "rewritten", made.id.gen, made.data_bytes))
             segment.dead |= bits & ((1 << segment.count) - 1)
+            segment.framed = None
             done = True
         finally:
             segment.end_flips(done=done)
-        self._engine.store.reader.forget(old)
+        self._engine.store.forget(old)
         self._retired.append(old)
+        self._engine.relocator.gone(old, HOT)
         self.rewritten += 1
 
     async def _remove_retired(self) -> None:
@@ -128,10 +146,11 @@ class Housekeeping:
 
     async def _remove_folders(self) -> None:
         engine = self._engine
-        for topic_id in list(engine.catalog.pending_deletes):
+        for topic_id in engine.catalog.pending_deletes - engine.relocator.deleted:
             engine.absorber.forget(topic_id)
             await engine.run_io(remove_folder, engine.fs, engine.path, topic_id)
-            engine.catalog.pending_deletes.discard(topic_id)
+            if not engine.relocator.take_deleted(topic_id):
+                engine.catalog.pending_deletes.discard(topic_id)
 
 
 def _written_anew(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead: int) -> Rewritten:
@@ -140,6 +159,12 @@ def _written_anew(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead: 
     except FileExistsError:  # an earlier attempt could not remove what it had begun; no manifest names it
         remove(fs, root, id._replace(gen=id.gen + 1))
         return rewrite(fs, root, id, end_seq, dead)
+
+
+def needs_rewrite(log: Log, segment: Segment) -> bool:
+    """Whether less than half of it lives. Cold ones stay as they are: to rewrite one, all of it would be fetched."""
+    framed = segment.count if segment.framed is None else segment.framed
+    return segment.sealed and segment.tier == HOT and segment.live * 2 < framed - _evicted(log, segment)
 
 
 def _evicted(log: Log, segment: Segment) -> int:

@@ -20,6 +20,7 @@ RESERVE = "reserve"
 TMP_SUFFIX = ".tmp"
 
 _WAL = re.compile(r"wal-(\d{16})\.log")
+_SHARD = re.compile(r"shard-(\d{2,})")
 _SNAPSHOT = re.compile(r"snapshot-(\d{16})\.bin")
 
 
@@ -38,6 +39,12 @@ def quarantine_dir(root: str) -> str:
 
 def shard_dir(root: str, shard: int, shards: int) -> str:
     return join(root, "wal") if shards == 1 else join(root, "wal", f"shard-{shard:02d}")
+
+
+def shard_folders(names: list[str]) -> list[str]:
+    """The folders of shards among `names`, in order."""
+    matches = [match for name in names if (match := _SHARD.fullmatch(name))]
+    return [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
 
 
 def wal_name(number: int) -> str:

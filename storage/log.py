@@ -51,6 +51,7 @@ class Log:
         "durable_head",
         "ephemeral",
         "epoch",
+        "half_written",
         "head",
         "held",
         "keys",
@@ -76,6 +77,8 @@ class Log:
         self.epoch = epoch
         self.usage = usage
         self.ephemeral = False
+        #: Replay: the first record found in the WAL of a log that is ephemeral. Its class was being changed.
+        self.half_written: int | None = None
         #: While ephemeral: records up to here are in the WAL, from before; later ones are in memory only.
         self.durable_head = 0
         #: Assigned bytes that are in memory only: this log's part of `usage.ephemeral_bytes`.
@@ -123,6 +126,7 @@ class Log:
     def set_ephemeral(self, ephemeral: bool) -> None:
         """Records appended from now on live in memory only (or no longer do)."""
         if ephemeral != self.ephemeral:
+            self.half_written = None
             self.written_out(self.head)
             self.ephemeral = ephemeral
 

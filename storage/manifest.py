@@ -57,6 +57,7 @@ class Segment:
         "flipping",
         "flipping_pin",
         "flips",
+        "framed",
         "gen",
         "last_ts",
         "live",
@@ -86,6 +87,8 @@ class Segment:
         self.flipping = 0
         self.flipping_pin: int | None = None
         self.details: Details | None = None
+        #: Records that its files have a frame of, deleted or not; None: not counted yet.
+        self.framed: int | None = None
 
     def state(self) -> SegmentState:
         """What a snapshot keeps of it."""

@@ -20,7 +20,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes are bytes, times ms (or µs where the name says so)."""
 
     wal_shards: int = 0
-    """Writers; 0 = what the directory was made with, min(cpus, 8) for a new one."""
+    """Writers; 0 = as many as the directory has, min(cpus, 8) for a new one. Another number than that is moved to."""
     wal_file_bytes: int = 64 * MIB
     wal_reserve_bytes: int = 4 * MIB
     wal_queue_frames: int = 200_000
@@ -60,6 +60,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 4 * MIB
     checkpoint_age_ms: int = 60_000
     """A log is absorbed when it has so many records or bytes behind its last mark, one so old, or holds up a file."""
+    cold_dir: str = ""
+    """Where sealed segments move to, oldest first: a path or a URL (s3://, gs://, az://); "" = they stay."""
+    cold_threads: int = 4
+    """Threads that wait for the cold store, at least 2: moving a segment takes one, deep reads the others."""
+    cold_timeout_s: float = 30.0
+    """A request to an object store is given up after so long, plus what its bytes may take."""
+    hot_retain_segments: int = 4
+    hot_retain_bytes: int = 0
+    """So many newest sealed segments of a log stay, and no more bytes of them than that (0 = however many)."""
     recovery: Recovery = Recovery.REFUSE
     recovery_processes: int = 0
     """Processes that read a large log ahead of its replay; 0 = one a cpu, at most 8; 1 = none, it is read in place."""

@@ -1,30 +1,26 @@
 """The read path: from a cursor to records, with everything lost in between announced. Source: api.md §3 (read).
 
-A read plans on the event loop (arrays only), fetches bytes from the tail cache or, on the I/O pool, from the WAL,
-and checks what it fetched: topic_id, seq and checksum of every frame that was on disk.
+A read plans on the event loop (arrays only), fetches bytes from the tail cache or, on the I/O pool, from the WAL or
+segments (cold ones: on a pool of their own), and checks what it fetched: topic_id, seq and checksum of every frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.errors import InvalidRequest, RecordCorrupt, RecordNotFound, TopicNotFound
 from storage.log import Log
+from storage.manifest import COLD
 from storage.records import ReadQuery, ReadResult, StoredRecord, Tombstone
 from storage.scan import Piece, Scan, cut
-from storage.segment.errors import SegmentCorrupt
+from storage.segment_io import SegmentGone, look_into
 from storage.segment_store import id_of
 from storage.tail import Span
 from storage.wal.fetch import WalFileGone
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
-
-
-class SegmentGone(Exception):
-    """The segment was dropped or rewritten after the read had been planned."""
 
 
 class Reader:
@@ -87,6 +83,7 @@ class Reader:
             tombstone=tombstone,
             corrupt_seqs=scan.corrupt or None,
             records_scanned=scan.scanned,
+            cold_segments_read=len(scan.cold),
         )
 
     async def _first_since(self, log: Log, ts: int) -> int | None:
@@ -95,15 +92,9 @@ class Reader:
             if segment.last_ts >= ts:
                 if segment.first_ts >= ts:
                     return segment.first_seq
-                id, end_seq = id_of(log.topic_id, segment), segment.end_seq
-                return await self._segment_io(self._engine.store.reader.ts_search, id, end_seq, ts)
+                id, search = id_of(log.topic_id, segment), self._engine.store.reader_of(segment).ts_search
+                return await look_into(self._engine, log, segment, search, id, segment.end_seq, ts)
         return log.tail.first_seq_since(ts)
-
-    async def _segment_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return await self._engine.run_io(job, *arguments)
-        except FileNotFoundError:
-            raise SegmentGone from None  # dropped or rewritten since: the manifest says where to look now
 
     async def _read_segment(self, log: Log, first_seq: int, end_seq: int, scan: Scan) -> int:
         """Examine records of the segment that `first_seq` is in, or behind; the last seq examined."""
@@ -118,15 +109,17 @@ class Reader:
             return end - 1
         max_records, max_bytes = scan.appetite()
         id = id_of(log.topic_id, segment)
-        reader = self._engine.store.reader
+        if segment.tier == COLD:
+            scan.cold.add(segment.first_seq)
+        engine, read, end_of_all = self._engine, self._engine.store.reader_of(segment).read, segment.end_seq
         try:
-            found = await self._segment_io(reader.read, id, segment.end_seq, first_live, max_records, max_bytes)
-        except SegmentCorrupt:
+            found = await look_into(engine, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
+        except RecordCorrupt:
             # An index entry: the records in front of it are good, and it is one record that cannot be read.
             try:
-                found = await self._segment_io(reader.read, id, segment.end_seq, first_live, 1, 1)
-            except SegmentCorrupt as error:
-                scan.damaged(first_live, error.file, error.offset)
+                found = await look_into(engine, log, segment, read, id, end_of_all, first_live, 1, 1)
+            except RecordCorrupt as error:
+                scan.damaged(first_live, error.detail["file"], error.detail["offset"])
                 return first_live
         # What was deleted meanwhile may be flagged by now: it is left out, not taken for damage.
         return scan.take_slice(id, found, segment.dead >> (found.first_seq - segment.first_seq), end)
@@ -151,7 +144,9 @@ class Reader:
         missing: list[Span] = []
         records, size = 0, 0
         max_records, max_bytes = scan.appetite()
-        for span in log.tail.spans(first_seq, end_seq):
+        # Of deleted records in front of the first live one the bytes may be gone already, with their file.
+        first_live = log.tail.first_live(first_seq, end_seq)
+        for span in log.tail.spans(end_seq if first_live is None else first_live, end_seq):
             span = cut(span, max_records - records, max_bytes - size)
             wanted.append(span)
             if span.batch_seq not in log.cached:

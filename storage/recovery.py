@@ -17,6 +17,7 @@ import structlog
 
 from storage import layout, snapshot
 from storage.catalog import Catalog
+from storage.cold.tier import ColdTier
 from storage.config import Durability
 from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
 from storage.filesystem import FileSystem
@@ -86,25 +87,24 @@ def recover(
     options: Options,
     shards: int,
     *,
+    loaded: Loaded | None = None,
+    came_up: bool = True,
     trusted: bool,
     now_ms: Callable[[int], int],
     progress: Callable[[float], None],
+    cold: ColdTier | None = None,
 ) -> Recovered:
-    """Rebuild the state. `trusted`: only the process died, the page cache is as it left it. `now_ms` is told the
-    greatest ts there is and answers the time from which idempotency keys live on.
+    """Rebuild the state. `shards`: the count that the log is laid out for. `came_up`: the start before this one did, so
+    that what its clean stop says of the files still holds. `trusted`: only the process died, the page cache is as it
+    left it. `now_ms` is told the greatest ts there is and answers the time from which idempotency keys live on.
 
     Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything was changed, but for quarantine/), OSError.
     """
-    loaded = load_snapshots(fs, root, shards)
+    loaded = loaded or load_snapshots(fs, root)
     catalog = Catalog(shards)
-    catalog.usage.access = store = SegmentStore(fs, root, options.max_open_segments)
+    catalog.usage.access = store = SegmentStore(fs, root, options.max_open_segments, cold)
     catalog.usage.replaying = True
-    created_ms = loaded.body.created_ms if loaded.body else 0
-    for section in loaded.sections:
-        snapshot.restore(catalog, section, created_ms)
-    if loaded.body is not None:
-        catalog.next_topic_id = max(catalog.next_topic_id, loaded.body.next_topic_id)
-        catalog.pending_deletes.update(loaded.body.pending_deletes)
+    created_ms = _restore(catalog, loaded)
     redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
@@ -120,7 +120,7 @@ def recover(
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     for end in ends:
         mend(fs, root, end, options, report)
-    clean = loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
+    clean = came_up and loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
@@ -143,7 +143,7 @@ def recover(
     )
 
 
-def load_snapshots(fs: FileSystem, root: str, shards: int) -> Loaded:
+def load_snapshots(fs: FileSystem, root: str) -> Loaded:
     """The newest valid snapshot, or the one before; none is fine as long as the WAL begins at its first file."""
     directory = layout.meta_dir(root)
     numbers = layout.snapshot_numbers(fs.listdir(directory)) if fs.exists(directory) else []
@@ -173,6 +173,17 @@ def load_snapshots(fs: FileSystem, root: str, shards: int) -> Loaded:
     return Loaded(
         body, kept, next_number, sections, {s.topic_id: raw for s, raw in zip(sections, body.sections, strict=True)}
     )
+
+
+def _restore(catalog: Catalog, loaded: Loaded) -> int:
+    """Take in what the snapshot says; when it was taken, in ms (0: there is none)."""
+    if loaded.body is None:
+        return 0
+    for section in loaded.sections:
+        snapshot.restore(catalog, section, loaded.body.created_ms)
+    catalog.next_topic_id = max(catalog.next_topic_id, loaded.body.next_topic_id)
+    catalog.pending_deletes.update(loaded.body.pending_deletes)
+    return loaded.body.created_ms
 
 
 def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
@@ -259,6 +270,10 @@ def _settle_heads(
         )
         if not certain and log.reserved > log.head:
             found = [*found, (log.head + 1, log.reserved, str(LossCause.CRASH))]
+        if log.half_written is not None:
+            # Written out of memory when its class was to change, and that was not finished: they are as lost as the
+            # rest of what was in memory, and what was deleted there stays so.
+            found = [*found, (log.half_written, max(log.head, log.half_written), str(LossCause.CRASH))]
         if found:
             log.evict(loss=found)
             losses[log.topic_id] = found

@@ -52,6 +52,8 @@ class Replay:
             self._salvage.ownerless(unit.steps)
         if log is not None:
             unit = self._following_on(log, unit, number, scanned.offset)
+            if log.ephemeral and log.half_written is None:
+                log.half_written = _first_append(unit)
         apply_unit(self._catalog, unit, place, position(number, scanned.end))
 
     def _index(self, log: Log, unit: Unit, place: int) -> None:
@@ -107,3 +109,13 @@ class Replay:
             file=path,
             offset=offset,
         )
+
+
+def _first_append(unit: Unit) -> int | None:
+    """First seq of the records in a unit."""
+    for step in unit.steps:
+        if isinstance(step, RunStep):
+            return step.run.first_seq
+        if isinstance(step, SinglesStep):
+            return step.singles.first_seq
+    return None

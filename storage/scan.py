@@ -76,6 +76,8 @@ class Scan:
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
         self.records: list[StoredRecord] = []
         self.corrupt: list[int] = []
+        #: First seqs of the cold segments that were read.
+        self.cold: set[int] = set()
         self.scanned = 0
         self.size = 0
         self.done = False

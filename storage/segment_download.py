@@ -12,23 +12,23 @@ Files are opened for each read and closed behind it: whoever walks through a who
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
-from storage.errors import RecordCorrupt
-from storage.filesystem import File, FileSystem
+from storage.filesystem import File
 from storage.format import idx_entry
 from storage.format.checksum import checksum
-from storage.format.idx_entry import DELETED, ENTRY_SIZE, Entry
+from storage.format.idx_entry import DELETED, ENTRY_SIZE
 from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
 from storage.format.segment_frame import DELETED as DELETE_BYTE
-from storage.manifest import Segment
+from storage.manifest import COLD, Segment
 from storage.segment import names
 from storage.segment.errors import SegmentCorrupt
-from storage.segment.handles import SegmentFiles
+from storage.segment.handles import Readable, SegmentFiles
 from storage.segment.names import DATA, IDX, SegmentId
-from storage.segment_store import id_of
+from storage.segment_io import SegmentGone, look_into, look_into_here
+from storage.segment_store import SegmentStore, id_of
 from storage.segments_view import SegmentNotFound, sealed, withheld
 
 if TYPE_CHECKING:
@@ -54,13 +54,15 @@ class SegmentDownload:
         self._content: bytes | None = None
 
     async def open(self, ext: str) -> None:
-        """Find out size and etag. Raises as `open_download`, FileNotFoundError when the files have gone."""
-        engine, id, end_seq = self._engine, self.id, self._segment.end_seq
+        """Find out size and etag. Raises SegmentGone, RecordCorrupt, SegmentUnreadable."""
+        engine, log, segment = self._engine, self._topic.log, self._segment
         if ext == DATA:
-            self.size = await engine.run_segment_io(data_size, engine.fs, engine.path, id, end_seq)
+            self.size = await look_into_here(engine, log, segment, data_size, engine.store, self.id, segment.end_seq)
             return
-        hidden = withheld(self._topic.log, self._segment)
-        content = await engine.run_segment_io(read_idx, engine.fs, engine.path, id, end_seq, hidden)
+        hidden = withheld(log, segment)
+        content: bytes = await look_into_here(
+            engine, log, segment, read_idx, engine.store, self.id, segment.end_seq, hidden
+        )
         self._content = content
         self.size = len(content)
         self.etag += f".{content[_FLAGS_AT::ENTRY_SIZE].translate(_IS_DELETED).count(1)}"
@@ -72,16 +74,15 @@ class SegmentDownload:
         """
         if self._content is not None:
             return self._content[begin:end]
-        engine, segment = self._engine, self._segment
-        if self.current():
-            hidden = withheld(self._topic.log, segment)
+        engine, log, segment = self._engine, self._topic.log, self._segment
+        while self.current():
+            cold, hidden = segment.tier == COLD, withheld(log, segment)
             try:
-                return await engine.run_segment_io(
-                    read_data, engine.fs, engine.path, self.id, segment.end_seq, hidden, begin, end
+                return await look_into(
+                    engine, log, segment, read_data, engine.store, self.id, cold, segment.end_seq, hidden, begin, end
                 )
-            except FileNotFoundError as error:
-                if self.current():
-                    raise missing_file(self._topic, error) from error
+            except SegmentGone:
+                continue  # or moved: then it is read where it is now
         raise SegmentNotFound(
             f"Segment {self.id.first_seq} of {self._topic.name} went, or was rewritten, while it was being read.",
             reason="gone",
@@ -108,51 +109,23 @@ async def open_download(engine: Engine, name: str, first_seq: int, ext: str) -> 
         download = SegmentDownload(engine, topic, sealed(topic, first_seq))
         try:
             await download.open(ext)
-        except FileNotFoundError as error:
-            if download.current():
-                raise missing_file(topic, error) from error
-            continue  # dropped or rewritten since: the manifest says what there is now
+        except SegmentGone:
+            continue  # the manifest says what there is now
         return download
 
 
-def missing_file(topic: Topic, error: FileNotFoundError) -> RecordCorrupt:
-    """What to raise for a file that the manifest names and that is not there."""
-    file = str(error.filename).rpartition("/")[2]
-    return RecordCorrupt(f"A file of a segment of {topic.name} is missing: {file}.", topic=topic.name, file=file)
+# -- blocking: SegmentCorrupt, OSError, FileNotFoundError when the segment has gone, ColdError of what is cold ---------
 
 
-# -- blocking, on the I/O pool. Each raises SegmentCorrupt and OSError; FileNotFoundError when the segment has gone. -----
-
-
-@contextmanager
-def _opened(fs: FileSystem, root: str, id: SegmentId) -> Generator[SegmentFiles]:
-    paths = names.path(root, id, DATA), names.path(root, id, IDX)
-    with ExitStack() as closing:
-        data, idx = (closing.enter_context(_file(fs, path)) for path in paths)
-        yield SegmentFiles(id, paths, data, idx)
-
-
-@contextmanager
-def _file(fs: FileSystem, path: str) -> Generator[File]:
-    file = fs.open(path, write=False)
-    try:
-        yield file
-    finally:
-        file.close()
-
-
-def data_size(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> int:
+def data_size(store: SegmentStore, id: SegmentId, end_seq: int) -> int:
     """Bytes of .data: what its last entry ends with."""
-    with _opened(fs, root, id) as files:
-        return files.entry(end_seq - id.first_seq - 1).end
+    last = end_seq - id.first_seq - 1
+    return idx_entry.unpack(_read_entries(store, id, last, 1), 0).end
 
 
-def read_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, hidden: int) -> bytes:
+def read_idx(store: SegmentStore, id: SegmentId, end_seq: int, hidden: int) -> bytes:
     """All of .idx, every entry verified, with bit 2 set for the records whose bit is set in `hidden`."""
-    with _opened(fs, root, id) as files:
-        content = files.read_idx(0, end_seq - id.first_seq)
-        for number in idx_entry.damaged(content):
-            raise files.damaged_entry(number)
+    content = _read_entries(store, id, 0, end_seq - id.first_seq)
     # An entry without a record counts as dead here, and stays as it is.
     missing = hidden & ~idx_entry.dead_bits(content)
     if not missing:
@@ -165,27 +138,58 @@ def read_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, hidden: int
     return bytes(out)
 
 
-def read_data(fs: FileSystem, root: str, id: SegmentId, end_seq: int, hidden: int, begin: int, end: int) -> bytes:
-    """The bytes [begin, end) of .data; frames whose bit is set in `hidden`, or that are flagged, as `blank` has them."""
-    with _opened(fs, root, id) as files:
+def _read_entries(store: SegmentStore, id: SegmentId, first: int, count: int) -> bytes:
+    """`count` verified entries from number `first` on, as bytes."""
+    path, offset = names.path(store.root, id, IDX), first * ENTRY_SIZE
+    with _opened(store, path) as file:
+        content = file.pread(count * ENTRY_SIZE, offset)
+    if len(content) < count * ENTRY_SIZE:
+        raise SegmentCorrupt(path, offset + len(content), "the index ends before the segment does")
+    for number in idx_entry.damaged(content):
+        raise SegmentCorrupt(path, offset + number * ENTRY_SIZE, "the index entry fails its check")
+    return content
+
+
+@contextmanager
+def _opened(store: SegmentStore, path: str) -> Generator[File]:
+    file = store.fs.open(path, write=False)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+@contextmanager
+def _data_of(store: SegmentStore, id: SegmentId, cold: bool) -> Generator[Readable]:
+    if cold and store.cold is not None:
+        yield store.cold.data(id)
+    else:
+        with _opened(store, names.path(store.root, id, DATA)) as file:
+            yield file
+
+
+def read_data(store: SegmentStore, id: SegmentId, cold: bool, end_seq: int, hidden: int, begin: int, end: int) -> bytes:
+    """The bytes [begin, end) of .data. Frames whose bit is set in `hidden`, or that are flagged, as by `blank`."""
+    data_path, idx_path = names.path(store.root, id, DATA), names.path(store.root, id, IDX)
+    with _data_of(store, id, cold) as data, _opened(store, idx_path) as idx:
+        files = SegmentFiles(id, (data_path, idx_path), data, idx)
         content = files.read_data(begin, end)
         out: bytearray | None = None
-        for entry, gone in _overlapping(files, end_seq - id.first_seq, hidden, begin, end):
-            last = entry.end - 1
-            flag = content[last - begin] if last < end else files.read_data(last, last + 1)[0]
-            if not gone and flag != DELETE_BYTE:
-                continue
-            if entry.len < OVERHEAD:
-                raise SegmentCorrupt(files.data_path, entry.offset, f"{entry.len} bytes are too few for a frame")
-            frame = blank(files.read_data(entry.offset, entry.offset + HEADER_SIZE), entry.len)
+        for offset, size in _to_blank(files, end_seq - id.first_seq, hidden, content, begin):
+            if size < OVERHEAD:
+                raise SegmentCorrupt(data_path, offset, f"{size} bytes are too few for a frame")
+            header_end = offset + HEADER_SIZE
+            within = begin <= offset and header_end <= end
+            header = content[offset - begin : header_end - begin] if within else files.read_data(offset, header_end)
             out = bytearray(content) if out is None else out
-            first, stop = max(entry.offset, begin), min(entry.end, end)
-            out[first - begin : stop - begin] = frame[first - entry.offset : stop - entry.offset]
+            first, stop = max(offset, begin), min(offset + size, end)
+            out[first - begin : stop - begin] = blank(header, size)[first - offset : stop - offset]
         return content if out is None else bytes(out)
 
 
-def _overlapping(files: SegmentFiles, count: int, hidden: int, begin: int, end: int) -> Generator[tuple[Entry, bool]]:
-    """Entries of records with a byte in [begin, end), and whether their records are hidden or flagged."""
+def _to_blank(files: SegmentFiles, count: int, hidden: int, content: bytes, begin: int) -> Generator[tuple[int, int]]:
+    """(offset, size) in .data of the frames with a byte in `content`, which begins at `begin`, that must not leave."""
+    end = begin + len(content)
     number, high = 0, count
     while number < high:  # the first entry that ends behind `begin`
         middle = (number + high) // 2
@@ -196,12 +200,17 @@ def _overlapping(files: SegmentFiles, count: int, hidden: int, begin: int, end: 
     while number < count:
         entries = files.entries(number, min(_STRIDE, count - number))
         gone = hidden >> number & ((1 << len(entries)) - 1)
-        for entry in entries:
-            if entry.offset >= end:
+        for index, (offset, size, _, flags) in enumerate(entries):
+            if offset >= end:
                 return
-            if entry.len:
-                yield entry, bool(gone & 1 or entry.flags & DELETED)
-            gone >>= 1
+            last = offset + size - 1
+            if size and (
+                flags & DELETED
+                or (gone and gone >> index & 1)
+                # The delete byte; that of a frame which goes on behind `content` is asked for by itself.
+                or (content[last - begin] if last < end else files.read_data(last, last + 1)[0]) == DELETE_BYTE
+            ):
+                yield offset, size
         number += len(entries)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from storage.manifest import COLD
 from storage.metrics import Family, Sample
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ def collect_segments(engine: Engine) -> list[Family]:
     """Families about segments and the workers that look after them; none before the engine is ready."""
     if not engine.ready:
         return []
-    absorber, housekeeping = engine.absorber, engine.housekeeping
+    absorber, housekeeping, relocator = engine.absorber, engine.housekeeping, engine.relocator
+    cold = engine.store.cold
     logs = [topic.log for topic in engine.catalog.topics.values()]
     counters = [
         ("topics_segments_opened", "Segments begun.", absorber.opened),
@@ -26,9 +28,19 @@ def collect_segments(engine: Engine) -> list[Family]:
         ("topics_absorbed_bytes", "Bytes moved from the log to segments.", absorber.bytes),
         ("topics_absorb_failures", "Turns in which the records of a topic could not be moved.", absorber.failures),
         ("topics_flagged_records", "Deleted records flagged in segments.", housekeeping.flagged),
+        ("topics_segments_relocated", "Segments moved to the cold tier.", relocator.relocated),
+        ("topics_segments_relocated_bytes", "Bytes of these.", relocator.relocated_bytes),
+        ("topics_cold_segments_removed", "Segments removed from the cold store.", relocator.removed),
+        ("topics_cold_reads", "Reads of records that the cold store was asked for.", cold.reads if cold else 0),
+        ("topics_cold_errors", "Requests to the cold store that failed.", cold.errors if cold else 0),
     ]
     gauges = [
         ("topics_segments", "Segments there are.", sum(len(log.held.manifest) for log in logs)),
+        (
+            "topics_segments_cold",
+            "Those in the cold tier.",
+            sum(segment.tier == COLD for log in logs for segment in log.held.manifest.segments),
+        ),
         ("topics_segments_open", "Segments whose files are open for reading.", engine.store.reader.open_segments),
         (
             "topics_unabsorbed_records",

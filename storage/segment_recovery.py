@@ -12,11 +12,12 @@ import structlog
 
 from storage import layout
 from storage.catalog import Catalog
+from storage.cold_recovery import restore_idx, settle_cold
 from storage.errors import WalCorrupt
 from storage.filesystem import FileSystem
 from storage.log import Log
 from storage.lookup import plan
-from storage.manifest import HOT, UNKNOWN, Segment
+from storage.manifest import COLD, UNKNOWN, Segment
 from storage.segment import check, names
 from storage.segment.errors import SegmentCorrupt, SegmentError
 from storage.segment_store import SegmentStore, id_of
@@ -48,7 +49,8 @@ def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: boo
     for topic_id in folders:
         if topic_id not in live and topic_id not in catalog.pending_deletes:
             _set_aside(store.fs, store.root, topic_id)
-    catalog.pending_deletes &= folders.keys()
+    if store.cold is None:  # else the relocator looks for their objects as well
+        catalog.pending_deletes &= folders.keys()
 
 
 def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:
@@ -58,7 +60,9 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
         check.sweep(fs, root, log.topic_id, {id_of(log.topic_id, each) for each in manifest.segments})
     for segment in manifest.segments:
         id = id_of(log.topic_id, segment)
-        if not clean and segment.tier == HOT:
+        if segment.tier == COLD:
+            settle_cold(store, log.topic_id, segment)
+        elif not clean:
             if segment.sealed:
                 check.settle_sealed(fs, root, id, segment.end_seq, segment.data_bytes)
             else:
@@ -69,42 +73,53 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
         for segment in manifest.segments
         if segment.count and not (clean and segment.live == segment.alive(floor, segment.end_seq))
     ]
-    _delete_deferred(store, log)
+    for segment, _ in doubtful:
+        if not segment.live and segment.end_seq > floor:
+            segment.live = UNKNOWN  # all of it was deleted, which its files may not know of yet
+    touched = _delete_deferred(store, log)
     for segment, flagged in doubtful:
-        _compare(log, segment, flagged, redo)
-    if len(manifest):
+        _compare(log, segment, flagged, redo, believed=clean or segment not in touched)
+    if len(manifest) or not clean:  # segments that the replay saw dropped count for something in what it made
         log.recount()
 
 
-def _delete_deferred(store: SegmentStore, log: Log) -> None:
-    """Deletes that were replayed, on the segments that are there."""
+def _delete_deferred(store: SegmentStore, log: Log) -> set[Segment]:
+    """Deletes that were replayed, on the segments that are there; those that any of them was looked up in."""
     floor = log.marks.live_floor
+    touched: set[Segment] = set()
     for request, place in log.held.deferred:
         last = log.delete_end(request)
         for wanted in plan(log.held, request, floor, last):
+            touched.add(wanted.segment)
             seqs = wanted.seqs if wanted.match is None else store.tagged(log.topic_id, wanted.segment, wanted.match)
             for seq in seqs:
                 if floor <= seq <= last and wanted.segment.delete(seq, place):
                     wanted.segment.live = UNKNOWN
     log.held.deferred.clear()
+    return touched
 
 
 def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
     """Bits of what is deleted in the files or not there."""
     id = id_of(log.topic_id, segment)
     try:
-        return store.reader.dead_bits(id, segment.end_seq)
+        return store.reader_of(segment).dead_bits(id, segment.end_seq)
     except SegmentCorrupt:
         # A flag that was being set when the process ended; if it is more than that, .data says so.
-        store.reader.forget(id)
-        check.rebuild_idx(store.fs, store.root, id, segment.end_seq, segment.data_bytes)
-        return store.reader.dead_bits(id, segment.end_seq)
+        store.forget(id)
+        if segment.tier == COLD:
+            restore_idx(store, id, segment.count)
+        else:
+            check.rebuild_idx(store.fs, store.root, id, segment.end_seq, segment.data_bytes)
+        return store.reader_of(segment).dead_bits(id, segment.end_seq)
 
 
-def _compare(log: Log, segment: Segment, flagged: int, redo: int) -> None:
-    """Deletions that the files do not know of are to be flagged; what lives is counted."""
+def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: bool) -> None:
+    """Deletions that the files do not know of for good are to be flagged; what lives is counted."""
     segment.flips, segment.pin = 0, None
-    segment.to_flip(segment.dead & ~flagged, redo)  # their Delete frames were replayed, so they lie behind `redo`
+    # Their Delete frames were replayed, so they lie behind `redo`. Flags that are there already may come from a process
+    # killed before it synced them: unless `believed`, the frames stay until all flags have been written again.
+    segment.to_flip(segment.dead & ~flagged if believed else segment.dead | flagged, redo)
     segment.dead |= flagged
     floor = log.marks.live_floor
     live = segment.alive(floor, segment.end_seq)

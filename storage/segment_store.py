@@ -1,19 +1,25 @@
 """The segments of an engine's logs: opened for reading once, asked by seq. Source: storage.md §4 (reads).
 
-Everything here is blocking and may be called from several I/O threads. What is wrong with the files is raised as
-`segment.errors` say.
+Everything here is blocking and may be called from several threads. What is wrong with the files is raised as
+`segment.errors` say, what is wrong with the cold store as `cold.store` says. Which segments are cold their `tier` says,
+and no other is ever asked for in the cold store: calls about hot ones never wait for it.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 
+from storage.cold.tier import ColdTier
 from storage.filesystem import FileSystem
 from storage.format.record import payload_size
 from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD
-from storage.manifest import Details, Segment
+from storage.manifest import COLD, Details, Segment
 from storage.records import TagMatch
+from storage.segment.errors import SegmentBroken
+from storage.segment.flips import flip, flip_idx
+from storage.segment.lengths import read_lengths, write_lengths
 from storage.segment.names import SegmentId
 from storage.segment.reader import SegmentReader, SegmentSlice
 
@@ -29,33 +35,73 @@ def id_of(topic_id: int, segment: Segment) -> SegmentId:
 class SegmentStore:
     """Implements `manifest.Access`, and reads records."""
 
-    def __init__(self, fs: FileSystem, root: str, max_open: int) -> None:
+    def __init__(self, fs: FileSystem, root: str, max_open: int, cold: ColdTier | None = None) -> None:
         self.fs = fs
         self.root = root
+        self.cold = cold
+        #: For hot segments.
         self.reader = SegmentReader(fs, root, max_open)
+        self._cold_reader = SegmentReader(fs, root, max_open, cold.data if cold else None)
+
+    def reader_of(self, segment: Segment) -> SegmentReader:
+        """Who reads it as things are now."""
+        return self._cold_reader if segment.tier == COLD else self.reader
+
+    def forget(self, id: SegmentId) -> None:
+        """See `SegmentReader.forget`."""
+        self.reader.forget(id)
+        self._cold_reader.forget(id)
 
     def details(self, topic_id: int, segment: Segment) -> Details:
         if not segment.count:
             return Details(array("I"), array("Q"))
-        found = self.reader.sizes(id_of(topic_id, segment), segment.end_seq)
+        if segment.tier != COLD:
+            return self._measured(topic_id, segment)
+        found = self.kept_details(topic_id, segment)
+        if found is None:
+            found = self._measured(topic_id, segment)
+            with suppress(OSError, SegmentBroken):  # then it is measured again the next time
+                self.keep_sizes(topic_id, segment, found)
+        return found
+
+    def _measured(self, topic_id: int, segment: Segment) -> Details:
+        found = self.reader_of(segment).sizes(id_of(topic_id, segment), segment.end_seq)
         return Details(found.payloads, found.stamps)
 
+    def kept_details(self, topic_id: int, segment: Segment) -> Details | None:
+        """Those of a cold segment from what is kept of it here; None where the cold store must be asked."""
+        id = id_of(topic_id, segment)
+        payloads = read_lengths(self.fs, self.root, id, segment.count, segment.data_bytes)
+        return None if payloads is None else Details(payloads, self._cold_reader.stamps(id, segment.end_seq))
+
+    def keep_sizes(self, topic_id: int, segment: Segment, details: Details) -> None:
+        """Write the sidecar that `kept_details` reads. Raises OSError, SegmentBroken."""
+        write_lengths(self.fs, self.root, id_of(topic_id, segment), segment.data_bytes, details.payloads)
+
+    def flag(self, topic_id: int, segment: Segment, indexes: Sequence[int]) -> None:
+        """Mark records as deleted in the files: see `flips.flip` and, of a cold segment, `flips.flip_idx`."""
+        id = id_of(topic_id, segment)
+        if segment.tier == COLD:
+            flip_idx(self.fs, self.root, id, indexes)
+            self._cold_reader.forget(id)
+        else:
+            flip(self.fs, self.root, id, indexes)
+
     def tagged(self, topic_id: int, segment: Segment, match: TagMatch) -> list[int]:
-        return self.reader.tagged(id_of(topic_id, segment), segment.end_seq, match) if segment.count else []
+        if not segment.count:
+            return []
+        return self.reader_of(segment).tagged(id_of(topic_id, segment), segment.end_seq, match)
 
     def sizes(self, topic_id: int, segment: Segment, seqs: Sequence[int]) -> list[int]:
-        if len(seqs) >= _MANY:
+        if len(seqs) >= _MANY or (seqs and segment.tier == COLD):
             payloads = self.details(topic_id, segment).payloads
             return [payloads[seq - segment.first_seq] for seq in seqs]
         id = id_of(topic_id, segment)
         return [_size(self.reader.read(id, segment.end_seq, seq, 1, 1)) for seq in seqs]
 
-    def read(self, id: SegmentId, end_seq: int, first_seq: int, max_records: int, max_bytes: int) -> SegmentSlice:
-        """See `SegmentReader.read`."""
-        return self.reader.read(id, end_seq, first_seq, max_records, max_bytes)
-
     def close(self) -> None:
         self.reader.close()
+        self._cold_reader.close()
 
 
 def _size(found: SegmentSlice) -> int:

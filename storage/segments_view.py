@@ -116,8 +116,8 @@ def _view(log: Log, segment: Segment) -> SegmentView:
 
 def withheld(log: Log, segment: Segment) -> int:
     """A bitset: bit i is set when the record first_seq + i has no frame or must not leave any more."""
-    below = min(segment.count, max(0, log.marks.floors.get(LossCause.DELETE, 1) - segment.first_seq))
-    return segment.dead | ((1 << below) - 1)
+    below = log.marks.floors.get(LossCause.DELETE, 1) - segment.first_seq
+    return segment.dead | ((1 << min(segment.count, below)) - 1) if below > 0 else segment.dead
 
 
 def sealed(topic: Topic, first_seq: int) -> Segment:
@@ -162,6 +162,8 @@ def synced_place(log: ShardLog) -> int:
     The writer's thread moves on meanwhile. Read amid a change of files this may be too high, but only for places in
     the new file, where nothing that has been published can be yet: the old one was synced before.
     """
-    active = log._active  # pyright: ignore[reportPrivateUsage]
-    synced = log._synced  # pyright: ignore[reportPrivateUsage]
-    return log.end_place if active is None else position(active.number, synced)
+    while True:
+        active = log._active  # pyright: ignore[reportPrivateUsage]
+        synced = log._synced  # pyright: ignore[reportPrivateUsage]
+        if log._active is active:  # pyright: ignore[reportPrivateUsage]
+            return log.end_place if active is None else position(active.number, synced)

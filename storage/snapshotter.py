@@ -10,12 +10,10 @@ A crash between any two steps leaves the snapshot before, and a WAL that reaches
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
-from storage import layout, snapshot
+from storage import layout, snapshot, snapshot_file
 from storage.encode import EncodedUnit
-from storage.wal.files import no_space
 from storage.wal.position import position, split
 from storage.wal.submission import Unit
 
@@ -92,7 +90,9 @@ class Snapshotter:
             await self._sync_shards(stopped)
             number = self._next_number
             self._next_number += 1
-            await self._engine.run_io(self._write, number, snapshot.encode(body))
+            await self._engine.run_io(
+                snapshot_file.write, self._engine.fs, self._engine.path, number, snapshot.encode(body)
+            )
             self._kept.append((number, redo))
             self._saved = sections
             await self._engine.run_io(self._trim)
@@ -109,6 +109,8 @@ class Snapshotter:
         sections: dict[int, bytes] = {}
         slice_begin = engine.clock.monotonic_ns()
         for topic in list(engine.catalog.topics.values()):
+            while topic.log.ephemeral and (changing := engine.changing.get(topic.topic_id)) is not None:
+                await asyncio.wait([changing])  # half written out it is neither what it was nor what it will be
             if topic.provisional or engine.catalog.by_id.get(topic.topic_id) is not topic:
                 continue
             if topic.log.shard in stopped:
@@ -137,52 +139,6 @@ class Snapshotter:
                 await self._engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
 
     # -- on the I/O pool ---------------------------------------------------------------------------------------------
-
-    def _write(self, number: int, data: bytes) -> None:
-        engine = self._engine
-        directory = layout.meta_dir(engine.path)
-        path = layout.join(directory, layout.snapshot_name(number))
-        reserve = layout.join(directory, layout.RESERVE)
-        try:
-            self._write_file(path + layout.TMP_SUFFIX, data)
-        except OSError as error:
-            if not no_space(error) or not engine.fs.exists(reserve):
-                raise
-            engine.fs.unlink(reserve)  # kept for this moment
-            self._write_file(path + layout.TMP_SUFFIX, data)
-        engine.fs.rename(path + layout.TMP_SUFFIX, path)
-        engine.fs.sync_dir(directory)
-        with contextlib.suppress(OSError):  # without room for it the next snapshot may have to wait for space
-            self._make_reserve(reserve, 2 * len(data))
-
-    def _write_file(self, path: str, data: bytes) -> None:
-        file = self._engine.fs.open(path, create=True)
-        try:
-            file.truncate(0)
-            offset = 0
-            while offset < len(data):
-                offset += file.pwritev([memoryview(data)[offset:]], offset)
-            file.sync()
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._engine.fs.unlink(path)
-            raise
-        finally:
-            file.close()
-
-    def _make_reserve(self, path: str, size: int) -> None:
-        fs = self._engine.fs
-        if fs.exists(path):
-            if fs.file_size(path) >= size:
-                return
-            fs.unlink(path)
-        file = fs.open(path, create=True)
-        try:
-            file.allocate(size)
-            file.sync()
-        finally:
-            file.close()
-        fs.sync_dir(layout.meta_dir(self._engine.path))
 
     def _trim(self) -> None:
         engine = self._engine

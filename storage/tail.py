@@ -207,8 +207,11 @@ class TailIndex:
     def deleted_bits(self, first_seq: int, end_seq: int) -> int:
         """A bitset: bit i is set when the record first_seq + i is here, and deleted."""
         bits = 0
-        for _, seq, index, count in self._pieces(first_seq, end_seq) if self.dead is not None else ():
-            gone = self.dead[index : index + count]
+        dead = self.dead
+        if dead is None:
+            return bits
+        for _, seq, index, count in self._pieces(first_seq, end_seq):
+            gone = dead[index : index + count]
             at = gone.find(1)
             while at >= 0:
                 bits |= 1 << (seq - first_seq + at)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from storage.catalog import Topic
@@ -17,6 +18,7 @@ from storage.format import control
 from storage.log import Log
 from storage.lookup import Found, LookedUp, look_up, plan, tag_predicate
 from storage.records import DeletedRecords, LossCause, TagMatch
+from storage.segment_io import SegmentGone, look_into
 from storage.start import settle_debt
 from storage.validation import check_config, check_topic_name
 from storage.wal.submission import ControlStep, PlaceStep, Unit
@@ -204,8 +206,9 @@ class TopicAdmin:
             gone = False
             for wanted in plan(held, value, log.marks.live_floor, last):
                 try:
-                    seqs, sizes = await engine.run_segment_io(look_up, engine.store, log.topic_id, wanted, 0, last)
-                except FileNotFoundError:
+                    job = partial(look_up, engine.store, log.topic_id, wanted, 0, last)
+                    seqs, sizes = await look_into(engine, log, wanted.segment, job)
+                except SegmentGone:
                     gone = True  # dropped or rewritten just now: from the beginning
                     break
                 found.seqs.extend(seqs)

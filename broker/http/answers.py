@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
 from broker.http.accept import accepts_gzip
@@ -18,9 +19,13 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 OK: Final = 200
 CREATED: Final = 201
 NO_CONTENT: Final = 204
+PARTIAL_CONTENT: Final = 206
+NOT_MODIFIED: Final = 304
 TEMPORARY_REDIRECT: Final = 307
 
 JSON: Final = b"application/json"
+
+_WITHOUT_BODY = (NO_CONTENT, NOT_MODIFIED)
 
 #: Below this, gzip costs more than it saves.
 MIN_GZIP_BYTES = 1024
@@ -42,6 +47,48 @@ class Answer:
         self.headers = headers
 
 
+class Streamed(Answer):
+    """An answer of `length` bytes that is sent as it is read: `body` first, then what `rest` yields. Never compressed.
+
+    To a HEAD: no body and no rest, and the length all the same.
+    """
+
+    __slots__ = ("length", "rest")
+
+    def __init__(
+        self,
+        body: bytes,
+        rest: AsyncGenerator[bytes] | None,
+        *,
+        length: int,
+        content_type: bytes,
+        status: int = OK,
+        headers: Headers = (),
+    ) -> None:
+        super().__init__(body, status=status, content_type=content_type, headers=headers)
+        self.rest = rest
+        self.length = length
+
+
+async def send_streamed(answer: Streamed, send: Send, *, request_id: bytes) -> None:
+    """Send it piece by piece, as fast as the client takes them. What `rest` raises comes after the status was sent:
+    all that is left then is not to complete the answer, and the server below ends the connection or stream."""
+    headers = [
+        (b"x-request-id", request_id),
+        *answer.headers,
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % answer.length),
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": answer.rest is not None})
+    if answer.rest is None:
+        return
+    async with aclosing(answer.rest) as rest:
+        async for piece in rest:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def send_answer(answer: Answer, send: Send, *, request_id: bytes, accept_encoding: bytes | None) -> None:
     """Send it. The body of an answer to HEAD is left out by the server below, which keeps its length."""
     body = answer.body
@@ -51,7 +98,7 @@ async def send_answer(answer: Answer, send: Send, *, request_id: bytes, accept_e
         if accept_encoding is not None and accepts_gzip(accept_encoding):
             body = await _gzipped(body)
             headers.append((b"content-encoding", b"gzip"))
-    if answer.status != NO_CONTENT:
+    if answer.status not in _WITHOUT_BODY:
         headers += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -11,11 +11,11 @@ from time import perf_counter
 import structlog
 
 from broker.http import errors
-from broker.http.answers import NO_CONTENT, Answer, Receive, Scope, Send, send_answer
+from broker.http.answers import NO_CONTENT, Answer, Receive, Scope, Send, Streamed, send_answer, send_streamed
 from broker.http.request import ClientGone, Request
 from broker.http.routing import Route, RouteTable
 from broker.wiring import Broker
-from storage.errors import NotReady, ShuttingDown
+from storage.errors import NotReady, ShuttingDown, StorageError
 
 _log = structlog.get_logger("broker.http")
 
@@ -62,9 +62,27 @@ class Dispatcher:
             answer = errors.answer(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
         except Exception as error:
             answer = errors.answer(error, request_id=request.request_id.decode())
-        accept_encoding = request.headers.get(b"accept-encoding")
-        await send_answer(answer, send, request_id=request.request_id, accept_encoding=accept_encoding)
+        if isinstance(answer, Streamed):
+            if not await self._stream(answer, request, send, template):
+                return
+        else:
+            accept_encoding = request.headers.get(b"accept-encoding")
+            await send_answer(answer, send, request_id=request.request_id, accept_encoding=accept_encoding)
         self.broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
+
+    async def _stream(self, answer: Streamed, request: Request, send: Send, template: str) -> bool:
+        """Send for as long as the client stays and the rest can be read; either end leaves the answer incomplete.
+
+        Returns whether the client has stayed.
+        """
+        try:
+            await request.unless_gone(send_streamed(answer, send, request_id=request.request_id))
+        except ClientGone:
+            self.broker.http_metrics.client_gone(template)
+            return False
+        except StorageError as error:
+            _log.warning("answer_cut_short", request_id=request.request_id.decode(), route=template, error=str(error))
+        return True
 
     async def _routed(self, route: Route, request: Request) -> Answer:
         self._gate(always=route.always)

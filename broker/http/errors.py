@@ -5,6 +5,8 @@
       MethodNotAllowed           405 method_not_allowed     Allow
       UnsupportedMediaType       415 unsupported_media_type
       PayloadTooLarge            413 payload_too_large
+      PreconditionFailed         412 precondition_failed
+      RangeNotSatisfiable        416 range_not_satisfiable  Content-Range
       Refused                    any code: what a framework refused, by its status
 
 Everything `storage.errors` raises carries its code; whatever else is raised is `internal`, logged with the request id.
@@ -37,8 +39,10 @@ STATUS: Final[dict[str, tuple[int, int | None]]] = {
     "topic_not_empty": (409, None),
     "seq_conflict": (409, None),
     "idempotency_conflict": (409, None),
+    "precondition_failed": (412, None),
     "payload_too_large": (413, None),
     "unsupported_media_type": (415, None),
+    "range_not_satisfiable": (416, None),
     "topic_full": (422, None),
     "throttled": (429, 1),
     "internal": (500, None),
@@ -105,6 +109,22 @@ class PayloadTooLarge(ApiError):
         super().__init__(f"The body is larger than {max_bytes} bytes, the most this broker takes.", max=max_bytes)
 
 
+class PreconditionFailed(ApiError):
+    """It is not any more what If-Match names."""
+
+    code = "precondition_failed"
+
+
+class RangeNotSatisfiable(ApiError):
+    """The range begins behind the end."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"The range has none of the {size} bytes there are.", size=size)
+        self.size = size
+
+
 def answer(error: Exception, *, request_id: str) -> Answer:
     """The answer to a request that ended in `error`. Never raises, never leaks what an unknown error says."""
     code, message, detail = _parts(error, request_id)
@@ -112,6 +132,8 @@ def answer(error: Exception, *, request_id: str) -> Answer:
     headers: list[tuple[bytes, bytes]] = []
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode()))
+    if isinstance(error, RangeNotSatisfiable):
+        headers += (b"accept-ranges", b"bytes"), (b"content-range", b"bytes */%d" % error.size)
     if retry_after_s is not None:
         wait_ms = detail.get("retry_after_ms", retry_after_s * 1000)
         headers.append((b"retry-after", b"%d" % max(1, -(-wait_ms // 1000))))

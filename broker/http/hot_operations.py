@@ -12,7 +12,7 @@ from broker.http.refusals import refusals
 from schemas.names import TOPIC_NAME_PATTERN
 from schemas.records import AppendAnswer, AppendRequest, DiffAnswer, DiffRequest, RecordAnswer
 
-_TOPIC: dict[str, Any] = {
+TOPIC: dict[str, Any] = {
     "name": "topic",
     "in": "path",
     "required": True,
@@ -29,14 +29,17 @@ _SHAPE = ("include_tags", "include_meta", "include_data")
 
 
 class HotOperation(msgspec.Struct, kw_only=True):
-    """One operation: what the document says of it."""
+    """One operation: what the document says of it. One without a model for its answer gives bytes."""
 
     method: str
     path: str
     name: str
     summary: str
     description: str
-    answer: type[BaseModel]
+    answer: type[BaseModel] | None
+    tag: str = "records"
+    headers: tuple[str, ...] = ()
+    example: str = ""
     request: type[BaseModel] | None = None
     body_required: bool = True
     parameters: list[dict[str, Any]]
@@ -75,7 +78,7 @@ HOT_OPERATIONS = [
         answer=AppendAnswer,
         request=AppendRequest,
         parameters=[
-            _TOPIC,
+            TOPIC,
             _query("return_seqs", {"type": "boolean", "default": True}, "List the seqs of the records."),
             {
                 "name": "Idempotency-Key",
@@ -101,7 +104,7 @@ HOT_OPERATIONS = [
         answer=DiffAnswer,
         request=DiffRequest,
         body_required=False,
-        parameters=[_TOPIC],
+        parameters=[TOPIC],
         successes={OK: "What there is."},
         refusals=refusals(
             "invalid_request", "topic_not_found", "payload_too_large", "unsupported_media_type", "throttled",
@@ -115,7 +118,7 @@ HOT_OPERATIONS = [
         summary="Read what came after a seq, by query",
         description="The same as POST …/diff.",
         answer=DiffAnswer,
-        parameters=[_TOPIC, *_read_parameters()],
+        parameters=[TOPIC, *_read_parameters()],
         successes={OK: "What there is."},
         refusals=refusals("invalid_request", "topic_not_found", "throttled", "segment_corrupt"),
     ),
@@ -126,7 +129,7 @@ HOT_OPERATIONS = [
         summary="Read one record",
         description="When there is none, detail.reason says why: future, expired, evicted, lost or deleted.",
         answer=RecordAnswer,
-        parameters=[_TOPIC, _SEQ, *_read_parameters(*_SHAPE)],
+        parameters=[TOPIC, _SEQ, *_read_parameters(*_SHAPE)],
         successes={OK: "The record."},
         refusals=refusals("invalid_request", "topic_not_found", "not_found", "segment_corrupt"),
     ),

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
+from broker.http.segment_operations import SEGMENT_OPERATIONS
 from schemas.errors import ErrorAnswer
 from schemas.fields import AnswerModel, RequestModel
 
@@ -21,6 +22,7 @@ Durable topics over HTTP. A topic is an append-only log of JSON records with con
 Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
+_OPERATIONS = [*HOT_OPERATIONS, *SEGMENT_OPERATIONS]
 _REF = "#/components/schemas/{model}"
 
 
@@ -28,7 +30,7 @@ def document(framework: FastAPI) -> dict[str, Any]:
     """The whole document. Made once, at the start."""
     doc = get_openapi(title="topics", version=VERSION, description=_DESCRIPTION, routes=framework.routes)
     schemas: dict[str, Any] = doc.setdefault("components", {}).setdefault("schemas", {})
-    for operation in HOT_OPERATIONS:
+    for operation in _OPERATIONS:
         doc["paths"].setdefault(operation.path, {})[operation.method] = _described(operation)
     schemas.update(_hot_schemas())
     _drop_framework_refusals(doc)
@@ -38,8 +40,9 @@ def document(framework: FastAPI) -> dict[str, Any]:
 
 def _hot_schemas() -> dict[str, Any]:
     models: list[tuple[type[BaseModel], Any]] = [(ErrorAnswer, "validation")]
-    for operation in HOT_OPERATIONS:
-        models.append((operation.answer, "validation"))
+    for operation in _OPERATIONS:
+        if operation.answer is not None:
+            models.append((operation.answer, "validation"))
         if operation.request is not None:
             models.append((operation.request, "validation"))
     _, definitions = models_json_schema(models, ref_template=_REF)
@@ -48,13 +51,13 @@ def _hot_schemas() -> dict[str, Any]:
 
 def _described(operation: HotOperation) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "tags": ["records"],
+        "tags": [operation.tag],
         "summary": operation.summary,
         "description": operation.description,
         "operationId": operation.name,
         "parameters": operation.parameters,
         "responses": {
-            str(status): _content(operation.answer, description) for status, description in operation.successes.items()
+            str(status): _answer(operation, description) for status, description in operation.successes.items()
         }
         | {
             str(status): _content(ErrorAnswer, refusal["description"]) for status, refusal in operation.refusals.items()
@@ -66,6 +69,17 @@ def _described(operation: HotOperation) -> dict[str, Any]:
             "content": {"application/json": {"schema": _reference(operation.request)}},
         }
     return described
+
+
+def _answer(operation: HotOperation, description: str) -> dict[str, Any]:
+    if operation.answer is not None:
+        return _content(operation.answer, description)
+    # Bytes: without a schema, as OpenAPI 3.1 has it.
+    return {
+        "description": description,
+        "headers": {name: {"schema": {"type": "string"}} for name in operation.headers},
+        "content": {"application/octet-stream": {"example": operation.example}},
+    }
 
 
 def _content(model: type[BaseModel], description: str) -> dict[str, Any]:

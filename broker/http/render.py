@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from storage.records import Appended, ReadResult, StoredRecord
+from storage.segments_view import SegmentsView
 
 
 class _Body(msgspec.Struct):
@@ -132,3 +133,9 @@ def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
         done.wal_append_ms,
         done.fsync_ms,
     )
+
+
+def segments(view: SegmentsView, started: float) -> bytes:
+    """What the segments of a topic hold."""
+    elapsed_ms = (perf_counter() - started) * 1000
+    return b'%b,"performance":{"server_total_ms":%.3f}}' % (msgspec.json.encode(view)[:-1], elapsed_ms)

@@ -95,7 +95,7 @@ def _convert_alike(out: bytearray, start: int, count: int, size: int) -> None:
     """Frames of one size: column by column."""
     end = start + count * size
     head = _LENGTH_TYPE.pack(size - 4, FrameType.APPEND)
-    if any(out[start + at : end : size] != bytes((byte,)) * count for at, byte in enumerate(head)):
+    if any(bytes(out[start + at : end : size]) != bytes((byte,)) * count for at, byte in enumerate(head)):
         _convert_run(out, start, [size] * count)  # it says which one
         return
     for at, byte in enumerate(_DELETE_LENGTH.pack(LIVE, size - 4)):

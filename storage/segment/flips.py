@@ -3,6 +3,8 @@
 In .data one byte a record is overwritten and synced, then in .idx bytes 16-19 of its entry, and synced. A crash in
 between leaves records that are deleted in .data and not yet in .idx: the Delete frame does not count as absorbed
 before `flip` has returned, so it is replayed and flips again. The other way round never happens. Source: storage.md §4.
+
+The .data of a cold segment cannot be changed: there `flip_idx` puts a new .idx in place, which alone decides (§8).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from storage.format.idx_entry import ENTRY_SIZE, IdxDamaged
 from storage.format.segment_frame import DELETED
 from storage.segment import names
 from storage.segment.errors import SegmentCorrupt
-from storage.segment.files import datasync, write_all
+from storage.segment.files import datasync, replace_file, write_all
 from storage.segment.names import SegmentId
 
 _DELETE_BYTE = bytes((DELETED,))
@@ -66,3 +68,25 @@ def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> No
         for offset, tail in tails:
             write_all(idx, idx_path, tail, offset)
         datasync(idx, idx_path)
+
+
+def flip_idx(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> None:
+    """The same for a cold segment, in .idx alone: the old one or the new one is found after a crash.
+
+    SegmentCorrupt: an entry is damaged; nothing was changed. OSError, SegmentBroken: the new file could not be
+    written, and the one there was is still in place: it may be tried again.
+    """
+    if not indexes:
+        return
+    path = names.path(root, id, names.IDX)
+    with contextlib.closing(fs.open(path, write=False)) as idx:
+        entries = idx.pread(idx.size(), 0)
+    content = bytearray(entries)
+    for index in indexes:
+        try:
+            entry, tail = idx_entry.unpack(entries, index), idx_entry.deleted_tail(entries, index)
+        except IdxDamaged as error:
+            raise SegmentCorrupt(path, index * ENTRY_SIZE, "the entry fails its check") from error
+        if entry.len:
+            content[index * ENTRY_SIZE + _TAIL_AT : (index + 1) * ENTRY_SIZE] = tail
+    replace_file(fs, path, bytes(content))

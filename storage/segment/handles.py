@@ -1,7 +1,8 @@
 """Open files of segments: at most so many, the least used closed first, never one that somebody reads from.
 
 Several I/O threads read at once and no lock is held while they do: a lease counts the users of a segment's files, and
-files that are to be closed (evicted, or their segment gone) are closed by the last of them. Source: storage.md §4.
+files that are to be closed (evicted, or their segment gone) are closed by the last of them. Of cold segments .data is
+not here: `cold` gives something that is read in its place. Source: storage.md §4, §8.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import contextlib
 import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from typing import Protocol, TypeAlias
 
 from storage.filesystem import File, FileSystem
 from storage.format import idx_entry
@@ -26,6 +28,20 @@ _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 _UNCHECKED_BYTES = 1 << 20
 
 
+class Readable(Protocol):
+    """What is asked of an open .data."""
+
+    def pread(self, size: int, offset: int) -> bytes: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+#: Gives the .data of a segment that has none in its folder. Asks nothing by itself.
+OpenCold: TypeAlias = Callable[[SegmentId], Readable]
+
+
 class SegmentFiles:
     """The open .data and .idx of one segment, and its .tag once that was needed. Valid within a lease.
 
@@ -34,7 +50,7 @@ class SegmentFiles:
 
     __slots__ = ("_data", "_idx", "_tag_file", "data_path", "id", "idx_path", "retired", "tags", "users")
 
-    def __init__(self, id: SegmentId, paths: tuple[str, str], data: File, idx: File) -> None:
+    def __init__(self, id: SegmentId, paths: tuple[str, str], data: Readable, idx: File) -> None:
         """`OpenSegments` makes them; `users` and `retired` are its own, under its lock."""
         self.id = id
         self.data_path, self.idx_path = paths
@@ -111,9 +127,11 @@ class OpenSegments:
     oldest that nobody uses are closed until it has; when there are none, the OSError passes through.
     """
 
-    def __init__(self, fs: FileSystem, root: str, max_open: int) -> None:
+    def __init__(self, fs: FileSystem, root: str, max_open: int, cold: OpenCold | None = None) -> None:
+        """`cold`: for segments whose .data may be elsewhere; as long as it is here too, it is read here."""
         self._fs = fs
         self._root = root
+        self._cold = cold
         self._max_open = max_open
         self._lock = threading.Lock()  # never held during a call on the disk
         self._open: OrderedDict[SegmentId, SegmentFiles] = OrderedDict()
@@ -176,13 +194,21 @@ class OpenSegments:
 
     def _make(self, id: SegmentId) -> SegmentFiles:
         data_path, idx_path = (names.path(self._root, id, ext) for ext in (names.DATA, names.IDX))
-        data = self.open_file(data_path)
+        data = self._open_data(id, data_path)
         try:
             idx = self.open_file(idx_path)
         except BaseException:
             data.close()
             raise
         return SegmentFiles(id, (data_path, idx_path), data, idx)
+
+    def _open_data(self, id: SegmentId, path: str) -> Readable:
+        try:
+            return self.open_file(path)
+        except FileNotFoundError:
+            if self._cold is None:
+                raise
+            return self._cold(id)
 
     def open_file(self, path: str) -> File:
         """Open for reading, closing idle segments while descriptors lack."""

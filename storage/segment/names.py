@@ -1,6 +1,6 @@
 """Names of segment files below a data directory, and nothing else. Source: storage.md §1.
 
-topics/<topic_id, 16 hex>/seg-<first_seq, 20 digits>[.<gen, decimal, absent for 0>].data|.idx|.tag
+topics/<topic_id, 16 hex>/seg-<first_seq, 20 digits>[.<gen, decimal, absent for 0>].data|.idx|.tag|.len
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from storage import layout
 DATA = "data"
 IDX = "idx"
 TAG = "tag"
+LEN = "len"
 TOPICS = "topics"
 
-_NAME = re.compile(r"seg-(\d{20})(?:\.([1-9]\d{0,19}))?\.(data|idx|tag)", re.ASCII)
+_NAME = re.compile(r"seg-(\d{20})(?:\.([1-9]\d{0,19}))?\.(data|idx|tag|len)", re.ASCII)
 _FOLDER = re.compile(r"[0-9a-f]{16}")
 
 
@@ -55,7 +56,7 @@ def tag_name(first_seq: int, gen: int) -> str:
 
 
 def path(root: str, id: SegmentId, ext: str) -> str:
-    """One of a segment's files: `ext` is DATA, IDX or TAG."""
+    """One of a segment's files: `ext` is DATA, IDX, TAG or LEN."""
     return layout.join(folder(root, id.topic_id), file_name(id.first_seq, id.gen, ext))
 
 

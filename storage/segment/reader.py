@@ -17,7 +17,7 @@ from storage.format import idx_entry
 from storage.format.idx_entry import DELETED, ENTRY_SIZE, HAS_TAG, Entry
 from storage.records import TagMatch
 from storage.segment.chunks import columns
-from storage.segment.handles import OpenSegments, SegmentFiles
+from storage.segment.handles import OpenCold, OpenSegments, SegmentFiles
 from storage.segment.names import SegmentId
 from storage.segment.payloads import payloads
 from storage.segment.tags import TagSidecars
@@ -56,10 +56,12 @@ class SegmentReader:
     `id` names the segment; `end_seq` says how far it reaches: [id.first_seq, end_seq). Raises SegmentCorrupt (file,
     offset, what) for an index entry that fails its check and for files that are shorter than `end_seq` says,
     FileNotFoundError for a segment that is not there, other OSErrors as they come.
+
+    With `cold` for cold segments: what needs their .data then takes as long as that takes, and raises what that raises.
     """
 
-    def __init__(self, fs: FileSystem, root: str, max_open: int) -> None:
-        self._open = OpenSegments(fs, root, max_open)
+    def __init__(self, fs: FileSystem, root: str, max_open: int, cold: OpenCold | None = None) -> None:
+        self._open = OpenSegments(fs, root, max_open, cold)
         self.sidecars = TagSidecars(fs, root, self._open)
 
     @property
@@ -131,6 +133,16 @@ class SegmentReader:
                 for number in _set_bits(bits):
                     files.entry_in(buffer, number, 0)
             return bits
+
+    def frames(self, id: SegmentId, end_seq: int) -> int:
+        """How many records have a frame, deleted ones included."""
+        with self._open.lease(id) as files:
+            return sum(entry.len > 0 for entry in files.entries(0, end_seq - id.first_seq))
+
+    def stamps(self, id: SegmentId, end_seq: int) -> array[int]:
+        """The time of every entry, from .idx alone."""
+        with self._open.lease(id) as files:
+            return array("Q", [entry.ts for entry in files.entries(0, end_seq - id.first_seq)])
 
     def stamps_edge(self, id: SegmentId, end_seq: int) -> tuple[int, int]:
         """Times in ms of the first and the last entry. One without a record has that of the record before it, or 0."""

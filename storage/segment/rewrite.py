@@ -78,7 +78,8 @@ def remove(fs: FileSystem, root: str, id: SegmentId) -> None:
 
     Only once the frame that says so is synced.
     """
-    for ext in (names.DATA, names.IDX, names.TAG):  # .tag last: its maker looks for .idx when it is done
+    # .tag and .len last: their makers look for .idx when they are done.
+    for ext in (names.DATA, names.IDX, names.TAG, names.LEN):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(names.path(root, id, ext))
     # Also when there was nothing: a process killed after the unlinks may owe this sync.

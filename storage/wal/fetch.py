@@ -27,21 +27,17 @@ class WalFileGone(Exception):
         self.seq = seq
 
 
-class WalFetcher:
-    """`run_io` runs a function on the I/O pool and awaits it."""
+class WalReader:
+    """Blocking; may be used by several threads at once."""
 
-    def __init__(self, fs: FileSystem, directories: Sequence[str], run_io: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
         self._fs = fs
         self._directories = directories
-        self._run_io = run_io
         self._open: OrderedDict[tuple[int, int], File] = OrderedDict()
         self._lock = threading.Lock()
 
-    async def fetch(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+    def read(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
         """By each span's first seq: bytes that hold its frames, and where they begin. Raises WalFileGone, OSError."""
-        return await self._run_io(self._read, shard, spans)
-
-    def _read(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
         found: dict[int, tuple[bytes, int]] = {}
         for group in _merge(spans):
             number, begin = split(group[0].place + group[0].offset)
@@ -80,6 +76,18 @@ class WalFetcher:
         with self._lock:
             while self._open:
                 self._open.popitem()[1].close()
+
+
+class WalFetcher(WalReader):
+    """The same for the loop. `run_io` runs a function on the I/O pool and awaits it."""
+
+    def __init__(self, fs: FileSystem, directories: Sequence[str], run_io: Callable[..., Awaitable[Any]]) -> None:
+        super().__init__(fs, directories)
+        self._run_io = run_io
+
+    async def fetch(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+        """`read`, awaited."""
+        return await self._run_io(self.read, shard, spans)
 
 
 def _merge(spans: list[Span]) -> list[list[Span]]:

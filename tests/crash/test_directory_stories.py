@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from storage import Durability, TopicConfig
-from storage.errors import AlreadyLocked, MetadataLost, OpenError, ShardCountChanged, UnsupportedFormat
+from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
 from storage.format import snapshot_header
 from tests.support.crash_check import End
 from tests.support.crash_run import SMALL, Cut, succeed, until_crash
@@ -160,18 +160,6 @@ async def test_a_folder_with_data_but_without_format_is_not_started_as_new() -> 
     disk.remove_file(f"{ROOT}/FORMAT")
     with pytest.raises(MetadataLost, match="no FORMAT file"):
         await Session(disk, TINY).start()
-
-
-async def test_another_shard_count_is_refused_and_says_what_to_do() -> None:
-    session = Session(SimDisk(), SMALL)
-    await session.start()
-    await session.append("t", config=FSYNC)
-    other = Session(session.disk.process_kill(), msgspec.structs.replace(SMALL, wal_shards=4))
-    with pytest.raises(ShardCountChanged, match="TOPICS_WAL_SHARDS=1") as caught:
-        await other.start()
-    assert caught.value.detail == {"recorded": 1, "wanted": 4}
-    any_count = await succeed(session, Cut(End.KILL), options=msgspec.structs.replace(SMALL, wal_shards=0))
-    assert len(any_count.engine.shards) == 1
 
 
 async def test_a_second_process_is_refused_while_the_first_lives() -> None:

@@ -11,12 +11,12 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from broker.wiring import Broker
-from schemas import config, errors, health, records, topics
+from schemas import config, errors, health, records, segments, topics
 from tests.http.calls import refused
 
 MODELS = {
     name: model
-    for module in (config, errors, health, records, topics)
+    for module in (config, errors, health, records, segments, topics)
     for name, model in vars(module).items()
     if isinstance(model, type) and hasattr(model, "model_validate")
 }
@@ -33,6 +33,9 @@ OPERATIONS = {
     ("post", "/v0/topics/{topic}/delete"),
     ("get", "/v0/topics/{topic}/records"),
     ("get", "/v0/topics/{topic}/records/{seq}"),
+    ("get", "/v0/topics/{topic}/segments"),
+    ("get", "/v0/topics/{topic}/segments/{first_seq}/data"),
+    ("get", "/v0/topics/{topic}/segments/{first_seq}/idx"),
 }
 
 

@@ -33,9 +33,30 @@ SMALL: dict[str, Any] = {
 }
 
 
+# Tiny segments, worked off as fast as it goes: a kill meets absorbing, sealing, flags, rewriting and drops.
+SEGMENTS: dict[str, Any] = {
+    "wal_shards": 2,
+    "wal_file_bytes": 256 << 10,
+    "wal_reserve_bytes": 32 << 10,
+    "sync_point_bytes": 64 << 10,
+    "snapshot_interval_ms": 1000,
+    "segment_max_events": 100,
+    "checkpoint_records": 50,
+    "checkpoint_interval_ms": 100,
+    "max_open_segments": 8,
+}
+SEGMENT_ROUNDS = 30 if LONG else 3
+
+
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path, **SMALL) as process:
+        yield process
+
+
+@pytest.fixture
+def segmented(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, **SEGMENTS) as process:
         yield process
 
 
@@ -54,11 +75,26 @@ def is_sound(data_dir: Path) -> None:
 async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
     broker: BrokerProcess, dice: random.Random
 ) -> None:
+    await be_killed_again_and_again(broker, dice, ROUNDS)
+
+
+@pytest.mark.timeout(1800 if LONG else 200)
+async def test_nothing_acknowledged_is_lost_on_its_way_to_segments(
+    segmented: BrokerProcess, dice: random.Random
+) -> None:
+    await be_killed_again_and_again(segmented, dice, SEGMENT_ROUNDS)
+    found = list((segmented.data_dir / "topics").glob("*/seg-*.data"))
+    print(f"{len(found)} segments are left")
+    assert len(found) >= 10
+
+
+async def be_killed_again_and_again(broker: BrokerProcess, dice: random.Random, rounds: int) -> None:
+    """Under load; after each round everything that was answered is looked for."""
     ledger = Ledger(dice)
     broker.start()
     await ledger.create(broker.port)
     there = 0
-    for number in range(ROUNDS):
+    for number in range(rounds):
         await Load(ledger, broker.port, dice.randrange(50, 1500), broker.process.kill).run()
         broker.wait()
         is_sound(broker.data_dir)
@@ -74,10 +110,10 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
             there += await settle(ledger, connection)
     check(ledger, await all_views(broker))
     assert broker.stop() == 0
-    print(f"{ROUNDS} rounds: {verify(broker.data_dir)}")
+    print(f"{rounds} rounds: {verify(broker.data_dir)}")
     print({outcome.value: count for outcome, count in ledger.counts.items()}, f"of unknown ones {there} were there")
     assert broker.complaints() == []
-    assert ledger.counts[Outcome.OK] >= 50 * ROUNDS
+    assert ledger.counts[Outcome.OK] >= 50 * rounds
     assert ledger.counts[Outcome.UNKNOWN] > 0
 
 

@@ -153,3 +153,15 @@ def test_what_lies_below_a_floor_is_gone(book: Book, pair: Write) -> None:
 def test_a_setting_that_went_back(book: Book) -> None:
     book.asked_setting = book.setting = 2
     wrong(book, view_of(book, head_seq=0), "setting 2 was acknowledged, 2 asked for, it is 0")
+
+
+def test_a_cap_keeps_the_newest_and_announces_the_others() -> None:
+    book = Book("t", "disk", cap=2)
+    write = write_of(book, "one", None, None, None, None, first_seq=1)
+    newest = (served(3, write, 2), served(4, write, 3))
+    evicted = (Gap(1, 2, "cap"),)
+    wrong(book, view_of(book, served(2, write, 1), *newest, head_seq=4, gaps=evicted), "3 records from 2 to 4")
+    wrong(book, view_of(book, newest[1], head_seq=4, gaps=evicted), "1 records from 4 to 4")
+    wrong(book, view_of(book, *newest, head_seq=4), "is announced")
+    wrong(book, view_of(book, *newest, head_seq=4, gaps=(Gap(1, 3, "cap"),)), "is announced")
+    check_topic(book, view_of(book, *newest, head_seq=4, gaps=evicted))

@@ -65,19 +65,6 @@ def test_a_directory_that_is_in_use(broker: BrokerProcess) -> None:
     assert broker.stop() == 0
 
 
-def test_another_number_of_shards(broker: BrokerProcess) -> None:
-    broker.start()
-    broker.ok("POST", "/v0/topics/orders", {"records": [{"data": 1}]})
-    assert broker.stop() == 0
-    before = fingerprint(broker.data_dir)
-    said = refusal(CANNOT_START, broker.data_dir, wal_shards=3)
-    assert "was made with 1 log shards" in said
-    assert "TOPICS_WAL_SHARDS=1" in said
-    assert fingerprint(broker.data_dir) == before
-    broker.start()
-    assert broker.ok("GET", "/v0/topics/orders")["count"] == 1
-
-
 def test_a_log_that_is_damaged_in_the_middle(broker: BrokerProcess) -> None:
     broker.start()
     for number in range(20):

@@ -1,236 +1,278 @@
-"""The engine against a plain list, one topic, in any order: writes, reads, deletes, caps, ttl, classes, restarts."""
+"""The engine against plain lists, several topics in any order of everything that can be done to them.
+
+Writes of all classes, reads, deletes, caps, ttl, absorbing into tiny segments, snapshots, and all kinds of restarts.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import os
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from storage import Discard, Durability, ReadQuery, TagMatch, TopicConfig
-from storage.errors import SeqConflict, StorageError
+from storage.errors import RecordNotFound, SeqConflict, StorageError, TopicNotFound
 from storage.records import LossCause
-from tests.property.topic_model import Item, TopicModel, item
+from tests.conftest import is_long
+from tests.property.engine_bench import WINDOW_MS, EngineBench
+from tests.property.topic_model import Item, Told, TopicModel, item
 from tests.support.sim_disk import Loss
-from tests.unit.storage.machine import Machine, record
+from tests.unit.storage.machine import options, outcome, record
 
-T = TypeVar("T")
-NAME = "t"
-WINDOW_MS = 5_000
-SMALL = {
-    "expiry_interval_ms": 10**9,
+NAMES = ("t", "t", "u")
+DISK_SYNC_MS = 50
+SMALL: dict[str, Any] = {
+    "expiry_interval_ms": 700,
+    "checkpoint_interval_ms": 400,
+    "checkpoint_records": 1,
+    "disk_sync_ms": DISK_SYNC_MS,
+    "max_open_segments": 2,
     "tail_cache_bytes": 400,
     "wal_file_bytes": 4096,
     "wal_reserve_bytes": 2048,
     "sync_point_bytes": 300,
 }
-TAGS = st.sampled_from([None, None, "a", "ab", "b"])
+WHICH = st.sampled_from(NAMES)
+TAGS = st.sampled_from([None, "a", "a", "ab", "b"])
 NODES = st.sampled_from([None, None, "n1", "n2"])
 RECORDS = st.lists(st.tuples(st.integers(0, 2000), TAGS, NODES), min_size=1, max_size=6)
-MATCHES = st.sampled_from([TagMatch(b"a"), TagMatch(b"a", True), TagMatch(b"b"), TagMatch(b"", True), TagMatch(b"zz")])
+MANY_TAGS = ("a", "a", "ab", "a", None, "b", "a", "a")
+MATCHES = st.sampled_from(
+    [TagMatch(b"a"), TagMatch(b"a"), TagMatch(b"a", True), TagMatch(b"b"), TagMatch(b"", True), TagMatch(b"zz")]
+)
+BESIDE = st.sampled_from(["absorb", "absorb", "snapshot"])
+TURNS = st.integers(0, 30)
 CONFIGS = st.builds(
     TopicConfig,
-    durability=st.sampled_from([Durability.FSYNC, Durability.DISK, Durability.EPHEMERAL]),
-    cap_records=st.sampled_from([0, 0, 3, 8]),
-    cap_bytes=st.sampled_from([0, 0, 12, 40]),
+    durability=st.sampled_from(
+        [Durability.FSYNC, Durability.FSYNC, Durability.DISK, Durability.DISK, Durability.MEMORY, Durability.EPHEMERAL]
+    ),
+    cap_records=st.sampled_from([0, 0, 0, 3, 14]),
+    cap_bytes=st.sampled_from([0, 0, 0, 12, 60]),
     discard=st.sampled_from([Discard.OLD, Discard.OLD, Discard.REJECT]),
-    ttl_ms=st.sampled_from([0, 0, 50, 400]),
+    ttl_ms=st.sampled_from([0, 0, 0, 50, 600]),
     idempotency_window_ms=st.just(WINDOW_MS),
 )
 KEYS = st.none() | st.integers(0, 4).map("key-{}".format)
+#: Where a cursor stands between 0 and the head, or a little behind it.
+PLACES = st.floats(0, 1.2)
 
 
-class EngineModel(RuleBasedStateMachine):
-    """Expiry is settled by a read in front of every step, so that the model need not know when it is swept."""
+class EngineModel(EngineBench):
+    """Expiry is settled by a read behind every step that takes time, so that the model need not know when it is."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.machine = Machine()
-        self.model = TopicModel()
-        self.keys: dict[str, tuple[int, int, int]] = {}
-
-    def teardown(self) -> None:
-        self.run(self.machine.close())
-        self.loop.close()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(work)
-
-    @initialize(config=CONFIGS)
-    def begin(self, config: TopicConfig) -> None:
-        self.engine = self.run(self.machine.start(**SMALL))
-        self.run(self.engine.put_topic(NAME, config))
-        self.model.config = config
+    @initialize(events=st.integers(4, 8), shards=st.integers(1, 2), config=CONFIGS)
+    def begin(self, events: int, shards: int, config: TopicConfig) -> None:
+        self.options = options(**SMALL, segment_max_events=events, wal_shards=shards)
+        self.start()
+        self.put(NAMES[0], config)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    @rule(batch=RECORDS, key=KEYS, wrong_seq=st.booleans(), expect=st.booleans())
+    @rule(name=WHICH, batch=RECORDS, key=KEYS, expect=st.none() | st.integers(0, 1), config=CONFIGS)
     def append(
-        self, batch: list[tuple[int, str | None, str | None]], key: str | None, wrong_seq: bool, expect: bool
+        self,
+        name: str,
+        batch: list[tuple[int, str | None, str | None]],
+        key: str | None,
+        expect: int | None,
+        config: TopicConfig,
     ) -> None:
-        expected = self.model.head + wrong_seq if expect else None
-        first = self.model.head + 1
+        creates = name not in self.topics
+        topic = TopicModel(config) if creates else self.topics[name]
+        if key in topic.unsure:
+            return
+        expected = None if expect is None else topic.head + expect
+        first = topic.head + 1
         items = [item(first + n, self.now, *each) for n, each in enumerate(batch)]
-        written = self.run(self.attempt(items, key, expected))
-        known = self.keys.get(key or "")
-        if known is not None and self.now - known[2] <= WINDOW_MS:
-            assert (written.first_seq, written.count, written.deduped) == (known[0], known[1], True)
+        if not creates:
+            self.worlds.remember(self.shard(name))
+        written = self.run(self.attempt(name, items, key, expected, config))
+        known = topic.keys.get(key or "")
+        if known is not None and self.now - known.ts <= WINDOW_MS:
+            assert (written.first_seq, written.count, written.deduped) == (known.first_seq, known.records, True)
             return
-        if expect and wrong_seq:
+        if expect:
             assert isinstance(written, SeqConflict)
-            assert written.detail == {"expected_seq": expected, "head_seq": self.model.head}
+            assert written.detail == {"expected_seq": expected, "head_seq": topic.head}
             return
-        code = self.model.refuses([each.size for each in items])
+        code = topic.refuses([each.size for each in items])
         if code:
             assert isinstance(written, StorageError)
             assert written.code == code
             return
+        assert not isinstance(written, StorageError)
         assert (written.first_seq, written.last_seq, written.count) == (first, items[-1].seq, len(items))
-        assert not written.deduped
-        self.model.append(items)
-        if key is not None:
-            self.keys[key] = (first, len(items), self.now)
+        assert (written.created, written.deduped) == (creates, False)
+        if creates:
+            self.made(name, topic)
+        topic.append(items, key)
+        self.changed(name, synced=True if creates else None)
 
-    async def attempt(self, items: list[Item], key: str | None, expected: int | None) -> Any:
+    async def attempt(
+        self, name: str, items: list[Item], key: str | None, expected: int | None, config: TopicConfig
+    ) -> Any:
         batch = [record(each.data, tag=each.tag, node=each.node) for each in items]
         try:
-            return await self.engine.append(NAME, batch, idempotency_key=key, expected_seq=expected)
+            return await self.engine.append(name, batch, idempotency_key=key, expected_seq=expected, config=config)
         except StorageError as error:
             return error
 
-    @rule(at=st.floats(0, 1.2))
-    def delete_below(self, at: float) -> None:
-        before_seq = 1 + round(at * (self.model.head + 1))
-        live = len(self.model.items)
-        self.model.raise_floor(LossCause.DELETE, min(before_seq, self.model.head + 1))
-        done = self.run(self.engine.delete_records(NAME, before_seq=before_seq))
-        assert (done.deleted, done.count) == (live - len(self.model.items), len(self.model.items))
+    @rule(name=WHICH, count=st.integers(5, 30), each=st.integers(1, 6), absorbs=st.booleans())
+    def append_much(self, name: str, count: int, each: int, absorbs: bool) -> None:
+        """So that there are segments to do something to."""
+        if name not in self.topics:
+            return
+        for first in range(0, count, each):
+            batch = [(first, MANY_TAGS[n % len(MANY_TAGS)], None) for n in range(first, min(count, first + each))]
+            self.append(name, batch, None, None, self.topics[name].config)
+            if absorbs:
+                self.keep_up("absorb")
 
-    @rule(match=MATCHES, at=st.none() | st.floats(0, 1.2))
-    def delete_matching(self, match: TagMatch, at: float | None) -> None:
-        before_seq = None if at is None else 1 + round(at * (self.model.head + 1))
-        kept = [
-            each
-            for each in self.model.items
-            if not match.matches((each.tag or "").encode()) or (before_seq is not None and each.seq >= before_seq)
-        ]
-        done = self.run(self.engine.delete_records(NAME, before_seq=before_seq, match=match))
-        assert done.deleted == len(self.model.items) - len(kept)
-        self.model.items = kept
+    @rule(name=WHICH, at=st.none() | PLACES, match=MATCHES)
+    def delete_tagged(self, name: str, at: float | None, match: TagMatch) -> None:
+        self.delete(name, at, match)
 
-    @rule(config=CONFIGS)
-    def change_config(self, config: TopicConfig) -> None:
-        self.run(self.engine.put_topic(NAME, config))
-        self.model.set_config(config, self.now)
+    @rule(name=WHICH, at=PLACES, match=st.none() | MATCHES)
+    def delete(self, name: str, at: float | None, match: TagMatch | None) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            return
+        before_seq = None if at is None else 1 + round(at * (topic.head + 1))
+        self.worlds.remember(self.shard(name))
+        written = not topic.in_memory_only
+        gone = topic.delete(
+            lambda each: (
+                (before_seq is None or each.seq < before_seq)
+                and (match is None or match.matches((each.tag or "").encode()))
+            )
+        )
+        if match is None and before_seq is not None:
+            topic.raise_floor(LossCause.DELETE, min(before_seq, topic.head + 1), written=written)
+        done = self.run(self.engine.delete_records(name, before_seq=before_seq, match=match))
+        assert (done.deleted, done.count, done.bytes) == (gone, len(topic.items), topic.bytes)
+        assert (done.earliest_seq, done.head_seq) == (topic.earliest, topic.head)
+        self.changed(name)
 
-    # -- time and restarts -------------------------------------------------------------------------------------------
+    @rule(name=WHICH, config=CONFIGS)
+    def put(self, name: str, config: TopicConfig) -> None:
+        created = name not in self.topics
+        changes = created or self.topics[name].config != config.clamped()
+        _, made = self.run(self.engine.put_topic(name, config))
+        assert made == created
+        if created:
+            self.made(name, TopicModel(config.clamped()))
+        elif changes:
+            self.topics[name].set_config(config.clamped())
+        self.changed(name, synced=changes)
+        self.settle()
 
-    @rule(ms=st.integers(1, 300))
+    @rule(name=WHICH, sure=st.integers(0, 2))
+    def drop(self, name: str, sure: int) -> None:
+        if sure:
+            return  # most of the time
+        there = name in self.topics
+        if there:
+            self.changed(name, synced=True)
+            self.worlds.remove(name)
+        assert self.run(self.engine.delete_topic(name)) == there
+
+    # -- time, and what goes on beside -------------------------------------------------------------------------------
+
+    @rule(ms=st.integers(1, 500))
     def time_passes(self, ms: int) -> None:
-        self.run(self.machine.clock.advance(ms))
+        self.run(self.clock.advance(ms))
+        if ms > DISK_SYNC_MS:
+            self.worlds.hardened()
         self.settle()
 
-    @rule()
-    def snapshot(self) -> None:
-        self.run(self.engine.snapshotter.take())
+    @rule(what=st.sampled_from(["absorb", "absorb", "upkeep", "snapshot", "expiry"]))
+    def keep_up(self, what: str) -> None:
+        self.run(self.work(what))
+        if what == "snapshot":
+            self.worlds.hardened()
 
-    @rule()
-    def clean_restart(self) -> None:
-        self.engine = self.run(self.machine.restart(**SMALL))
-        self.after_restart(self.model.head)
+    @rule(what=BESIDE, turns=TURNS)
+    def begin_beside(self, what: str, turns: int) -> None:
+        """It goes on during the next steps."""
+        self.beside.append(self.loop.create_task(self.work(what)))
+        self.run(go_on(turns))
 
-    @rule()
-    def process_killed(self) -> None:
-        self.engine = self.run(self.machine.kill(**SMALL))
-        self.after_restart(None if self.model.ephemeral else self.model.head)
+    # -- restarts ----------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.model.config.durability is Durability.FSYNC)
-    @rule(seed=st.integers(0, 5))
-    def power_cut(self, seed: int) -> None:
-        self.engine = self.run(self.machine.cut_power(Loss.TORN, seed, **SMALL))
-        self.after_restart(self.model.head)
-
-    def after_restart(self, head: int | None) -> None:
-        new_head = self.engine.state(NAME).head_seq
-        assert new_head == head if head is not None else new_head >= self.model.head
-        kept = self.model.durable_head if self.model.ephemeral else new_head
-        self.keys = {key: known for key, known in self.keys.items() if known[0] <= kept}
-        self.model.lose_memory(new_head)
-        # Those that were live get a whole window from now; those that were not may be live again.
-        live = {key: known for key, known in self.keys.items() if self.now - known[2] <= WINDOW_MS}
-        self.keys = {key: (first, count, self.now) for key, (first, count, _) in live.items()}
-        self.settle()
-
-    def settle(self) -> None:
-        self.run(self.engine.read(NAME, ReadQuery()))
-        self.model.expire(self.now)
+    @rule(
+        how=st.none() | st.just("kill") | st.sampled_from(list(Loss)), amid=BESIDE, turns=TURNS, seed=st.integers(0, 5)
+    )
+    def restart(self, how: str | None, amid: str, turns: int, seed: int) -> None:
+        """Cleanly, by killing the process, or by cutting the power."""
+        self.begin_beside(amid, turns)
+        if how is None:
+            self.run(self.engine.close())
+        else:
+            self.disk = self.disk.process_kill() if how == "kill" else self.disk.power_cut(how, seed)
+        self.end_process()
+        self.start()
+        self.after_restart(exact=how is None or how == "kill", heads_stay=how is None)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @invariant()
-    def the_figures_agree(self) -> None:
-        state = self.engine.state(NAME)
-        model = self.model
-        assert (state.head_seq, state.next_seq) == (model.head, model.head + 1)
-        assert (state.count, state.bytes) == (len(model.items), model.bytes)
-        assert (state.earliest_seq, state.evict_floor) == (model.earliest, model.evict_floor)
-        assert state.evict_floor <= state.earliest_seq
+    def all_of_it_is_as_it_should_be(self) -> None:
+        for name, topic in self.topics.items():
+            assert self.look(name) == topic.seen()
+            log = self.engine.catalog.topics[name].log
+            assert (log.assigned_head, log.assigned_count, log.assigned_bytes) == (
+                topic.head,
+                len(topic.items),
+                topic.bytes,
+            )
         usage = self.engine.catalog.usage
-        assert usage.bytes == model.bytes
-        in_memory = [each.size for each in model.items if model.ephemeral and each.seq > model.durable_head]
-        assert usage.ephemeral_bytes == sum(in_memory)
-        log = self.engine.catalog.topics[NAME].log
-        assert (log.assigned_head, log.assigned_count, log.assigned_bytes) == (model.head, state.count, state.bytes)
+        assert usage.bytes == sum(topic.bytes for topic in self.topics.values())
+        assert usage.ephemeral_bytes == sum(
+            each.size
+            for topic in self.topics.values()
+            for each in topic.items
+            if topic.ephemeral and each.seq > topic.durable_head
+        )
 
     @invariant()
-    def a_walk_finds_every_record_and_is_told_of_every_loss(self) -> None:
-        found: list[tuple[int, int, Any, str, str]] = []
-        told: set[int] = set()
-        cursor = 0
-        for _ in range(len(self.model.items) + len(self.model.ranges) + 3):
-            result = self.run(self.engine.read(NAME, ReadQuery(from_seq=cursor, limit=5)))
-            if result.tombstone is not None:
-                told |= set(range(result.tombstone.gap_from, result.tombstone.gap_to + 1))
-            found += [
-                (each.seq, each.ts, json.loads(each.body)["data"], each.tag.decode(), each.node.decode())
-                for each in result.records
-            ]
-            assert result.next_from_seq >= cursor
-            cursor = result.next_from_seq
-            if cursor == self.model.head:
-                break
-        assert cursor == self.model.head
-        assert found == [(each.seq, each.ts, each.data, each.tag or "", each.node or "") for each in self.model.items]
-        assert told == self.model.announced()
+    def what_goes_on_beside_goes_well(self) -> None:
+        for task in self.beside:
+            if task.done():
+                task.result()
+        self.beside = [task for task in self.beside if not task.done()]
+        assert not any(self.engine.supervisor.failures.values())
+        assert self.engine.failed_shards == []
 
     @rule(
-        at=st.floats(0, 1),
+        name=WHICH,
+        at=PLACES,
         limit=st.integers(1, 7),
         max_bytes=st.sampled_from([1, 12, 30, 1000]),
         match=st.none() | MATCHES,
         nodes=st.sets(st.sampled_from([b"n1", b"n2"])),
     )
-    def read(self, at: float, limit: int, max_bytes: int, match: TagMatch | None, nodes: set[bytes]) -> None:
-        model = self.model
-        from_seq = cursor = round(at * model.head)
-        if cursor + 1 in model.announced():
-            while cursor + 1 in model.announced() and cursor + 1 != model.range_behind(cursor):
-                cursor += 1
-            if cursor == from_seq:
-                cursor = next(b for a, b in model.ranges if a == cursor + 1)
-        end = model.range_behind(cursor)
+    def read(self, name: str, at: float, limit: int, max_bytes: int, match: TagMatch | None, nodes: set[bytes]) -> None:
+        topic = self.topics.get(name)
+        query = ReadQuery(from_seq=0, limit=limit, max_bytes=max_bytes, tag=match, exclude_nodes=frozenset(nodes))
+        if topic is None:
+            assert isinstance(self.run(outcome(self.engine.read(name, query))), TopicNotFound)
+            return
+        self.read_since(name, at, 100 * limit)
+        self.read_one(name, at)
+        from_seq = round(at * topic.head)
+        tombstone = topic.tombstone(from_seq) if from_seq <= topic.head else Told(1, topic.evict_floor - 1, "recreated")
+        cursor = from_seq if tombstone is None else tombstone.gap_to
+        end = topic.stop_behind(cursor)
         wanted: list[int] = []
-        size, last = 0, end - 1
-        for each in model.items:
-            passes = (match is None or match.matches((each.tag or "").encode())) and (
-                (each.node or "").encode() not in nodes
-            )
-            if not cursor < each.seq < end or not passes:
+        size, last = 0, max(cursor, end - 1)
+        for each in topic.items:
+            passes = match is None or match.matches((each.tag or "").encode())
+            if not cursor < each.seq < end or not passes or (each.node or "").encode() in nodes:
                 continue
             if wanted and size + each.body_size > max_bytes:
                 last = each.seq - 1
@@ -243,16 +285,42 @@ class EngineModel(RuleBasedStateMachine):
         query = ReadQuery(
             from_seq=from_seq, limit=limit, max_bytes=max_bytes, tag=match, exclude_nodes=frozenset(nodes)
         )
-        result = self.run(self.engine.read(NAME, query))
+        result = self.run(self.engine.read(name, query))
         assert [each.seq for each in result.records] == wanted
         assert result.next_from_seq == last
-        assert (result.head_seq, result.earliest_seq) == (model.head, model.earliest)
-        assert (result.tombstone is not None) == (from_seq + 1 in model.announced())
+        assert (result.head_seq, result.earliest_seq) == (topic.head, topic.earliest)
+        given = result.tombstone
+        assert (given and Told(given.gap_from, given.gap_to, given.reason)) == tombstone
 
-    @property
-    def now(self) -> int:
-        return self.machine.clock.wall_ms()
+    def read_since(self, name: str, at: float, ago_ms: int) -> None:
+        topic = self.topics[name]
+        cursor, since, seqs = min(topic.head, round(at * topic.head)), self.now - ago_ms, list[int]()
+        wanted = [each.seq for each in topic.items if each.seq > cursor and each.ts >= since]
+        while cursor < topic.head:
+            result = self.run(self.engine.read(name, ReadQuery(from_seq=cursor, limit=3, from_ts=since)))
+            seqs += [each.seq for each in result.records]
+            assert result.next_from_seq > cursor
+            cursor = result.next_from_seq
+        assert seqs == wanted
+
+    def read_one(self, name: str, at: float) -> None:
+        topic = self.topics[name]
+        seq = 1 + round(at * topic.head)
+        reason = topic.why_missing(seq)
+        found = self.run(outcome(self.engine.read_one(name, seq)))
+        if reason is None:
+            wanted = next(each for each in topic.items if each.seq == seq)
+            assert (found.seq, found.ts, json.loads(found.body)["data"]) == (seq, wanted.ts, wanted.data)
+        else:
+            assert isinstance(found, RecordNotFound)
+            assert found.detail is not None
+            assert found.detail["reason"] == reason
+
+
+async def go_on(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
 
 TestEngineModel = EngineModel.TestCase
-TestEngineModel.settings = settings(max_examples=2 * settings().max_examples // 3)
+TestEngineModel.settings = settings(max_examples=2000 if is_long(os.environ) else 150, stateful_step_count=40)

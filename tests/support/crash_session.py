@@ -10,6 +10,7 @@ from typing import Any
 from storage import Appended, Durability, Engine, Options, TopicConfig
 from storage.errors import StorageError, StorageFailed
 from storage.records import TagMatch
+from storage.segment.errors import SegmentError
 from tests.support.crash_ledger import Ledger, Life, Outcome, Removal, Setting, Write
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
@@ -159,6 +160,11 @@ class Session:
         """What the worker does when it is time: records go into segments, and these are looked after."""
         with contextlib.suppress(OSError):
             await self._ask(self.engine.upkeep.absorb_all())
+
+    async def relocate(self) -> None:
+        """What the worker of the cold tier does when it is time. Trouble with it is no promise broken."""
+        with contextlib.suppress(OSError, SegmentError):
+            await self._ask(self.engine.relocator.tick())
 
     async def snapshot(self) -> None:
         """What the worker does when it is time. Trouble with it, of any kind, is no promise broken."""

@@ -100,13 +100,15 @@ class Book:
 
     `tight`: the topic never was ephemeral, so a process that dies loses nothing of it, and nothing may be announced.
     (Class memory promises less, but takes the same path as disk.) `turns`: its class is changed again and again.
+    `cap`: it holds its newest so many records and no others, so nobody may delete any; 0 = no cap.
     """
 
-    def __init__(self, topic: str, durability: str, *, tight: bool = True, turns: bool = False) -> None:
+    def __init__(self, topic: str, durability: str, *, tight: bool = True, turns: bool = False, cap: int = 0) -> None:
         self.topic = topic
         self.durability = durability
         self.tight = tight
         self.turns = turns
+        self.cap = cap
         self.writes: dict[str, Write] = {}
         self.refused: set[str] = set()
         self.old_keys: deque[tuple[str, int, int]] = deque(maxlen=_OLD_KEYS)
@@ -133,6 +135,7 @@ class Book:
             "durability": self.durability,
             "idempotency_window_ms": KEY_WINDOW_MS,
             "lease_ms": 1000 + self.asked_setting,
+            "cap_records": self.cap,
         }
         return config | changes
 

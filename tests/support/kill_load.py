@@ -17,11 +17,15 @@ from tests.support.kill_ledger import Book, Deletion, Outcome, Write, tick
 #: Writers of each class of durability.
 WRITERS = 16
 TOPICS_PER_CLASS = 2
+#: Writers of each topic with a cap.
+CAP_WRITERS = 4
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
 KEPT_CLASSES = CLASSES[:3]
 CHURNED = 4
 #: Live records a log is trimmed to, so that long runs do not read ever more.
 RETAINED = 1000
+#: Records that a topic with a cap holds: less than some segments of a test.
+CAP = 230
 LOAD_S = 90.0
 
 #: Refusals that a broker that is pressed, or about to stop, may give. Nothing happened then.
@@ -38,18 +42,19 @@ class Ledger:
             for durability in CLASSES
             for number in range(TOPICS_PER_CLASS)
         ]
+        self.capped = [Book(f"capped-{durability}", durability, cap=CAP) for durability in ("fsync", "disk")]
         self.turning = Book("turning", "disk", tight=False, turns=True)
         self.churned: dict[str, Book | None] = {f"churned-{number}": None for number in range(CHURNED)}
         self.counts = dict.fromkeys(Outcome, 0)
 
     def books(self) -> list[Book]:
         """Of every topic that exists, or may."""
-        return [*self.fixed, self.turning, *(book for book in self.churned.values() if book is not None)]
+        return [*self.fixed, *self.capped, self.turning, *(book for book in self.churned.values() if book is not None)]
 
     async def create(self, port: int) -> None:
         """Make the topics that stay."""
         async with Connection(port) as connection:
-            for book in (*self.fixed, self.turning):
+            for book in (*self.fixed, *self.capped, self.turning):
                 await put(connection, book)
 
 
@@ -91,6 +96,9 @@ class Load:
                 for number in range(WRITERS // TOPICS_PER_CLASS):
                     tasks.create_task(_until_cut(self._write(book, f"{book.topic}-w{number}")))
                 tasks.create_task(_until_cut(self._administer(book)))
+            for book in ledger.capped:
+                for number in range(CAP_WRITERS):
+                    tasks.create_task(_until_cut(self._write(book, f"{book.topic}-w{number}")))
             for book in ledger.fixed[::TOPICS_PER_CLASS]:
                 if book.tight:
                     tasks.create_task(_until_cut(self._read(book)))

@@ -30,7 +30,7 @@ def check(ledger: Ledger, found: dict[str, View]) -> None:
             placed = any(write.first_seq is not None for write in book.writes.values())
             assert made or placed, f"{name} is there without the write that made it"
             book.exists, book.in_doubt = True, False
-    for book in (*ledger.fixed, ledger.turning):
+    for book in (*ledger.fixed, *ledger.capped, ledger.turning):
         assert book.topic in found, f"{book.topic} is gone"
         check_topic(book, found[book.topic])
     expected = {book.topic for book in ledger.books()}

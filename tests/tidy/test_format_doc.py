@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 import typing
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 
 from storage import layout, snapshot
 from storage.config import TopicConfig
-from storage.format import control, idx_entry, segment_frame, snapshot_header, tag_file, wal_frame
+from storage.format import control, idx_entry, len_file, segment_frame, snapshot_header, tag_file, wal_frame
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
 from storage.manifest import SegmentState
 from storage.records import LossCause
+from storage.relocation import TopicFile
 from storage.segment import names as segment_names
 from storage.segment.names import SegmentId
 
@@ -220,6 +222,31 @@ def test_the_fields_of_the_tag_file_header_are_in_the_documented_order() -> None
     assert tag_file.PREFIX.format.removeprefix("<") == "4sIQQQIIQ"
 
 
+def test_the_len_file_header_is_as_documented() -> None:
+    rows = tables("Len files")[0]
+    offset = 0
+    for row, size in zip(rows[:7], (4, *(SIZES[code] for code in "IQQQI"), 8), strict=True):
+        assert (row["offset"], row["size"]) == (str(offset), str(size)), row["field"]
+        offset += size
+    assert int(rows[7]["offset"]) == offset == len_file.HEADER_SIZE
+    assert (rows[0]["meaning"], rows[1]["meaning"]) == (len_file.MAGIC.decode(), str(len_file.VERSION))
+    content = len_file.encode(5, 9, 777, array("I", [1, 2]))
+    documented = [row["field"] for row in rows[:6]]
+    assert dict(zip(documented, len_file.PREFIX.unpack_from(content), strict=True)) == {
+        "magic": len_file.MAGIC,
+        "version": len_file.VERSION,
+        "first_seq": 5,
+        "data_bytes": 777,
+        "gen": 9,
+        "count": 2,
+    }
+
+
+def test_the_keys_of_topic_json_are_as_documented() -> None:
+    documented = [key.strip() for row in tables("Cold tier")[0] for key in row["key"].split(",")]
+    assert documented == [field.name for field in msgspec.structs.fields(TopicFile)]
+
+
 @pytest.mark.parametrize(
     ("title", "table", "struct"),
     [
@@ -277,7 +304,13 @@ def test_file_names_are_as_documented() -> None:
     segment = SegmentId(7, 41)
     assert {
         segment_names.path("", id, ext).lstrip("/")
-        for id, ext in ((segment, "data"), (segment._replace(gen=2), "data"), (segment, "idx"), (segment, "tag"))
+        for id, ext in (
+            (segment, "data"),
+            (segment._replace(gen=2), "data"),
+            (segment, "idx"),
+            (segment, "tag"),
+            (segment, "len"),
+        )
     } <= set(names)
     assert layout.quarantine_name(0, 1, 4096, "<16 hex digits>") in section("Directory").replace("`", "")
 

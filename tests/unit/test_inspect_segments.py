@@ -21,7 +21,6 @@ from storage.segment import names
 from storage.segment.names import SegmentId
 from tests.unit.format.hand_segments import (
     FRAMES,
-    PARTS,
     SEALED_BYTES,
     log,
     mark,
@@ -363,7 +362,3 @@ def test_dump_shows_the_segments_of_a_section(root: Path, capsys: pytest.Capture
         (1, 5, True),
         (5, 7, False),
     ]
-
-
-def test_every_part_of_the_log_is_a_whole_frame_or_several() -> None:
-    assert b"".join(PARTS.values()) == log()

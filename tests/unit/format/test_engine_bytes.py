@@ -141,7 +141,7 @@ async def test_a_topic_that_stops_being_ephemeral_is_written_out(data_dir: Path)
         await same(engine, read_data_dir(data_dir))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 async def test_the_decoder_reads_segments_and_the_log_behind_them(data_dir: Path, seed: int) -> None:
     choice = random.Random(seed)
     for _ in range(3):
@@ -159,6 +159,10 @@ async def test_the_decoder_reads_segments_and_the_log_behind_them(data_dir: Path
         decoded = read_data_dir(data_dir)
         assert decoded.snapshots[-1].clean
         assert not decoded.torn
+        findings: list[object] = []
+        verdict = verify(DataDirectory(PosixFileSystem(), str(data_dir)), findings.append)
+        assert findings == []
+        assert verdict.segments == sum(len(log.manifest.segments) for log in decoded.logs.values())
 
 
 async def settled(engine: Engine) -> None:

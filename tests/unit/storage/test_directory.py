@@ -9,6 +9,7 @@ import pytest
 from storage import layout
 from storage.directory import (
     MAX_SHARDS,
+    came_up,
     ensure_dir,
     lock_text,
     make_folders,
@@ -16,7 +17,7 @@ from storage.directory import (
     page_cache_kept,
     take_lock,
 )
-from storage.errors import AlreadyLocked, MetadataLost, OpenError, ShardCountChanged, UnsupportedFormat
+from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
 from tests.support.sim_disk import Loss, SimCrash, SimDisk
 
 ROOT = "/srv/data"
@@ -107,12 +108,10 @@ def test_unless_asked_there_are_as_many_shards_as_cpus_up_to_eight(
     assert open_format(disk, ROOT, 0).shards == 8
 
 
-def test_the_recorded_count_is_used_unless_another_is_asked_for(disk: SimDisk) -> None:
+def test_the_count_it_was_made_with_stays_on_record(disk: SimDisk) -> None:
     made = open_format(disk, ROOT, 2)
-    assert open_format(disk, ROOT, 0) == open_format(disk, ROOT, 2) == made
-    with pytest.raises(ShardCountChanged) as caught:
-        open_format(disk, ROOT, 4)
-    assert caught.value.detail == {"recorded": 2, "wanted": 4}
+    assert made.shards == 2
+    assert open_format(disk, ROOT, 0) == open_format(disk, ROOT, 2) == open_format(disk, ROOT, 4) == made
 
 
 @pytest.mark.parametrize("shards", [-1, MAX_SHARDS + 1])
@@ -120,6 +119,17 @@ def test_a_count_out_of_range_is_refused_and_makes_nothing(disk: SimDisk, shards
     with pytest.raises(OpenError):
         open_format(disk, ROOT, shards)
     assert disk.listdir(ROOT) == []
+    open_format(disk, ROOT, 1)
+    with pytest.raises(OpenError):
+        open_format(disk, ROOT, shards)
+
+
+@pytest.mark.parametrize(
+    ("previous", "complete"),
+    [("", False), ("7\n", False), (lock_text(7, ""), False), (lock_text(7, "b"), True), (lock_text(7, "failed"), True)],
+)
+def test_a_start_that_was_cut_short_can_be_told(previous: str, complete: bool) -> None:
+    assert came_up(previous) is complete
 
 
 @pytest.mark.parametrize("text", ["2\nid\n1\n", "99\nid\n1\n", "0\nid\n1\n"])

@@ -98,7 +98,7 @@ async def test_deletes_by_tag_reach_segments_and_never_come_undone(bench: Bench,
     wanted = [seq for seq in range(1, 31) if (seq - 1 if seq <= 25 else seq - 26) % 3 != 1]
     assert done.deleted == 30 - len(wanted)
     assert done.bytes < size
-    for turn in range(3):
+    for _ in range(3):
         assert await seqs(bench.engine, "t") == wanted
         state = bench.engine.state("t")
         assert (state.count, state.bytes) == (len(wanted), done.bytes)
@@ -199,3 +199,15 @@ async def test_the_log_is_trimmed_behind_the_marks(bench: Bench) -> None:
     assert bench.engine.snapshotter.trimmed_files >= 2
     await bench.restart()
     assert await seqs(bench.engine, "t") == list(range(1, 64))
+
+
+async def test_a_batch_that_does_not_fit_behind_a_segment_begins_the_next(bench: Bench) -> None:
+    await fill(bench.engine, 8)
+    await bench.absorb()
+    await bench.engine.append("t", [record(number) for number in range(5)])
+    await bench.absorb()
+    log = bench.engine.catalog.topics["t"].log
+    assert [(each.first_seq, each.end_seq, each.sealed) for each in log.held.manifest.segments] == [
+        (1, 9, True),
+        (9, 14, False),
+    ]

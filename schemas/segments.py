@@ -1,0 +1,89 @@
+"""Segments, for those who read a topic in bulk (source: api.md §8)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from schemas.fields import AnswerModel
+from schemas.performance import Performance
+from schemas.records import EXAMPLE_PERFORMANCE
+
+
+class Loss(AnswerModel):
+    """Seqs that are lost inside the log, both ends included."""
+
+    first: int = Field(alias="from")
+    last: int = Field(alias="to")
+    cause: Literal["crash", "salvage", "source_trim"]
+
+
+class Segment(AnswerModel):
+    first_seq: int
+    end_seq: int = Field(description="Exclusive.")
+    records: int = Field(description="Those that are not deleted.")
+    live: int = Field(description="Of these, those that no cap or ttl has taken.")
+    bytes: int = Field(description="Size of data.")
+    first_ts: int
+    last_ts: int
+    sealed: bool = Field(description="Only then are its files given out.")
+    tier: Literal["hot", "cold"]
+    generation: int = Field(description="Another one after the files were rewritten.")
+    format: int = Field(description="Of the files.")
+
+
+class Tail(AnswerModel):
+    """Seqs that are in no segment yet."""
+
+    first_seq: int
+    end_seq: int = Field(description="Exclusive.")
+
+
+class SegmentsAnswer(AnswerModel):
+    cluster_id: str
+    topic_id: int
+    epoch: int
+    earliest_seq: int
+    evict_floor: int
+    head_seq: int
+    durable_seq: int = Field(description="A crash takes nothing up to here.")
+    loss: list[Loss]
+    segments: list[Segment]
+    tail: Tail
+    performance: Performance
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "cluster_id": "5f0c9e1d2b7a4c3e8d6f1a2b3c4d5e6f",
+                    "topic_id": 1,
+                    "epoch": 1,
+                    "earliest_seq": 13,
+                    "evict_floor": 13,
+                    "head_seq": 10_040,
+                    "durable_seq": 10_040,
+                    "loss": [{"from": 10_021, "to": 10_030, "cause": "crash"}],
+                    "segments": [
+                        {
+                            "first_seq": 1,
+                            "end_seq": 10_001,
+                            "records": 9_900,
+                            "live": 9_888,
+                            "bytes": 1_460_000,
+                            "first_ts": 1_767_225_600_000,
+                            "last_ts": 1_767_225_660_000,
+                            "sealed": True,
+                            "tier": "hot",
+                            "generation": 0,
+                            "format": 1,
+                        }
+                    ],
+                    "tail": {"first_seq": 10_001, "end_seq": 10_041},
+                    "performance": EXAMPLE_PERFORMANCE,
+                }
+            ]
+        },
+        extra="forbid",
+    )

@@ -1,0 +1,102 @@
+"""Moves all that the log holds of its records into segments, before any writer is open. Blocking; at a start only.
+
+There is no log yet to which Segment and CheckpointMark frames could go: the manifests change in memory, by the code
+that replays those frames, and whoever called makes them durable in snapshots. Until then the files written here hold
+more than any manifest says, which the next start cuts off or sweeps, and flags of deletions whose frames are durable.
+Source: storage.md §6 (another shard count), §4.
+"""
+
+from __future__ import annotations
+
+from storage import layout
+from storage.absorption import Plan, Source, append, begin_segment, plan_turn, segment_event
+from storage.errors import WalCorrupt
+from storage.format import control
+from storage.log import Log
+from storage.manifest import HOT, Segment
+from storage.options import Options
+from storage.retained import Written
+from storage.segment.writer import MAX_JUMP, ActiveSegment
+from storage.segment_store import SegmentStore, id_of
+from storage.wal.fetch import WalFileGone, WalReader
+
+
+def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> int:
+    """On return the log needs nothing of the WAL any more: its records are in segments, its deletions flagged, synced.
+
+    Returns the number of seqs moved. Raises SegmentError, WalCorrupt, OSError; then what was written does not count.
+    """
+    for segment in log.held.manifest.segments:
+        _flag(store, log, segment)
+    writer: ActiveSegment | None = None
+    moved = 0
+    try:
+        while log.oldest_unabsorbed() is not None:
+            plan = _next(log, options)
+            writer = _writer(store, log, plan.segment, writer)
+            moved += _move(wal, log, plan, writer)
+    finally:
+        if writer is not None:
+            writer.close()
+    log.tail.drop_below(log.head + 1)  # rows of dead records, which no segment needs to know of
+    return moved
+
+
+def _flag(store: SegmentStore, log: Log, segment: Segment) -> None:
+    bits = segment.begin_flips()
+    done = False
+    try:
+        indexes = [index for index, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+        store.flag(log.topic_id, segment, indexes)
+        done = True
+    finally:
+        segment.end_flips(done=done)
+
+
+def _next(log: Log, options: Options) -> Plan:
+    """What to move next, into an active segment that has room for it."""
+    active, first_seq = log.held.manifest.active, log.oldest_unabsorbed()
+    assert first_seq is not None
+    full = active is not None and (
+        active.count >= options.segment_max_events
+        or active.data_bytes >= options.segment_max_bytes
+        or first_seq - active.end_seq > MAX_JUMP
+    )
+    plan = None if full else plan_turn(log, options)
+    if plan is None:
+        if active is not None:
+            log.take_segment(segment_event(active, "sealed", gen=active.gen, data_bytes=active.data_bytes))
+        log.take_segment(
+            control.Segment(
+                first_seq=first_seq, end_seq=first_seq, event="opened", gen=0, live=0, data_bytes=0, tier=HOT
+            )
+        )
+        plan = plan_turn(log, options)
+    assert plan is not None, "an empty segment has room for any batch"
+    return plan
+
+
+def _writer(store: SegmentStore, log: Log, segment: Segment, writer: ActiveSegment | None) -> ActiveSegment:
+    id = id_of(log.topic_id, segment)
+    if writer is not None:
+        if writer.id == id:
+            return writer
+        writer.close()
+    if segment.count or segment.gen:
+        return ActiveSegment.open(store.fs, store.root, id, segment.end_seq)
+    return begin_segment(store.fs, store.root, id)
+
+
+def _move(wal: WalReader, log: Log, plan: Plan, writer: ActiveSegment) -> int:
+    dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
+    try:
+        read = wal.read(log.shard, plan.spans)
+    except WalFileGone as error:
+        raise WalCorrupt(
+            f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset
+        ) from error
+    sources = [Source(*read[span.first_seq], span) for span in plan.spans]
+    plan.segment.data_bytes += append(writer, plan, sources, dead)
+    log.held.written = Written(plan.first_seq, dead, log.applied_place)
+    log.absorb(plan.last_seq)
+    return plan.last_seq + 1 - plan.first_seq

@@ -1,0 +1,356 @@
+"""Another number of log shards: a start may end anywhere in the change, and either count starts from what that left."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from random import Random
+
+import msgspec
+import pytest
+
+from storage import Durability, Options, TopicConfig, layout, snapshot
+from storage.errors import StorageError
+from tests.crash.workloads import DISK, EPHEMERAL, FSYNC, MEMORY, with_class
+from tests.support.crash_check import End, Ending, check
+from tests.support.crash_run import SMALL, Crashed, CrashPoint, Cut, carry_on, run, succeed, until_crash
+from tests.support.crash_session import ROOT, Session
+from tests.support.crash_view import view
+from tests.support.sim_disk import Loss, SimDisk, When
+from tests.support.spec_decoder import Decoded, read_files
+
+OPTIONS = msgspec.structs.replace(
+    SMALL, wal_file_bytes=4096, wal_reserve_bytes=2048, sync_point_bytes=256, segment_max_events=4, checkpoint_records=1
+)
+#: From where to where; where both are above 1 they have folders in common.
+CHANGES = [(1, 3), (3, 1), (2, 4), (4, 2)]
+SAMPLE_POINTS = 20
+SAMPLE_ERRORS = 12
+MAX_FAILURES = 3
+
+
+def shards(count: int) -> Options:
+    return msgspec.structs.replace(OPTIONS, wal_shards=count)
+
+
+async def some_of_everything(s: Session) -> None:
+    """Classes, keys, tags, deletions in segments and out of them, configs, topics gone, names used again, losses."""
+    await s.append("f", 3, tag="x", config=FSYNC)
+    await s.append("f", 2, tag="y", key="k1")
+    await s.append("d", 6, config=DISK, tag="x")
+    await s.append("e", 2, config=DISK)
+    await s.put("e", EPHEMERAL)
+    await s.append("e", 3)
+    await s.append("gone", 2, config=FSYNC)
+    await s.append("again", 2, config=FSYNC)
+    await s.absorb()
+    await s.snapshot()
+    await s.drop("gone")
+    await s.drop("again")
+    await s.append("again", 3, config=DISK)
+    await s.append("m", 5, config=MEMORY)
+    await s.append("f", 7, meta=True, key="k2")
+    await s.remove("f", tag="x")
+    await s.append("f", 2, tag="x")
+    await s.remove("d", before_seq=3)
+    await s.put("c", with_class(FSYNC, cap_records=3))
+    for _ in range(4):
+        await s.append("c", 2, size=300)
+    await s.append("empty", 2, tag="z", config=FSYNC)
+    await s.remove("empty", tag="z")
+    await s.put("bare", TopicConfig(durability=Durability.FSYNC, ttl_ms=10**8))
+    await s.append("d", 4, size=600)
+
+
+async def filled(count: int) -> Session:
+    session = Session(SimDisk(), shards(count))
+    await session.start()
+    await some_of_everything(session)
+    return session
+
+
+def crashed_with(count: int) -> Crashed:
+    async def work() -> Crashed:
+        session = await filled(count)
+        session.disk.process_kill()
+        return Crashed(session.disk, session.ledger, session.clock, orderly=True)
+
+    return run(work())
+
+
+def log_folders(disk: SimDisk) -> dict[str, list[str]]:
+    """Log files by folder."""
+    found: dict[str, list[str]] = {}
+    for path in disk.tree():
+        folder, _, name = path.removeprefix(f"{ROOT}/").rpartition("/")
+        if folder.startswith("wal") and name.endswith(".log"):
+            found.setdefault(folder, []).append(name)
+    return found
+
+
+def segment_files(disk: SimDisk) -> dict[str, int]:
+    """Bytes by path."""
+    return {path: len(data) for path, data in disk.content().items() if path.startswith(f"{ROOT}/topics/")}
+
+
+def decoded(disk: SimDisk) -> Decoded:
+    """The directory as the independent decoder reads it; it raises where it is not as the format says."""
+    files = {path.removeprefix(f"{ROOT}/"): data for path, data in disk.content().items() if "/quarantine/" not in path}
+    return read_files({path: lambda data=data: data for path, data in files.items()})
+
+
+@pytest.mark.parametrize("end", ["kill", "power", "clean"])
+async def test_one_count_after_another_keeps_everything(end: str) -> None:
+    session = await filled(1)
+    dice = Random(random.getrandbits(32))
+    for number, count in enumerate((4, 2, 1, 8, 3, 3, 1)):
+        loss = dice.choice(list(Loss))
+        cut = Cut(End.POWER, loss, dice.randrange(1 << 30)) if end == "power" else Cut(End.KILL)
+        if end == "clean":
+            await session.close()
+        session = await succeed(session, cut, options=shards(count))
+        assert len(session.engine.shards) == len(decoded(session.disk).shards) == count
+        assert sorted(log_folders(session.disk)) == (
+            ["wal"] if count == 1 else [f"wal/shard-{shard:02d}" for shard in range(count)]
+        )
+        assert [state.topic for state in session.engine.topics(limit=100)] == sorted(
+            {life.name for life in session.ledger.lives} - {"gone"}
+        )
+        if number % 2:
+            await session.snapshot()
+            await session.absorb()
+        await carry_on(session)
+        await session.append("d", 2, size=600, key=f"turn-{number}")
+        await session.remove("d", tag="x")
+        await session.append(f"new-{number}", 3, config=DISK)
+    again = await succeed(session, Cut(End.POWER, Loss.DROP), options=shards(0))
+    assert len(again.engine.shards) == 1, "0 is the count of the newest snapshot"
+
+
+async def test_nothing_is_left_of_the_layout_before() -> None:
+    session = await filled(1)
+    session = await succeed(session, Cut(End.KILL), options=shards(3))
+    assert not [path for path in session.disk.content() if path.startswith(f"{ROOT}/wal/") and "/shard-" not in path]
+    session = await succeed(session, Cut(End.KILL), options=shards(1))
+    assert not [path for path in session.disk.tree() if "/shard-" in path]
+
+
+async def test_both_snapshots_are_of_the_new_layout_and_its_first_files() -> None:
+    session = await filled(2)
+    session = await succeed(session, Cut(End.KILL), options=shards(3))
+    [first] = {name for names in log_folders(session.disk).values() for name in names[:1]}
+    begin = (layout.wal_numbers([first])[0], 0)
+    paths = [path for path in session.disk.tree() if "/meta/snapshot-" in path]
+    for body in [snapshot.decode(session.disk.read_file(path)) for path in paths]:
+        assert (body.shards, body.clean, body.redo_from) == (3, False, [begin] * 3)
+        assert {snapshot.decode_section(section).as_of for section in body.sections} == {begin}
+    assert len(paths) == 2
+
+
+async def test_file_numbers_never_restart() -> None:
+    session = await filled(2)
+    highest = ""
+    for count in (4, 2, 4, 1, 4):
+        numbers = [name for names in log_folders(session.disk).values() for name in names]
+        highest = max([highest, *numbers])
+        session = await succeed(session, Cut(End.KILL), options=shards(count))
+        assert min(min(names) for names in log_folders(session.disk).values()) > highest
+        await session.append("f", 4, size=900)
+
+
+async def test_seqs_reserved_before_the_change_are_not_handed_out_behind_it() -> None:
+    session = Session(SimDisk(), shards(1))
+    await session.start()
+    await session.append("d", 200, size=1, config=DISK)
+    second = await succeed(session, Cut(End.POWER, Loss.DROP), options=shards(2))
+    third = await succeed(second, Cut(End.POWER, Loss.DROP), options=shards(1))
+    answer = await third.append("d")
+    assert answer is not None
+    assert answer.first_seq > 200
+
+
+async def test_a_directory_that_holds_nothing_yet_changes_too() -> None:
+    session = Session(SimDisk(), shards(1))
+    await session.start()
+    for count in (2, 1, 5):
+        session = await succeed(session, Cut(End.KILL), options=shards(count))
+    await session.append("f", config=FSYNC)
+    await succeed(session, Cut(End.POWER, Loss.DROP), options=shards(0))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_both_snapshots_bad_behind_a_change_is_refused_and_nothing_touched(count: int) -> None:
+    session = await filled(4 - count)
+    session = await succeed(session, Cut(End.KILL), options=shards(count))
+    await session.append("f", 2)
+    for how in ("flipped", "removed"):
+        disk = session.disk.process_kill()
+        for path in [path for path in disk.tree() if "/meta/snapshot-" in path]:
+            if how == "flipped":
+                disk.flip_byte(path, 60)
+            else:
+                disk.remove_file(path)
+        before = disk.content()
+        for wanted in (0, 1, 3):
+            found = disk.process_kill()
+            with pytest.raises(StorageError, match="backup"):
+                await Session(found, shards(wanted)).start()
+            after = found.content()
+            after.pop(f"{ROOT}/.lock")
+            assert after == {path: data for path, data in before.items() if path != f"{ROOT}/.lock"}
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+async def test_either_snapshot_of_a_change_tells_all_alone(damaged: int) -> None:
+    session = await filled(2)
+    session = await succeed(session, Cut(End.KILL), options=shards(3))
+    await session.append("f", 2)
+    snapshots = [path for path in session.disk.tree() if "/meta/snapshot-" in path]
+    assert len(snapshots) == 2
+    session.disk.flip_byte(snapshots[damaged], 60)
+    await succeed(session, Cut(End.POWER, Loss.DROP), options=shards(0))
+
+
+# -- stopped at every call ---------------------------------------------------------------------------------------------
+
+
+async def _examine(found: SimDisk, crashed: Crashed, count: int, ending: Ending, seed: int) -> list[str]:
+    """Start with a count what a broken change has left, twice; write; cut the power; start with any count."""
+    rng = Random(seed)
+    ledger = crashed.ledger.copy()
+    session = Session(found.process_kill(), shards(count), clock=crashed.clock, ledger=ledger)
+    await session.start()
+    problems = await check(session.engine, ledger, ending)
+    first = await view(session.engine)
+    again = Session(session.disk.process_kill(), shards(count), clock=crashed.clock, ledger=ledger)
+    await again.start()
+    if await view(again.engine) != first:
+        problems.append("recovered twice, it is not the same")
+    await carry_on(again)
+    last = Session(
+        again.disk.power_cut(rng.choice(list(Loss)), rng.randrange(1 << 30)),
+        shards(rng.choice([0, 1, 2, 3])),
+        clock=crashed.clock,
+        ledger=ledger,
+    )
+    await last.start()
+    return problems + [f"crashed again: {each}" for each in await check(last.engine, ledger, Ending(End.POWER))]
+
+
+async def _stopped(disk: SimDisk, count: int, crashed: Crashed) -> SimDisk:
+    await until_crash(disk, Session(disk, shards(count), clock=crashed.clock).start())
+    return disk
+
+
+def _failures(before: int, after: int, tries: Iterable[tuple[CrashPoint, Cut]]) -> Iterator[str]:
+    crashed = crashed_with(before)
+    for point, cut in tries:
+        disk = crashed.disk.process_kill()
+        disk.crash_at(point.index, point.when)
+        for count in (before, after):
+            try:
+                run(_stopped(disk, after, crashed))
+                found = cut.of(disk)
+                problems = run(_examine(found, crashed, count, Ending(cut.end, orderly=False), cut.seed))
+            except Exception as error:
+                error.add_note(f"{before} to {after}, {point}, {cut}, then {count}")
+                raise
+            if problems:
+                yield "\n  ".join([f"{before} to {after}, {point}, {cut}, then {count}", *problems])
+
+
+def _points(before: int, after: int) -> list[CrashPoint]:
+    crashed = crashed_with(before)
+    disk = crashed.disk.process_kill()
+    run(_stopped(disk, after, crashed))
+    return [CrashPoint(index, when) for index in disk.crash_points() for when in When]
+
+
+def _cut(rng: Random) -> Cut:
+    if rng.random() < 0.3:
+        return Cut(End.KILL, seed=rng.randrange(1 << 30))
+    return Cut(End.POWER, rng.choice(list(Loss)), rng.randrange(1 << 30))
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_a_change_stopped_at_some_calls_loses_nothing(before: int, after: int) -> None:
+    rng = Random(random.getrandbits(32))
+    points = _points(before, after)
+    sample = rng.sample(points, min(SAMPLE_POINTS, len(points)))
+    assert list(islice(_failures(before, after, ((point, _cut(rng)) for point in sample)), MAX_FAILURES)) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_a_change_stopped_at_any_call_loses_nothing(before: int, after: int) -> None:
+    rng = Random(random.getrandbits(32))
+    cuts = [Cut(End.KILL), *(Cut(End.POWER, loss, rng.randrange(1 << 30)) for loss in (*Loss, Loss.TORN))]
+    tries = ((point, cut) for point in _points(before, after) for cut in cuts)
+    assert list(islice(_failures(before, after, tries), MAX_FAILURES)) == []
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+async def _refused(disk: SimDisk, count: int, crashed: Crashed, index: int, code: int) -> bool:
+    """Whether a start with one failing call is refused (some calls need not succeed)."""
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    disk.fail("*", nth=index + 1, errno=code)
+    session = Session(disk, shards(count), clock=crashed.clock)
+    try:
+        await session.start()
+    except (OSError, StorageError):
+        assert not session.engine.ready
+        return True
+    return False
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_an_error_in_a_change_refuses_the_start_or_does_no_harm(before: int, after: int, code: int) -> None:
+    rng = Random(random.getrandbits(32))
+    crashed = crashed_with(before)
+    whole = crashed.disk.process_kill()
+    run(_stopped(whole, after, crashed))
+    refused = 0
+    for index in rng.sample(range(len(whole.calls)), SAMPLE_ERRORS):
+        disk = crashed.disk.process_kill()
+        refused += run(_refused(disk, after, crashed, index, code))
+        cut = _cut(rng)
+        for count in (before, after):
+            found = cut.of(disk)
+            problems = run(_examine(found, crashed, count, Ending(cut.end, orderly=False), cut.seed))
+            assert problems == [], f"{before} to {after}, errno {code} at call {index}, {cut}, then {count}"
+    assert refused > 2
+
+
+async def test_a_full_disk_refuses_the_change_and_the_old_count_still_starts() -> None:
+    session = Session(SimDisk(), shards(1))
+    await session.start()
+    await session.append("f", 3, config=FSYNC)
+    await session.append("d", 2, config=DISK)
+    await session.absorb()
+    for _ in range(8):
+        await session.append("f", 3)
+        await session.append("d", 3, size=300)
+    await session.close()  # its word that the segment files are right must not be taken any more
+    disk = session.disk.process_kill()
+    before = segment_files(disk)
+    disk.capacity_bytes = disk.used_bytes + 1500
+    with pytest.raises(OSError, match="No space") as caught:
+        await Session(disk, shards(4), clock=session.clock).start()
+    assert caught.value.errno == errno.ENOSPC
+    disk = disk.process_kill()
+    disk.capacity_bytes = None
+    assert segment_files(disk) != before
+    same = Session(disk.process_kill(), shards(1), clock=session.clock, ledger=session.ledger.copy())
+    await same.start()
+    assert await check(same.engine, same.ledger, Ending(End.KILL, orderly=False)) == []
+    assert segment_files(same.disk) == before, "what was written for the change takes no room any more"
+    other = Session(disk.process_kill(), shards(4), clock=session.clock, ledger=session.ledger.copy())
+    await other.start()
+    assert await check(other.engine, other.ledger, Ending(End.KILL, orderly=False)) == []

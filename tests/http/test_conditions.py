@@ -1,0 +1,57 @@
+"""If-Match, If-None-Match and If-Range by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.http.conditions import has_it, range_counts
+from broker.http.errors import PreconditionFailed
+
+TAG = b'"1.1.0"'
+
+
+@pytest.mark.parametrize(
+    "value", [b'"1.1.0"', b"*", b' "1.1.0" ', b'"a", "1.1.0"', b'"a","1.1.0","b"', b'W/"a", "1.1.0"']
+)
+def test_one_tag_of_a_list_is_enough(value: bytes) -> None:
+    assert not has_it({b"if-match": value}, TAG)
+
+
+@pytest.mark.parametrize("value", [b'"1.1.1"', b"", b"1.1.0", b'W/"1.1.0"', b'"1.1.0', b'"1.1.0.0"', b'"a, 1.1.0"'])
+def test_any_other_tag_is_refused(value: bytes) -> None:
+    with pytest.raises(PreconditionFailed) as refusal:
+        has_it({b"if-match": value}, TAG)
+    assert refusal.value.detail == {"etag": '"1.1.0"'}
+
+
+@pytest.mark.parametrize("value", [b'"1.1.0"', b"*", b'"a", "1.1.0"', b'W/"1.1.0"'])
+def test_what_the_client_has_is_not_sent_again(value: bytes) -> None:
+    assert has_it({b"if-none-match": value}, TAG)
+
+
+@pytest.mark.parametrize("value", [b'"1.1.1"', b"", b"1.1.0", b'"a"'])
+def test_what_it_has_not_is_sent(value: bytes) -> None:
+    assert not has_it({b"if-none-match": value}, TAG)
+
+
+def test_if_match_is_judged_first() -> None:
+    with pytest.raises(PreconditionFailed):
+        has_it({b"if-match": b'"other"', b"if-none-match": TAG}, TAG)
+
+
+def test_without_conditions_it_is_sent() -> None:
+    assert not has_it({}, TAG)
+
+
+@pytest.mark.parametrize(
+    ("headers", "counts"),
+    [
+        ({}, True),
+        ({b"if-range": TAG}, True),
+        ({b"if-range": b'"1.1.1"'}, False),
+        ({b"if-range": b'W/"1.1.0"'}, False),
+        ({b"if-range": b"Sun, 06 Nov 1994 08:49:37 GMT"}, False),
+    ],
+)
+def test_a_range_of_something_else_does_not_count(headers: dict[bytes, bytes], counts: bool) -> None:
+    assert range_counts(headers, TAG) is counts
