@@ -224,6 +224,8 @@ class Log:
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
         """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
         before = self.marks.live_floor
+        for start, end, _ in loss or ():
+            self._lose(start, end)
         # The assigned view goes first: it counts by what is there now.
         self.assign_floor(self.marks.live_floor_with(floors, loss))
         self.marks.merge(floors, loss)
@@ -238,6 +240,15 @@ class Log:
             self._forget_below(floor)
         self.section = None
         return gone
+
+    def _lose(self, first_seq: int, last_seq: int) -> None:
+        """Records in a loss range are not alive, should there be any: of a change of class that was not finished."""
+        first_seq = max(first_seq, self.marks.live_floor, self.held.absorbed + 1)
+        if first_seq <= last_seq and self.tail.totals(first_seq, last_seq + 1)[0]:
+            for seq in range(first_seq, min(last_seq, self.head) + 1):
+                size = self.tail.delete(seq)
+                if size is not None:
+                    self._count_deleted(seq, size)
 
     def _raise_head(self, head: int) -> None:
         """Seqs up to `head` are gone for good: the next record gets a later one."""

@@ -62,6 +62,9 @@ class Replay:
             if isinstance(step, RunStep):
                 if step.run.last_seq >= log.marks.live_floor and step.run.last_seq > log.held.absorbed:
                     log.index_only(step.run, place, step.offset)
+                    for start, end, _ in log.marks.loss:
+                        for seq in range(max(start, step.run.first_seq), min(end, step.run.last_seq) + 1):
+                            log.tail.delete(seq)
             elif isinstance(step, ControlStep) and isinstance(step.value, control.Delete):
                 self._flag(log, step.value, place)
 

@@ -148,9 +148,13 @@ class TopicAdmin:
             if first_seq > log.durable_head:
                 unit = Unit(None, [PlaceStep(log.topic_id, first_seq, offset)])
                 pending.append(submit(EncodedUnit(unit, payload, 1)))
+        gone: list[control.Control] = []
         if log.tail.dead is not None:
-            gone = control.Delete(bound_head=log.head, seqs=log.tail.dead_seqs())
-            pending.append(submit(encode_controls([gone], log.topic_id, now)))
+            gone.append(control.Delete(bound_head=log.head, seqs=log.tail.dead_seqs()))
+        if (earliest := log.earliest_seq) > log.marks.live_floor:
+            # The newest batch was written, so that its seqs count as used, also when the index knows it no more.
+            gone.append(control.Delete(bound_head=log.head, before_seq=earliest))
+        pending += [submit(encode_controls([each], log.topic_id, now)) for each in gone]
         return pending
 
     # -- deleting ----------------------------------------------------------------------------------------------------
