@@ -13,16 +13,21 @@ from contextlib import suppress
 
 from storage.cold.tier import ColdTier
 from storage.filesystem import FileSystem
+from storage.format.idx_entry import DELETED, HAS_TAG, Entry
 from storage.format.record import payload_size
-from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD
+from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD, SegmentFrame, decode
+from storage.format.wal_frame import FrameError
 from storage.manifest import COLD, Details, Segment
 from storage.records import TagMatch
-from storage.segment.errors import SegmentBroken
+from storage.segment import names
+from storage.segment.errors import SegmentBroken, SegmentCorrupt
 from storage.segment.flips import flip, flip_idx
 from storage.segment.lengths import read_lengths, write_lengths
 from storage.segment.names import SegmentId
 from storage.segment.reader import SegmentReader, SegmentSlice
 
+_WALK_RECORDS = 4096
+_WALK_BYTES = 4 << 20
 #: From so many records of one segment on, all are measured at once.
 _MANY = 256
 
@@ -30,6 +35,14 @@ _MANY = 256
 def id_of(topic_id: int, segment: Segment) -> SegmentId:
     """What the segment's files are called."""
     return SegmentId(topic_id, segment.first_seq, segment.gen)
+
+
+def decode_frame(id: SegmentId, piece: SegmentSlice, entry: Entry) -> SegmentFrame:
+    """The verified frame of an entry. Raises SegmentCorrupt."""
+    try:
+        return decode(piece.data, entry.offset - piece.base)
+    except FrameError as error:
+        raise SegmentCorrupt(names.file_name(id.first_seq, id.gen, names.DATA), entry.offset, str(error)) from error
 
 
 class SegmentStore:
@@ -90,7 +103,23 @@ class SegmentStore:
     def tagged(self, topic_id: int, segment: Segment, match: TagMatch) -> list[int]:
         if not segment.count:
             return []
+        if not segment.sealed:  # a sidecar would be out of date with the next records
+            return self._walk(id_of(topic_id, segment), segment.end_seq, match)
         return self.reader_of(segment).tagged(id_of(topic_id, segment), segment.end_seq, match)
+
+    def _walk(self, id: SegmentId, end_seq: int, match: TagMatch) -> list[int]:
+        """Seqs whose tag matches, without a sidecar: every tag is looked at."""
+        found: list[int] = []
+        seq = id.first_seq
+        while seq < end_seq:
+            piece = self.reader.read(id, end_seq, seq, _WALK_RECORDS, _WALK_BYTES)
+            for seq, entry in enumerate(piece.entries, piece.first_seq):
+                if entry.len and entry.flags & (HAS_TAG | DELETED) == HAS_TAG:
+                    frame = decode_frame(id, piece, entry)
+                    if match.matches(frame.tag):
+                        found.append(seq)
+            seq = piece.first_seq + len(piece.entries)
+        return found
 
     def sizes(self, topic_id: int, segment: Segment, seqs: Sequence[int]) -> list[int]:
         if len(seqs) >= _MANY or (seqs and segment.tier == COLD):
