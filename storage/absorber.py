@@ -115,13 +115,17 @@ class Absorber:
         shard = engine.shards[index]
         await self._open_segments(logs)
         absorbed: dict[int, int] = {}
-        for begin in range(0, len(logs), _SIDE_BY_SIDE):
-            await _all(self._turn(log, absorbed) for log in logs[begin : begin + _SIDE_BY_SIDE])
-        if not absorbed:
-            return
-        # Its sync covers whatever this shard's log says before it: what was left out as deleted or evicted stays so.
-        mark = encode_controls([control.CheckpointMark(absorbed=absorbed)], 0, engine.now_ms())
-        await engine.submit_unit(shard, 0, mark, frees=True)
+        try:
+            for begin in range(0, len(logs), _SIDE_BY_SIDE):
+                await _all(self._turn(log, absorbed) for log in logs[begin : begin + _SIDE_BY_SIDE])
+            if not absorbed:
+                return
+            # Its sync covers what this shard's log says before it: what was left out as deleted or evicted stays so.
+            mark = encode_controls([control.CheckpointMark(absorbed=absorbed)], 0, engine.now_ms())
+            await engine.submit_unit(shard, 0, mark, frees=True)
+        finally:
+            for log in logs:
+                log.held.written = None
         await _all(self._seal_if_full(log) for log in logs if log.topic_id in absorbed)
 
     async def _turn(self, log: Log, absorbed: dict[int, int]) -> None:
@@ -169,8 +173,9 @@ class Absorber:
         """Copy the frames into the segment's files; False when that has to be tried again."""
         engine = self._engine
         cached = {span.batch_seq: log.cached[span.batch_seq] for span in plan.spans if span.batch_seq in log.cached}
-        place = engine.shards[log.shard].applied_place
         dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
+        # From here to the mark the log is kept: what is deleted meanwhile is in these files, alive.
+        log.held.written = Written(plan.first_seq, dead, engine.shards[log.shard].applied_place)
         missing = [span for span in plan.spans if span.batch_seq not in cached]
         try:
             read = await engine.wal_files.fetch(log.shard, missing) if missing else {}
@@ -184,7 +189,6 @@ class Absorber:
         except WalFileGone:
             return False  # trimmed: what lay in it is dead by now
         plan.segment.data_bytes = self._writers[log.topic_id].data_bytes
-        log.held.written = Written(plan.first_seq, dead, place)
         self.records += plan.last_seq + 1 - plan.first_seq
         self.bytes += written
         return True

@@ -322,8 +322,10 @@ class Log:
     def wal_needed_from(self) -> int | None:
         """Place of the oldest frame of this log that the WAL must keep."""
         unabsorbed = self.tail.oldest_place(max(self.earliest_seq, self.held.absorbed + 1))
-        pin = self.held.manifest.pin()
-        return min(unabsorbed, pin) if unabsorbed is not None and pin is not None else unabsorbed or pin
+        written = self.held.written
+        copying = None if written is None else written.place
+        needed = [place for place in (unabsorbed, self.held.manifest.pin(), copying) if place is not None]
+        return min(needed, default=None)
 
     def oldest_unabsorbed(self) -> int | None:
         """The first live record that is in the WAL and in no segment."""

@@ -37,7 +37,7 @@ class Retained:
         #: count is not exact until then (`segment_recovery`).
         self.replaying = replaying
         self.deferred: list[tuple[control.Delete, int]] = []
-        #: What the next mark is about, from the absorber.
+        #: What is being copied into the active segment, until the mark that says so is applied.
         self.written: Written | None = None
         #: Reads, blocking, what was not loaded beforehand: in recovery, and as a last resort.
         self.access = access
