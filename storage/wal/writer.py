@@ -55,6 +55,8 @@ class Shard:
         self._wake_at = 1
         self._stopping = False
         self._failure_told = False
+        #: A commit could not be applied: its log's state is unknown until the next start.
+        self._defect = False
         self._drain_scheduled = False
         self._thread: threading.Thread | None = None
         self._window = CommitWindow(options.gc_min_us, options.gc_max_us)
@@ -139,7 +141,7 @@ class Shard:
             self.queued_frames -= each.frames
             self.queued_bytes -= len(each.payload)
             each.resolved = True
-            self._settled(self, each)
+            self._settle(each)
         while self.unresolved and self.unresolved[0].resolved:
             first = self.unresolved.popleft()
             # In the order of the log: a disk-class write is settled before the fsync-class one in front of it.
@@ -149,6 +151,23 @@ class Shard:
             waiter = self._room_waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _settle(self, each: Submission) -> None:
+        """What cannot be applied stops the shard, as what cannot be synced does: nobody is left waiting for it."""
+        if self._defect and each.error is None:
+            each.error = self.log.failure()  # it builds on a state that nobody knows
+        try:
+            self._settled(self, each)
+        except Exception as error:
+            _log.exception("commit_not_applied", shard=self.index)
+            self._defect = True
+            self.log.stop_for(error)
+            each.error = self.log.failure()
+            if each.done is not None and not each.done.done():
+                each.done.set_exception(each.error)
+            if not self._failure_told:
+                self._failure_told = True
+                self._failed(self)
 
     def refuse_when_full(self) -> None:
         """Raises what a write would be told anyway, before it is given a seq."""
