@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from storage.absorption import Plan, Source, append, begin_segment, plan_turn, segment_event
+from storage.absorption import Plan, Source, append, open_writer, plan_turn
 from storage.encode import encode_controls
 from storage.format import control
 from storage.log import Log
-from storage.manifest import HOT, Segment
+from storage.manifest import Segment, opened
 from storage.retained import Written
 from storage.segment.errors import SegmentBroken
-from storage.segment.rewrite import rewrite
+from storage.segment.rewrite import rewrite_anew
 from storage.segment.writer import MAX_JUMP, ActiveSegment
 from storage.segment_store import id_of
 from storage.tail import Span
@@ -154,12 +154,8 @@ class Absorber:
             if active is not None:
                 await self._seal(log, active)
             self._drop_writer(log.topic_id)
-            value = control.Segment(
-                first_seq=first_seq, end_seq=first_seq, event="opened", gen=0, live=0, data_bytes=0, tier=HOT
-            )
-            opening.append(
-                engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
-            )
+            frame = encode_controls([opened(first_seq)], log.topic_id, engine.now_ms())
+            opening.append(engine.submit_controls(log, frame, frees=True))
             self.opened += 1
         await _all(opening)
 
@@ -201,11 +197,7 @@ class Absorber:
         if writer is None or writer.id != id:
             if writer is not None:
                 writer.close()
-            if plan.segment.count or plan.segment.gen:
-                writer = ActiveSegment.open(engine.fs, engine.path, id, plan.segment.end_seq)
-            else:
-                writer = begin_segment(engine.fs, engine.path, id)
-            self._writers[log.topic_id] = writer
+            writer = self._writers[log.topic_id] = open_writer(engine.fs, engine.path, id, plan.segment)
         if writer.end_seq != plan.segment.end_seq:
             # An earlier turn was written and its mark failed: the same again, from the marked end.
             writer.close()
@@ -218,8 +210,8 @@ class Absorber:
         engine = self._engine
         self._drop_writer(log.topic_id)
         id = id_of(log.topic_id, segment)
-        made = await engine.run_io(rewrite, engine.fs, engine.path, id, segment.end_seq, segment.dead)
-        value = segment_event(segment, "rewritten", gen=made.id.gen, data_bytes=made.data_bytes)
+        made = await engine.run_io(rewrite_anew, engine.fs, engine.path, id, segment.end_seq, segment.dead)
+        value = segment.frame("rewritten", gen=made.id.gen, data_bytes=made.data_bytes)
         await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
         engine.store.reader.forget(id)
         engine.housekeeping.retire(id)
@@ -252,8 +244,8 @@ class Absorber:
     async def _seal(self, log: Log, segment: Segment) -> None:
         engine = self._engine
         self._drop_writer(log.topic_id)
-        value = segment_event(segment, "sealed", gen=segment.gen, data_bytes=segment.data_bytes)
-        await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
+        frame = encode_controls([segment.frame("sealed")], log.topic_id, engine.now_ms())
+        await engine.submit_controls(log, frame, frees=True)
         self.sealed += 1
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes from a log's tail into its active segment, and the bytes of it. Pure but for `begin_segment`.
+"""What goes from a log's tail into its active segment, and the bytes of it. Pure but for `open_writer`.
 
 Shared by the absorber of a running engine and by a start that changes the number of shards. Source: storage.md §4.
 """
@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from storage.filesystem import FileSystem
-from storage.format import control, segment_frame
+from storage.format import segment_frame
 from storage.log import Log
 from storage.manifest import Segment
 from storage.options import Options
@@ -80,27 +80,20 @@ def append(writer: ActiveSegment, plan: Plan, sources: Sequence[Source], dead: i
     return writer.data_bytes - before
 
 
-def begin_segment(fs: FileSystem, root: str, id: SegmentId) -> ActiveSegment:
+def open_writer(fs: FileSystem, root: str, id: SegmentId, segment: Segment) -> ActiveSegment:
+    """The files of an active segment, to go on from what is marked of them. Blocking. Raises SegmentError, OSError."""
+    if segment.count or segment.gen:
+        return ActiveSegment.open(fs, root, id, segment.end_seq)
+    return _begin(fs, root, id)
+
+
+def _begin(fs: FileSystem, root: str, id: SegmentId) -> ActiveSegment:
     """The empty files of a segment of which nothing is marked. Blocking. Raises OSError."""
     try:
         return ActiveSegment.create(fs, root, id)
     except FileExistsError:
         # Left by a turn that failed: nothing of it is marked, so opening it at its beginning cuts it.
         return ActiveSegment.open(fs, root, id, id.first_seq)
-
-
-def segment_event(segment: Segment, event: str, *, gen: int, data_bytes: int) -> control.Segment:
-    """The frame that tells what becomes of a segment."""
-    return control.Segment(
-        first_seq=segment.first_seq,
-        end_seq=segment.end_seq,
-        event=event,
-        gen=gen,
-        live=segment.live,
-        live_bytes=segment.live_bytes,
-        data_bytes=data_bytes,
-        tier=segment.tier,
-    )
 
 
 def _columns(

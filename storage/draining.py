@@ -9,11 +9,11 @@ Source: storage.md §6 (another shard count), §4.
 from __future__ import annotations
 
 from storage import layout
-from storage.absorption import Plan, Source, append, begin_segment, plan_turn, segment_event
+from storage.absorption import Plan, Source, append, open_writer, plan_turn
 from storage.errors import WalCorrupt
-from storage.format import control
+from storage.format.idx_entry import set_bits
 from storage.log import Log
-from storage.manifest import HOT, Segment
+from storage.manifest import Segment, opened
 from storage.options import Options
 from storage.retained import Written
 from storage.segment.writer import MAX_JUMP, ActiveSegment
@@ -46,8 +46,7 @@ def _flag(store: SegmentStore, log: Log, segment: Segment) -> None:
     bits = segment.begin_flips()
     done = False
     try:
-        indexes = [index for index, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
-        store.flag(log.topic_id, segment, indexes)
+        store.flag(log.topic_id, segment, list(set_bits(bits)))
         done = True
     finally:
         segment.end_flips(done=done)
@@ -65,12 +64,8 @@ def _next(log: Log, options: Options) -> Plan:
     plan = None if full else plan_turn(log, options)
     if plan is None:
         if active is not None:
-            log.take_segment(segment_event(active, "sealed", gen=active.gen, data_bytes=active.data_bytes))
-        log.take_segment(
-            control.Segment(
-                first_seq=first_seq, end_seq=first_seq, event="opened", gen=0, live=0, data_bytes=0, tier=HOT
-            )
-        )
+            log.take_segment(active.frame("sealed"))
+        log.take_segment(opened(first_seq))
         plan = plan_turn(log, options)
     assert plan is not None, "an empty segment has room for any batch"
     return plan
@@ -82,9 +77,7 @@ def _writer(store: SegmentStore, log: Log, segment: Segment, writer: ActiveSegme
         if writer.id == id:
             return writer
         writer.close()
-    if segment.count or segment.gen:
-        return ActiveSegment.open(store.fs, store.root, id, segment.end_seq)
-    return begin_segment(store.fs, store.root, id)
+    return open_writer(store.fs, store.root, id, segment)
 
 
 def _move(wal: WalReader, log: Log, plan: Plan, writer: ActiveSegment) -> int:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from storage.encode import EncodedUnit, encode_controls
-from storage.filesystem import FileSystem
 from storage.format import control
+from storage.format.idx_entry import set_bits
 from storage.log import Log
 from storage.manifest import COLD, HOT, Segment
 from storage.segment.errors import SegmentBroken
 from storage.segment.names import SegmentId
-from storage.segment.rewrite import Rewritten, remove, rewrite
+from storage.segment.rewrite import remove, rewrite_anew
 from storage.segment_recovery import remove_folder
 from storage.segment_store import id_of
 from storage.wal.submission import Unit
@@ -88,7 +88,7 @@ class Housekeeping:
 
     async def _drop(self, log: Log, segment: Segment) -> None:
         """All of it is dead: by floors and deletions that lie before this frame in the same log."""
-        await self._submit(log, _event(segment, "dropped", segment.gen, segment.data_bytes))
+        await self._submit(log, segment.frame("dropped"))
         self._forget(log, segment)
         self.dropped += 1
 
@@ -104,7 +104,7 @@ class Housekeeping:
         done = False
         try:
             await self._barrier(log)
-            indexes = [index for index, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+            indexes = list(set_bits(bits))
             await engine.run_io(engine.store.flag, log.topic_id, segment, indexes)
             self.flagged += len(indexes)
             done = True
@@ -126,8 +126,8 @@ class Housekeeping:
         try:
             bits = segment.dead | ((1 << max(0, log.marks.live_floor - segment.first_seq)) - 1)
             await self._barrier(log)
-            made = await engine.run_io(_written_anew, engine.fs, engine.path, old, segment.end_seq, bits)
-            await self._submit(log, _event(segment, "rewritten", made.id.gen, made.data_bytes))
+            made = await engine.run_io(rewrite_anew, engine.fs, engine.path, old, segment.end_seq, bits)
+            await self._submit(log, segment.frame("rewritten", gen=made.id.gen, data_bytes=made.data_bytes))
             segment.dead |= bits & ((1 << segment.count) - 1)
             segment.framed = None
             done = True
@@ -153,14 +153,6 @@ class Housekeeping:
                 engine.catalog.pending_deletes.discard(topic_id)
 
 
-def _written_anew(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead: int) -> Rewritten:
-    try:
-        return rewrite(fs, root, id, end_seq, dead)
-    except FileExistsError:  # an earlier attempt could not remove what it had begun; no manifest names it
-        remove(fs, root, id._replace(gen=id.gen + 1))
-        return rewrite(fs, root, id, end_seq, dead)
-
-
 def needs_rewrite(log: Log, segment: Segment) -> bool:
     """Whether less than half of it lives. Cold ones stay as they are: to rewrite one, all of it would be fetched."""
     framed = segment.count if segment.framed is None else segment.framed
@@ -170,16 +162,3 @@ def needs_rewrite(log: Log, segment: Segment) -> bool:
 def _evicted(log: Log, segment: Segment) -> int:
     """Seqs of it that lie below the floor: they do not make it worth rewriting, they go with all of it."""
     return min(segment.count, max(0, log.marks.live_floor - segment.first_seq))
-
-
-def _event(segment: Segment, event: str, gen: int, data_bytes: int) -> control.Segment:
-    return control.Segment(
-        first_seq=segment.first_seq,
-        end_seq=segment.end_seq,
-        event=event,
-        gen=gen,
-        live=segment.live,
-        live_bytes=segment.live_bytes,
-        data_bytes=data_bytes,
-        tier=segment.tier,
-    )

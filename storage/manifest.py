@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from storage.format.control import Segment as Frame
 from storage.records import TagMatch
 
 HOT = "hot"
@@ -42,6 +43,11 @@ class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     data_bytes: int = 0
     first_ts: int = 0
     last_ts: int = 0
+
+
+def opened(first_seq: int) -> Frame:
+    """The frame that names a segment that is begun."""
+    return Frame(first_seq=first_seq, end_seq=first_seq, event="opened", gen=0, live=0, data_bytes=0, tier=HOT)
 
 
 class Segment:
@@ -103,6 +109,19 @@ class Segment:
             data_bytes=self.data_bytes,
             first_ts=self.first_ts,
             last_ts=self.last_ts,
+        )
+
+    def frame(self, event: str, *, gen: int | None = None, data_bytes: int | None = None, tier: str = "") -> Frame:
+        """The frame that tells what becomes of it; what is not given stays as it is."""
+        return Frame(
+            first_seq=self.first_seq,
+            end_seq=self.end_seq,
+            event=event,
+            gen=self.gen if gen is None else gen,
+            live=self.live,
+            live_bytes=self.live_bytes,
+            data_bytes=self.data_bytes if data_bytes is None else data_bytes,
+            tier=tier or self.tier,
         )
 
     @property

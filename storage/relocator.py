@@ -31,7 +31,6 @@ from storage.cold.tier import ColdTier
 from storage.cold_debts import Owed, owed_by
 from storage.encode import encode_controls
 from storage.errors import ShuttingDown, StorageError
-from storage.format import control
 from storage.housekeeping import needs_rewrite
 from storage.log import Log
 from storage.manifest import COLD, HOT, Segment
@@ -202,17 +201,8 @@ class Relocator:
             self._go_on()
             if not self._names(id, HOT):
                 return False  # the topic was deleted
-            value = control.Segment(
-                first_seq=segment.first_seq,
-                end_seq=segment.end_seq,
-                event="tier",
-                gen=segment.gen,
-                live=segment.live,
-                live_bytes=segment.live_bytes,
-                data_bytes=segment.data_bytes,
-                tier=COLD,
-            )
-            await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
+            frame = encode_controls([segment.frame("tier", tier=COLD)], log.topic_id, engine.now_ms())
+            await engine.submit_controls(log, frame, frees=True)
             if not self._names(id, COLD):
                 return False
             owed.attempted.discard(id)

@@ -21,6 +21,7 @@ Source: storage.md §6.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import structlog
@@ -28,12 +29,12 @@ import structlog
 from storage import layout, leftovers, snapshot, snapshot_file
 from storage.catalog import Catalog, shard_of
 from storage.draining import drain
-from storage.errors import MetadataLost, WalCorrupt
+from storage.errors import MetadataLost
 from storage.filesystem import FileSystem
 from storage.mend import heal
 from storage.options import Options
 from storage.recovery import Loaded, Recovered
-from storage.segment.errors import SegmentCorrupt, SegmentError
+from storage.segment_recovery import refusing_damage
 from storage.wal.fetch import WalReader
 from storage.wal.position import position, split
 
@@ -120,21 +121,11 @@ def _drain(fs: FileSystem, root: str, options: Options, recovered: Recovered, pr
     shards = recovered.catalog.shards
     wal = WalReader(fs, [layout.shard_dir(root, shard, shards) for shard in range(shards)])
     moved = 0
-    try:
+    with contextlib.closing(wal), refusing_damage():
         for topic in recovered.catalog.topics.values():
             for log in topic.logs:
                 progress(1.0)
                 moved += drain(recovered.store, wal, log, options)
-    except SegmentCorrupt as error:
-        raise WalCorrupt(
-            f"{error.file}, offset {error.offset}: {error.what}. This had been synced, so it is damage.",
-            file=error.file,
-            offset=error.offset,
-        ) from error
-    except SegmentError as error:
-        raise OSError(str(error)) from error
-    finally:
-        wal.close()
     return moved
 
 

@@ -7,6 +7,7 @@ the last mark is cut, missing indexes are made anew, files that nobody names go;
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Generator
 
 import structlog
 
@@ -35,22 +36,29 @@ def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: boo
         for log in topic.logs:
             log.held.replaying = False
             if log.topic_id in folders or len(log.held.manifest):
-                try:
+                with refusing_damage():
                     settle_log(store, log, redo[log.shard], clean=clean)
-                except SegmentCorrupt as error:
-                    raise WalCorrupt(
-                        f"{error.file}, offset {error.offset}: {error.what}. This had been synced, so it is damage.",
-                        file=error.file,
-                        offset=error.offset,
-                    ) from error
-                except SegmentError as error:
-                    raise OSError(str(error)) from error
     live = catalog.by_id.keys()
     for topic_id in folders:
         if topic_id not in live and topic_id not in catalog.pending_deletes:
             _set_aside(store.fs, store.root, topic_id)
     if store.cold is None:  # else the relocator looks for their objects as well
         catalog.pending_deletes &= folders.keys()
+
+
+@contextlib.contextmanager
+def refusing_damage() -> Generator[None]:
+    """A start is refused for what is wrong with segments: WalCorrupt where bytes are, OSError where writing failed."""
+    try:
+        yield
+    except SegmentCorrupt as error:
+        raise WalCorrupt(
+            f"{error.file}, offset {error.offset}: {error.what}. This had been synced, so it is damage.",
+            file=error.file,
+            offset=error.offset,
+        ) from error
+    except SegmentError as error:
+        raise OSError(str(error)) from error
 
 
 def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:

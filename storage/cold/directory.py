@@ -24,7 +24,7 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import NoReturn
 
-from storage.cold.store import TMP_SUFFIX, ColdMissing, ColdUnavailable, check_key, check_prefix, check_range
+from storage.cold.store import TMP_SUFFIX, ColdMissing, ColdUnavailable, check_key, check_prefix, check_range, is_key
 from storage.directory import ensure_dir
 from storage.errors import OpenError
 from storage.filesystem import File, FileSystem
@@ -171,7 +171,7 @@ class DirectoryStore:
             key = f"{prefix}/{name}" if prefix else name
             if self._fs.is_dir(f"{self._root}/{key}"):
                 yield from self._keys(key)
-            elif _is_key(key):
+            elif is_key(key):
                 yield key
 
     @contextlib.contextmanager
@@ -225,15 +225,6 @@ def _pieces(key: str, source: File) -> Iterator[bytes]:
             return
         yield piece
         offset += len(piece)
-
-
-def _is_key(text: str) -> bool:
-    """Whether a file found is an object: not an unfinished put, nor anything that somebody else left."""
-    try:
-        check_key(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _words(error: OSError) -> str:

@@ -27,6 +27,7 @@ from storage.cold.store import (
     check_key,
     check_prefix,
     check_range,
+    is_key,
 )
 from storage.errors import OpenError
 from storage.filesystem import File, FileSystem
@@ -155,7 +156,7 @@ class ObjectStore:
                     return sorted(found)
                 found += (entry["path"] for entry in page)
 
-        return [key for key in self._call(prefix, pages) if _is_key(key)]
+        return [key for key in self._call(prefix, pages) if is_key(key)]
 
     def describe(self) -> str:
         return self._place
@@ -298,12 +299,3 @@ def _pieces(source: File, size: int) -> Iterator[bytes]:
             raise OSError(None, f"it ends at {offset}, not at {size}")
         yield piece
         offset += len(piece)
-
-
-def _is_key(text: str) -> bool:
-    """Whether an object found is ours, not anything that somebody else put there."""
-    try:
-        check_key(text)
-    except ValueError:
-        return False
-    return True

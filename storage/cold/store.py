@@ -111,3 +111,12 @@ def check_range(offset: int, size: int) -> None:
     """Raises ValueError for what no range can be."""
     if offset < 0 or size < 0:
         raise ValueError(f"a range of {size} bytes at {offset} cannot be")
+
+
+def is_key(text: str) -> bool:
+    """Whether what was found under this name is an object of ours: no unfinished put, nothing somebody else left."""
+    try:
+        check_key(text)
+    except ValueError:
+        return False
+    return True

@@ -15,7 +15,7 @@ never crosses a sector and is there whole or not at all. Source: storage.md §4.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -127,3 +127,12 @@ def dead_bits(buffer: bytes | memoryview) -> int:
     for byte in range(4, 8):
         no_record &= int(entries[last + byte :: -ENTRY_SIZE].translate(_IS_ZERO), 2)
     return no_record | int(entries[last + _FLAGS_AT :: -ENTRY_SIZE].translate(_IS_DELETED), 2)
+
+
+def set_bits(bits: int) -> Iterator[int]:
+    """The numbers of the bits that are set, ascending."""
+    digits = f"{bits:b}"[::-1]
+    at = digits.find("1")
+    while at >= 0:
+        yield at
+        at = digits.find("1", at + 1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from storage.filesystem import FileSystem
@@ -130,7 +129,7 @@ class SegmentReader:
                     if bits >> number & 1:
                         raise files.damaged_entry(number)
             elif bits:
-                for number in _set_bits(bits):
+                for number in idx_entry.set_bits(bits):
                     files.entry_in(buffer, number, 0)
             return bits
 
@@ -170,14 +169,6 @@ def _end(entry: Entry) -> int:
 
 def _leading_holes(entries: list[Entry]) -> int:
     return next((number for number, entry in enumerate(entries) if entry.len), len(entries))
-
-
-def _set_bits(bits: int) -> Iterator[int]:
-    digits = f"{bits:b}"[::-1]
-    at = digits.find("1")
-    while at >= 0:
-        yield at
-        at = digits.find("1", at + 1)
 
 
 def _live_with_tag(files: SegmentFiles, numbers: list[int]) -> list[int]:

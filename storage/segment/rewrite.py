@@ -73,6 +73,15 @@ def rewrite(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: i
     return Rewritten(new, size, damaged_seqs)
 
 
+def rewrite_anew(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int) -> Rewritten:
+    """`rewrite`, also where an earlier attempt could not remove what it had begun, which no manifest names."""
+    try:
+        return rewrite(fs, root, id, end_seq, dead_bits)
+    except FileExistsError:
+        remove(fs, root, id._replace(gen=id.gen + 1))
+        return rewrite(fs, root, id, end_seq, dead_bits)
+
+
 def remove(fs: FileSystem, root: str, id: SegmentId) -> None:
     """Unlink the files of a segment, durably; those that are missing are fine. Raises OSError.
 
