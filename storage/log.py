@@ -275,8 +275,12 @@ class Log:
         if self.usage.replaying:
             self.held.deferred.append((request, place))
             found = Found(self.held.absorbed, [], [])
-        elif found is None or found.absorbed != self.held.absorbed:
-            found = self.find(request)
+        elif found is None:
+            found = self._find(request, 0)
+        elif found.absorbed != self.held.absorbed:
+            # A turn was absorbed in between: only what it moved was not looked up yet.
+            more = self._find(request, found.absorbed + 1)
+            found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone = 0
         for seq, size in zip(found.seqs, found.sizes, strict=True):
             if self.marks.live_floor <= seq <= last and self.held.delete(seq, size, place):
@@ -298,9 +302,9 @@ class Log:
         last = min(request.bound_head, self.head)
         return last if request.before_seq is None else min(last, request.before_seq - 1)
 
-    def find(self, request: control.Delete) -> Found:
-        """What the segments hold, alive, that a Delete wants by tag or seq. Blocking."""
-        return find(self.held, request, self.marks.live_floor, self.delete_end(request))
+    def _find(self, request: control.Delete, first_seq: int) -> Found:
+        """What the segments hold, alive, from `first_seq` on that a Delete wants by tag or seq. Blocking."""
+        return find(self.held, request, max(first_seq, self.marks.live_floor), self.delete_end(request))
 
     def _count_deleted(self, seq: int, size: int) -> None:
         self.count -= 1

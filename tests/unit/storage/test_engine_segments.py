@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -211,3 +212,21 @@ async def test_a_batch_that_does_not_fit_behind_a_segment_begins_the_next(bench:
         (1, 9, True),
         (9, 14, False),
     ]
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+async def test_a_delete_amid_absorbing_takes_what_it_should_wherever_it_is(bench: Bench, steps: int) -> None:
+    await fill(bench.engine, 8, tag=True)
+    await bench.absorb()
+    await fill(bench.engine, 9, tag=True)
+    absorbing = asyncio.create_task(bench.absorb())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    done = await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
+    await absorbing
+    wanted = [seq for seq in range(1, 18) if (seq - 1 if seq <= 8 else seq - 9) % 3 != 1]
+    assert done.deleted == 17 - len(wanted)
+    for _ in range(2):
+        assert await seqs(bench.engine, "t") == wanted
+        assert bench.engine.state("t").count == len(wanted)
+        await bench.restart(power=True)
