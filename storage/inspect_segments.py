@@ -8,6 +8,8 @@
     any other delete byte that is not what .idx says       problem
     bytes behind what was marked                           note: the next start cuts them off
     a .tag that is damaged or of something else            note: it is made anew at first use
+    a cold segment                                         its .idx is checked; its records are elsewhere
+    .data of a cold segment                                note: the next start removes it
 
 Both files are streamed. Source: storage.md §4, §6.
 """
@@ -26,7 +28,7 @@ from storage.format.wal_frame import FrameError
 from storage.inspect import DataDirectory
 from storage.inspect_manifest import LogSegments
 from storage.inspect_wal import Finding
-from storage.manifest import HOT, SegmentState
+from storage.manifest import COLD, HOT, SegmentState
 from storage.segment import names
 from storage.segment.names import SegmentId
 
@@ -34,6 +36,7 @@ _IDX_CHUNK = 3200 * ENTRY_SIZE
 _DATA_CHUNK = 1 << 20
 _UNREADABLE = "Reading this record fails with segment_corrupt."
 _REBUILT = "The index can be made anew from .data."
+_FETCHED = "The next start fetches the index from the cold tier."
 
 
 class Checked(NamedTuple):
@@ -42,6 +45,8 @@ class Checked(NamedTuple):
     records: int
     bytes: int
     findings: list[Finding]
+    cold: bool
+    """Its records are in the cold tier, and were not looked at."""
 
     @property
     def wrong(self) -> bool:
@@ -90,12 +95,41 @@ class _Check:
         self._ts = 0
 
     def run(self) -> Checked:
-        if self._segment.tier != HOT:
-            self._say(self._data_path, f"Its tier is {self._segment.tier}, which this version does not know.")
+        tier = self._segment.tier
+        if tier == COLD:
+            self._cold()
+            self._tags()
+        elif tier != HOT:
+            self._say(self._data_path, f"Its tier is {tier}, which this version does not know.")
         elif self._count:
             self._files()
             self._tags()
-        return Checked(self._records, self._bytes, self._findings)
+        return Checked(self._records, self._bytes, self._findings, tier == COLD)
+
+    def _cold(self) -> None:
+        """What is kept here of a cold segment."""
+        if self._directory.size(self._data_path):
+            self._say(self._data_path, "The segment is in the cold tier: the next start removes this.", problem=False)
+        try:
+            idx_file = self._directory.open(self._idx_path)
+        except FileNotFoundError:
+            self._say(self._idx_path, f"The file is missing. {_FETCHED}")
+            return
+        with idx_file as idx:
+            last: Entry | None = None
+            for seq, entry in enumerate(self._entries(idx), self._id.first_seq):
+                last = entry
+                if entry is None:
+                    self._next = None
+                    continue
+                wrong = self._entry_problem(entry)
+                if wrong:
+                    self._say(self._idx_path, wrong, offset=(seq - self._id.first_seq) * ENTRY_SIZE)
+                self._next, self._ts = entry.end, entry.ts
+        if last is not None and last.end != self._segment.data_bytes:
+            at = (self._count - 1) * ENTRY_SIZE
+            text = f"Its records end at {last.end}, the log says at {self._segment.data_bytes}."
+            self._say(self._idx_path, text, offset=at)
 
     def _say(self, path: str, text: str, *, offset: int | None = None, problem: bool = True) -> None:
         self._findings.append(Finding(path=path, offset=offset, problem=problem, text=text))
@@ -130,7 +164,7 @@ class _Check:
         if size > marked:
             self._behind(self._idx_path, marked, size - marked)
         elif size < marked:
-            self._say(self._idx_path, f"The file ends here; {marked} bytes were synced. {_REBUILT}", offset=size)
+            self._say(self._idx_path, f"The file ends here; {marked} bytes were synced. {self._remedy}", offset=size)
         for begin in range(0, marked, _IDX_CHUNK):
             content = idx.pread(min(_IDX_CHUNK, marked - begin), begin)
             for index in range(min(_IDX_CHUNK, marked - begin) // ENTRY_SIZE):
@@ -141,10 +175,14 @@ class _Check:
                         self._say(
                             self._idx_path,
                             f"The entry of seq {self._id.first_seq + begin // ENTRY_SIZE + index} fails its check. "
-                            f"{_REBUILT}",
+                            f"{self._remedy}",
                             offset=begin + index * ENTRY_SIZE,
                         )
                     yield None
+
+    @property
+    def _remedy(self) -> str:
+        return _FETCHED if self._segment.tier == COLD else _REBUILT
 
     def _behind(self, path: str, offset: int, count: int) -> None:
         self._say(

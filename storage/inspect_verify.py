@@ -31,6 +31,7 @@ class Verdict:
         self.snapshots = 0
         self.shards = 0
         self.segments = 0
+        self.cold_segments = 0
         self.segment_records = 0
         self.segment_bytes = 0
 
@@ -51,6 +52,8 @@ class Verdict:
                 f", {_count(self.segments, 'segment')} "
                 f"({_count(self.segment_records, 'record')}, {self.segment_bytes} bytes)"
             )
+        if self.cold_segments:
+            checked += f", of {self.cold_segments} in the cold tier only the index"
         verdict = _count(self.problems, "problem") if self.problems else "no problem"
         notes = f", {_count(self.notes, 'note')}" if self.notes else ""
         return f"{verdict}{notes}; checked {checked}"
@@ -257,6 +260,7 @@ class _Verification:
 
     def _take_segment(self, checked: Checked) -> None:
         self._verdict.segments += 1
+        self._verdict.cold_segments += checked.cold
         self._verdict.segment_records += checked.records
         self._verdict.segment_bytes += checked.bytes
         for finding in checked.findings:

@@ -14,6 +14,9 @@ from storage.cold.directory import DirectoryStore
 from storage.cold.store import ColdError
 from storage.errors import OpenError, RecordCorrupt, SegmentUnreadable, WalCorrupt
 from storage.format import idx_entry
+from storage.inspect import DataDirectory
+from storage.inspect_verify import Verdict, verify
+from storage.inspect_wal import Finding
 from storage.manifest import COLD, HOT
 from storage.records import TagMatch
 from tests.support.fake_clock import FakeClock
@@ -448,3 +451,30 @@ async def test_a_half_dead_segment_is_rewritten_before_it_moves(bench: Bench) ->
     assert bench.engine.housekeeping.rewritten == 2
     assert f"seg-{1:020d}.1.data" in bench.there()
     assert await seqs(bench.engine, "t") == [seq for seq in range(1, 26) if (seq - 1) % 3 == 0]
+
+
+async def test_verify_checks_what_is_here_of_cold_segments(bench: Bench) -> None:
+    await fill(bench.engine, 35, tag=True)
+    await bench.settle()
+    assert bench.tiers[:2] == [COLD, COLD]
+    await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
+    await bench.settle()
+    await bench.engine.close()
+
+    def found() -> tuple[Verdict, list[Finding]]:
+        findings: list[Finding] = []
+        return verify(DataDirectory(bench.disk, DATA), findings.append), findings
+
+    verdict, findings = found()
+    assert findings == []
+    assert verdict.cold_segments == bench.tiers.count(COLD)
+    assert verdict.summary().endswith(f"of {verdict.cold_segments} in the cold tier only the index")
+    path = f"{DATA}/topics/{1:016x}/{seg(1, 'idx')}"
+    for offset in range(bench.disk.file_size(path)):
+        bench.disk.flip_byte(path, offset)
+        assert [each.path for each in found()[1] if each.problem] == [path.removeprefix(f"{DATA}/")], offset
+        bench.disk.flip_byte(path, offset)
+    bench.disk.unlink(path)
+    assert [each.text for each in found()[1]] == [
+        "The file is missing. The next start fetches the index from the cold tier."
+    ]
