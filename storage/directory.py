@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from storage import layout
 from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
-from storage.filesystem import FileSystem, Lock
+from storage.filesystem import FileSystem, Lock, write_whole
 
 MAX_SHARDS = 99
 #: A folder that we may not sync is none that this program made.
@@ -101,7 +101,7 @@ def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
     file = fs.open(temporary, create=True)
     try:
         file.truncate(0)
-        file.pwritev([f"{layout.FORMAT_VERSION}\n{made.cluster_id}\n{shards}\n".encode()], 0)
+        write_whole(file, f"{layout.FORMAT_VERSION}\n{made.cluster_id}\n{shards}\n".encode(), 0)
         file.sync()
     finally:
         file.close()

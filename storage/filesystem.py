@@ -20,6 +20,7 @@ Offsets and sizes are bytes; paths are absolute strings.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
@@ -120,3 +121,14 @@ class FileSystem(Protocol):
     def boot_id(self) -> str:
         """Names the running boot of this machine: the page cache lives as long as it does not change."""
         ...
+
+
+def write_whole(file: File, data: Buffer, offset: int) -> None:
+    """Write all of it, in as many calls as that takes: a short write is no error. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        written = file.pwritev([left], offset)
+        if written <= 0:
+            raise OSError(errno.EIO, f"{len(left)} bytes were not taken")
+        left = left[written:]
+        offset += written

@@ -14,7 +14,7 @@ import structlog
 import xxhash
 
 from storage import layout
-from storage.filesystem import File, FileSystem
+from storage.filesystem import File, FileSystem, write_whole
 from storage.log_end import LogEnd, last_nonzero
 from storage.options import Options
 from storage.salvage import filler
@@ -70,7 +70,7 @@ def heal(fs: FileSystem, root: str, end: LogEnd, options: Options) -> None:
             if stop is None:
                 file.truncate(start)
             else:
-                _write_whole(file, filler(size), start)
+                write_whole(file, filler(size), start)
             file.sync()
         finally:
             file.close()
@@ -83,14 +83,8 @@ def _write_again(file: File, start: int, end: int) -> None:
         data = file.pread(min(CHUNK_BYTES, end - offset), offset)
         if not data:
             return
-        _write_whole(file, data, offset)
+        write_whole(file, data, offset)
         offset += len(data)
-
-
-def _write_whole(file: File, data: bytes, offset: int) -> None:
-    done = 0
-    while done < len(data):
-        done += file.pwritev([memoryview(data)[done:]], offset + done)
 
 
 def _set_aside(
@@ -143,7 +137,7 @@ def _copy(
         offset = cut
         while offset < cut + size:
             data = file.pread(min(CHUNK_BYTES, cut + size - offset), offset)
-            _write_whole(copy, data, offset - cut)
+            write_whole(copy, data, offset - cut)
             offset += len(data)
         copy.sync()
     except OSError:

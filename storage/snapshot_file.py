@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from storage import layout
-from storage.filesystem import FileSystem
+from storage.filesystem import FileSystem, write_whole
 from storage.wal.files import no_space
 
 
@@ -34,9 +34,7 @@ def _write_file(fs: FileSystem, path: str, data: bytes) -> None:
     file = fs.open(path, create=True)
     try:
         file.truncate(0)
-        offset = 0
-        while offset < len(data):
-            offset += file.pwritev([memoryview(data)[offset:]], offset)
+        write_whole(file, data, 0)
         file.sync()
     except OSError:
         with contextlib.suppress(OSError):

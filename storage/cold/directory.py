@@ -27,7 +27,7 @@ from typing import NoReturn
 from storage.cold.store import TMP_SUFFIX, ColdMissing, ColdUnavailable, check_key, check_prefix, check_range, is_key
 from storage.directory import ensure_dir
 from storage.errors import OpenError
-from storage.filesystem import File, FileSystem
+from storage.filesystem import File, FileSystem, write_whole
 
 PIECE_BYTES = 1 << 20
 #: Puts and deletes wait for each other by folder; folders share so many locks.
@@ -138,11 +138,8 @@ class DirectoryStore:
         try:
             offset = 0
             for piece in pieces:
-                rest = memoryview(piece)
-                while rest:
-                    written = file.pwritev([rest], offset)
-                    offset += written
-                    rest = rest[written:]
+                write_whole(file, piece, offset)
+                offset += len(piece)
             file.sync()
         finally:
             file.close()

@@ -12,7 +12,7 @@ import errno
 from collections.abc import Generator
 
 from storage import layout
-from storage.filesystem import Buffer, File, FileSystem
+from storage.filesystem import Buffer, File, FileSystem, write_whole
 from storage.segment import names
 from storage.segment.errors import SegmentBroken
 from storage.segment.names import SegmentId
@@ -70,14 +70,8 @@ def writing(path: str) -> Generator[None]:
 
 def write_all(file: File, path: str, data: Buffer, offset: int) -> None:
     """Write all of it, in as many calls as that takes."""
-    left = memoryview(data)
     with writing(path):
-        while left:
-            written = file.pwritev([left], offset)
-            if written <= 0:
-                raise OSError(errno.EIO, f"{len(left)} bytes were not taken", path)
-            left = left[written:]
-            offset += written
+        write_whole(file, data, offset)
 
 
 def datasync(file: File, path: str) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from storage import layout
-from storage.filesystem import File, FileSystem
+from storage.filesystem import File, FileSystem, write_whole
 
 #: The last two are no want of space, but pass as it does: nothing was written, and a later try may succeed.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -94,7 +94,7 @@ class WalFiles:
         try:
             text = f"{layout.wal_name(number)}\n".encode()
             file.truncate(0)
-            file.pwritev([text], 0)
+            write_whole(file, text, 0)
             file.sync()
         finally:
             file.close()
