@@ -275,7 +275,7 @@ def test_a_section_leaves_out_what_the_document_says_it_leaves_out() -> None:
 def test_the_events_of_a_segment_are_as_documented() -> None:
     rows = {row["event"]: row["what has happened"] for row in tables("Segment")[1]}
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "storage").glob("*.py"))
-    written = set(re.findall(r'event="(\w+)"|_event\(\w+(?:\.\w+)*, "(\w+)"', sources))
+    written = set(re.findall(r'\bevent="(\w+)"|\.frame\("(\w+)"', sources))
     assert {one or other for one, other in written} == {
         event for event, text in rows.items() if "not written by this version" not in text
     }
