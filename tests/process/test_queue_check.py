@@ -399,12 +399,36 @@ def test_a_valid_lease_that_is_passed_over(script: Script, durable: Script) -> N
 def test_a_lost_ack_that_happened_cannot_be_undone_later(durable: Script) -> None:
     durable.jobs(1)
     durable.takes("a", Given(1, "A"), at=10)
+    durable.looks(1, at=15)
     durable.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
     durable.crash(30)
     durable.acks("a", (1, "A"), at=40, skipped=frozenset({1}))
     durable.right()
     durable.takes("b", Given(1, "B", 2), at=200)
     durable.wrong("b was given B after it was acked under A")
+
+
+def test_a_lost_ack_that_happened_leaves_nothing_behind(durable: Script) -> None:
+    durable.jobs(1)
+    durable.takes("a", Given(1, "A"), at=10)
+    durable.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
+    durable.crash(30)
+    durable.acks("a", (1, "A"), at=40, skipped=frozenset({1}))
+    durable.looks(1, at=60)
+    durable.wrong("was acked under A and is still there")
+
+
+def test_a_node_that_gives_no_token_is_asked_about_what_it_surely_held(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.nacks("a", (1, None), at=20)
+    script.takes("a", Given(1, "B", 2), at=30)
+    script.takes("a", at=40, outcome=UNKNOWN)
+    script.acks("a", (1, None), at=150)
+    script.looks(at=400, final=True)
+    script.right()
+    script.acks("b", (1, None), at=150)
+    script.wrong("job 1: ack by b counted, and it never had the job")
 
 
 def test_a_lost_ack_that_did_not_happen_cannot_happen_later(script: Script) -> None:

@@ -10,6 +10,7 @@ claim may have dealt a job, a delivery that nobody saw is excused, as often as t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -121,7 +122,7 @@ class LeaseCheck:
             yield f"{settle.act.value} by {settle.node} under {deal.lease.token}, a valid lease, was passed over"
         elif all(each.act is Act.ACK and not each.known and each.era < settle.era for each in excuses):
             # Whatever else is over and done with: one of these acks must have happened.
-            deal.acked = True
+            deal.acked = max(self._history.end(each) for each in excuses)
 
     def _pends(self, deal: Deal, each: Settle, settle: Settle) -> bool:
         """It ended the lease, or may have, or may have been on its way to at the time."""
@@ -133,7 +134,7 @@ class LeaseCheck:
 
     def _succession(self, one: Deal, two: Deal) -> Iterator[str]:
         what = f"{two.claim.node} was given {two.lease.token}"
-        if one.acked or any(each.act is Act.ACK and each.known for each in one.ends()):
+        if one.acked < math.inf or any(each.act is Act.ACK and each.known for each in one.ends()):
             yield f"{what} after it was acked under {one.lease.token}"
             return
         nacks = [each for each in one.ends() if each.act is Act.NACK and each.invoked <= two.at + self._slack]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -82,10 +83,8 @@ class FateCheck:
             yield "was gone and is back"
         if dead is not None or (look.final and job.seq in self._seen_dead[self._looks.index(look)]):
             yield "is in the dead letter topic and still in the queue"
-        for deal, settle in self._acks(job):
-            if (settle is None and deal.acked) or (
-                settle is not None and settle.known and self._history.end(settle) < look.invoked
-            ):
+        for deal, acked in self._acks(job):
+            if acked < look.invoked:
                 yield f"was acked under {deal.lease.token} and is still there"
 
     def _absent(self, job: Job, look: Look) -> Iterator[str]:
@@ -109,8 +108,8 @@ class FateCheck:
         )
 
     def _dead(self, job: Job, look: Look) -> Iterator[str]:
-        for deal, settle in self._acks(job):
-            if settle is None or (settle.known and settle.invoked < look.answered):
+        for deal, _ in self._acks(job):
+            if deal.at < look.answered:
                 yield f"was acked under {deal.lease.token} and dead-lettered"
 
     def _afterwards(self, job: Job, gone: Look | None) -> Iterator[str]:
@@ -120,11 +119,10 @@ class FateCheck:
             if deal.at > gone.answered + self._rules.slack_ms:
                 yield f"was gone, and then {deal.claim.node} was given {deal.lease.token}"
 
-    def _acks(self, job: Job) -> Iterator[tuple[Deal, Settle | None]]:
-        """Acks that counted; None for one that must have."""
+    def _acks(self, job: Job) -> Iterator[tuple[Deal, float]]:
+        """Leases that ended by an ack, and by when."""
         for deal in job.deals:
-            if deal.acked:
-                yield deal, None
-            for settle in deal.settles:
-                if settle.act is Act.ACK and settle.known and deal.done_by(settle):
-                    yield deal, settle
+            acks = [settle for settle in deal.ends() if settle.act is Act.ACK and settle.known]
+            acked = min([deal.acked, *(self._history.end(settle) for settle in acks)])
+            if acked < math.inf:
+                yield deal, acked

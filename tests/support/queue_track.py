@@ -6,6 +6,8 @@ the leases of a job have one order, whatever the clients saw first.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from tests.support.kill_ledger import Outcome
@@ -21,8 +23,8 @@ class Deal(msgspec.Struct, kw_only=True, eq=False):
     answer: Claim
     at: int
     settles: list[Settle] = []
-    #: Shown to have ended by an ack whose own answer was lost.
-    acked: bool = False
+    #: By when it had ended by an ack whose own answer was lost, as others have shown.
+    acked: float = math.inf
 
     @property
     def era(self) -> int:
@@ -77,7 +79,10 @@ class Tracks:
             self._add_claim(claim)
         for job in self.jobs.values():
             job.deals.sort(key=lambda deal: (deal.at, deal.lease.deliveries))
-        self._silent_nodes = {claim.node for claim in self.lost_claims}
+        #: Since when a node may hold leases that nobody knows of.
+        self._in_doubt_since: dict[str, float] = {}
+        for claim in self.lost_claims:
+            self._in_doubt_since.setdefault(claim.node, claim.invoked)
         for settle in history.of(Settle):
             self._add_settle(settle)
 
@@ -137,8 +142,12 @@ class Tracks:
             deal = self._deal_of(settle, seq, token)
             if deal is not None:
                 deal.settles.append(settle)
-            elif token is None and seq in self.jobs:
+            elif token is None and seq in self.jobs and self._in_doubt(settle):
                 self.jobs[seq].loose.append(settle)
+            elif token is None and settle.known and seq not in settle.skipped:
+                self.problems.append(
+                    f"job {seq}: {settle.act.value} by {settle.node} counted, and it never had the job"
+                )
             elif settle.known and seq not in settle.skipped:
                 self.problems.append(f"job {seq}: {settle.act.value} under {token} counted, and nobody has it")
 
@@ -148,10 +157,13 @@ class Tracks:
             deal = self.deals.get(token)
             return deal if deal is not None and deal.lease.seq == seq else None
         job = self.jobs.get(seq)
-        if job is None or settle.node in self._silent_nodes:
+        if job is None or self._in_doubt(settle):
             return None
         own = [deal for deal in job.deals if deal.claim.node == settle.node and deal.answer.invoked < settle.invoked]
         return own[-1] if own else None
+
+    def _in_doubt(self, settle: Settle) -> bool:
+        return self.history.end(settle) > self._in_doubt_since.get(settle.node, math.inf)
 
     # -- what may have been ------------------------------------------------------------------------------------------
 
