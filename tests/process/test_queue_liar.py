@@ -51,25 +51,25 @@ async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: r
 
 
 @pytest.mark.parametrize(
-    ("operation", "lie", "sentence"),
+    ("operation", "every", "lie", "sentence"),
     [
-        ("/ack", queue_liar.forget_an_ack, "after it was acked under"),
-        ("/ack", queue_liar.count_what_is_passed_over, "counted"),
-        ("/ack", queue_liar.pass_over_what_counts, "a valid lease, was passed over"),
-        ("/nack", queue_liar.forget_a_delay, "before the delay of its nack was over"),
-        ("/claim", queue_liar.hand_a_job_to_two, "expired"),
-        ("/claim", queue_liar.end_leases_early, "expired"),
-        ("/claim", queue_liar.swallow_a_job, "is lost"),
-        ("/claim", queue_liar.miscount_deliveries, "deliveries, it must be"),
-        ("/claim", queue_liar.mix_the_order_up, "out of order"),
-        ("/claim", queue_liar.give_other_jobs_for_a_key, "asked again under"),
-        ("-dead/diff", queue_liar.bury_a_job_twice, "times in the dead letter topic"),
+        ("/ack", 6, queue_liar.forget_an_ack, "after it was acked under"),
+        ("/ack", 6, queue_liar.count_what_is_passed_over, "counted"),
+        ("/ack", 6, queue_liar.pass_over_what_counts, "a valid lease, was passed over"),
+        ("/nack", 3, queue_liar.forget_a_delay, "before the delay of its nack was over"),
+        ("/claim", 3, queue_liar.hand_a_job_to_two, "expired"),
+        ("/claim", 3, queue_liar.end_leases_early, "expired"),
+        ("/claim", 3, queue_liar.swallow_a_job, "is lost"),
+        ("/claim", 3, queue_liar.miscount_deliveries, "deliveries, it must be"),
+        ("/claim", 3, queue_liar.mix_the_order_up, "out of order"),
+        ("/claim", 3, queue_liar.give_other_jobs_for_a_key, "asked again under"),
+        ("-dead/diff", 1, queue_liar.bury_a_job_twice, "times in the dead letter topic"),
     ],
 )
 async def test_a_lie_comes_out(
-    broker: BrokerProcess, dice: random.Random, operation: str, lie: queue_liar.Lie, sentence: str
+    broker: BrokerProcess, dice: random.Random, operation: str, every: int, lie: queue_liar.Lie, sentence: str
 ) -> None:
-    liar = Liar(operation, lie, dice)
+    liar = Liar(operation, lie, dice, every)
     service = Service(liar.connect)
     load = QueueLoad(lie.__name__, LEASES, service, dice, workers=6, jobs=400)
     found = await work_off(broker, load, service)

@@ -18,15 +18,18 @@ from itertools import pairwise
 from tests.support.kill_ledger import Outcome
 from tests.support.queue_fate import FateCheck
 from tests.support.queue_history import Act, Claim, History, Settle
+from tests.support.queue_story import story
 from tests.support.queue_track import Deal, Job, Tracks
 
 _SHOWN = 12
 
 
 def check(history: History) -> None:
-    """AssertionError with the first violations, if there are any."""
+    """AssertionError with the first violations, if there are any, and all about the first job among them."""
     found = violations(history)
-    assert not found, "\n".join([f"{len(found)} violations:", *found[:_SHOWN]])
+    jobs = [problem.split()[1].rstrip(":") for problem in found if problem.startswith("job ")]
+    told = [f"All about job {jobs[0]}:", *story(history, int(jobs[0]))] if jobs else []
+    assert not found, "\n".join([f"{len(found)} violations:", *found[:_SHOWN], *told])
 
 
 def violations(history: History) -> list[str]:

@@ -16,14 +16,12 @@ Answer = tuple[int, Any]
 Ask = Callable[[str, str, Any], Awaitable[Answer]]
 Lie = Callable[["Liar", Ask, str, dict[str, Any]], Awaitable[Answer]]
 
-#: Of the calls it could lie in, it lies in one of so many.
-_EVERY = 6
-
 
 class Liar:
-    """Makes connections that lie. `lies`: how often it has."""
+    """Makes connections that lie, in one of `every` calls on average. `lies`: how often it has."""
 
-    def __init__(self, operation: str, lie: Lie, dice: Random) -> None:
+    def __init__(self, operation: str, lie: Lie, dice: Random, every: int) -> None:
+        self.every = every
         self.operation = operation
         self.lie = lie
         self.dice = dice
@@ -42,7 +40,7 @@ class _LyingConnection(Connection):
 
     async def call(self, method: str, path: str, body: Any = None) -> Answer:
         liar = self._liar
-        if method == "POST" and path.endswith(liar.operation) and liar.dice.randrange(_EVERY) == 0:
+        if method == "POST" and path.endswith(liar.operation) and liar.dice.randrange(liar.every) == 0:
             return await liar.lie(liar, super().call, path, body)
         return await super().call(method, path, body)
 
