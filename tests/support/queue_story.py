@@ -1,4 +1,4 @@
-"""All that a history says of one job, a line an operation: what somebody needs who looks for the cause of a violation."""
+"""All that a history says of one job, a line an operation: for somebody who looks for the cause of a violation."""
 
 from __future__ import annotations
 
