@@ -120,6 +120,7 @@ def test_every_control_type_is_covered_by_these_strategies() -> None:
         control.Delete,
         control.EvictWatermark,
         control.HeadWatermark,
+        control.Lease,
         control.Batch,
         control.SyncPoint,
         control.CheckpointMark,
