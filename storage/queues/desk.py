@@ -165,8 +165,7 @@ class Desk:
     async def close(self) -> None:
         """Nothing is handed out any more; what is on its way has ended on return."""
         self.closed = True
-        while self._works:
-            await asyncio.wait(self._works)
+        await self.quiet()
 
     async def quiet(self) -> None:
         """Nothing that was decided is waiting for the log."""
@@ -277,7 +276,6 @@ class Desk:
         self.serve()
 
     def _fail(self, hands: list[Hand], error: Exception) -> None:
-        self._retry_ms = self._engine.now_ms() + RETRY_MS
         if self._engine.catalog.by_id.get(self.topic.topic_id) is not self.topic:
             error = TopicNotFound(self.topic.name)
         for claim, _ in hands:
