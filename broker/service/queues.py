@@ -17,7 +17,8 @@ from storage.validation import MAX_DELAY_MS, check_text
 
 if TYPE_CHECKING:
     from storage.engine import Engine
-    from storage.queues.queues import Claimed, Worker
+    from storage.queues.desk import Claimed
+    from storage.queues.work import Worker
 
 MAX_WAIT_MS: Final = 30_000
 #: Most jobs in one ack, nack or extend.
@@ -124,16 +125,12 @@ async def extend(engine: Engine, asked: Settle, lease_ms: int) -> Settled:
     )
 
 
-def check_work(engine: Engine, asked: Work) -> None:
-    """What stands against a stream, before it begins. Raises InvalidRequest, TopicNotFound, NotAQueue, ShuttingDown."""
-    _check_worker(engine, asked.topic, asked.node)
-    engine.queues.figures(asked.topic)
-    if engine.closing:
-        raise ShuttingDown
-
-
 def work(engine: Engine, asked: Work) -> Worker:
-    """`async with` it; within, it gives jobs one by one. Those not settled at the end go back at once."""
+    """`async with` it; within, it gives jobs one by one. Those not settled at the end go back at once.
+
+    Raises InvalidRequest, TopicNotFound, NotAQueue; what ends it later is raised to whoever takes jobs from it.
+    """
+    _check_worker(engine, asked.topic, asked.node)
     return engine.queues.work(asked.topic, asked.node, max=asked.max, lease_ms=asked.lease_ms)
 
 

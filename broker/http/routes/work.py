@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.http import events, render, render_queues
 from broker.http.answers import Streamed
@@ -13,6 +13,9 @@ from broker.http.request import Request
 from broker.service import queues
 from storage.errors import StorageError, TopicNotFound
 from storage.queues.values import ClaimedJob
+
+if TYPE_CHECKING:
+    from storage.queues.work import Worker
 
 #: Jobs are taken from the queue while no more than so many bytes of them wait for the client to take them.
 MAX_BUFFERED_BYTES: Final = 1 << 20
@@ -27,10 +30,10 @@ async def work(request: Request) -> Streamed:
         max=1 if (most := query.number("max")) is None else most,
         lease_ms=query.number("lease_ms"),
     )
-    queues.check_work(request.broker.engine, asked)
+    worker = queues.work(request.broker.engine, asked)
     first, rest = b"", None
     if request.scope["method"] != "HEAD":
-        rest = _stream(request, asked)
+        rest = _stream(request, asked.topic, worker)
         # Up to the first piece now: from here on, closing `rest` gives back what it holds.
         first = await anext(rest)
     return Streamed(
@@ -43,14 +46,14 @@ async def work(request: Request) -> Streamed:
     )
 
 
-async def _stream(request: Request, asked: queues.Work) -> AsyncGenerator[bytes]:
+async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator[bytes]:
     """Jobs until the client leaves; what it has not settled then goes back at once."""
     broker = request.broker
     engine = broker.engine
-    topic = engine.topic(asked.topic)
+    topic = engine.topic(name)
     with broker.streams.place():
-        async with queues.work(engine, asked) as worker:
-            outbox = _Outbox(asked.topic)
+        async with worker:
+            outbox = _Outbox(name)
             filling = asyncio.create_task(outbox.fill(worker))
             try:
                 yield events.RETRY
@@ -58,7 +61,7 @@ async def _stream(request: Request, asked: queues.Work) -> AsyncGenerator[bytes]
                     piece = await outbox.take()
                     if piece or not outbox.ended:
                         yield piece or events.heartbeat(engine.now_ms())
-                yield _last(filling.exception(), asked.topic, engine.state_of(topic).head_seq)
+                yield _last(filling.exception(), name, topic.log.head)
             finally:
                 filling.cancel()
                 with suppress(asyncio.CancelledError, StorageError):
