@@ -14,8 +14,6 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     SeqConflict                  seq_conflict            detail: expected_seq, head_seq
     IdempotencyConflict          idempotency_conflict
     TopicFull                    topic_full
-    NotAQueue                    not_a_queue
-    LeaseLost                    lease_lost              detail.seqs
     LimitReached                 throttled               detail: limit, max
   Unavailable                    not now; retrying is sensible
     NotReady                     not_ready               nothing happened
@@ -127,18 +125,6 @@ class TopicFull(RequestError):
     """The topic is at its cap and rejects new records."""
 
     code = "topic_full"
-
-
-class NotAQueue(RequestError):
-    """The topic is not a queue."""
-
-    code = "not_a_queue"
-
-
-class LeaseLost(RequestError):
-    """A lease is not (or no longer) the caller's."""
-
-    code = "lease_lost"
 
 
 class LimitReached(RequestError):
