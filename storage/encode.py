@@ -111,7 +111,7 @@ def encode_appends(
             if tag:
                 tagged.append((tag, seq))
             deliver_at = _deliver_at(record, ts)
-            if deliver_at is not None:
+            if deliver_at:
                 delayed.append((seq, deliver_at))
         size = len(body) + 8
         add(pack_length(size))
