@@ -227,7 +227,7 @@ class AsyncClient:
         """Their leases now end `lease_ms` from now; see `deadlines`."""
         return await self.run(queue_calls.extend(topic, node, jobs, lease_ms, strict=strict))
 
-    async def work(self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> AsyncIterator[Job]:
+    async def work(self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> AsyncGenerator[Job]:
         """Jobs as they come, for ever: at most `max` that are not settled yet, so ack or nack each.
 
         Broken connections and restarts are bridged; the jobs that were not settled then have gone back, and acks of

@@ -40,7 +40,7 @@ class TopicAnswer(AnswerModel):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
-    queue: QueueState | None = Field(None, description="Of queues; left out for logs.")
+    queue: QueueState | None = Field(default=None, description="Of queues; left out for logs.")
     performance: Performance
 
     model_config = ConfigDict(

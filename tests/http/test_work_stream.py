@@ -262,7 +262,9 @@ async def test_a_claim_whose_client_leaves_during_its_wait_takes_nothing(
     await queue(http)
     wire = await server.connect()
     body = b'{"node":"w","wait_ms":30000}'
-    head = b"POST /v0/topics/q/claim HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    head = (
+        b"POST /v0/topics/q/claim HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    )
     wire.send(head % len(body), body)
     await until(lambda: server.broker.parking.parked == 1)
     await wire.close()

@@ -91,13 +91,15 @@ async def leases(
 ) -> LeasesAnswer:
     found, next_cursor = queues.leases(current.broker.engine, topic, state=state, page_size=page_size, cursor=cursor)
     jobs = [
-        Job(
-            seq=job.seq,
-            state=job.state.value,
-            node=job.node,
-            deadline=job.deadline,
-            ready_at=job.ready_at,
-            deliveries=job.deliveries,
+        Job.model_validate(
+            {
+                "$seq": job.seq,
+                "state": job.state.value,
+                "node": job.node,
+                "deadline": job.deadline,
+                "ready_at": job.ready_at,
+                "deliveries": job.deliveries,
+            }
         )
         for job in found
     ]
