@@ -20,7 +20,7 @@ from client.commands.connection import (
 )
 from client.commands.jobs import JobPrinter, LeaseOption, NodeOption, QueueArgument
 from client.commands.terminal import ExitCode, fail, note
-from client.values import Job
+from client.values import Job, one_line
 
 #: A job whose command runs is extended when this share of its lease has passed.
 _EXTEND_AT = 1 / 3
@@ -31,7 +31,9 @@ def work(
     node: NodeOption,
     command: Annotated[
         str | None,
-        typer.Option("--exec", "-x", metavar="COMMAND", help="Run this for each job, in a shell: its data on stdin."),
+        typer.Option(
+            "--exec", "-x", metavar="COMMAND", help="Run this for each job, in a shell: its data on stdin, as a line."
+        ),
     ] = None,
     ack: Annotated[bool, typer.Option("--ack", help="Only print each job; printed is done.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many jobs. 0 = never.")] = 0,
@@ -72,14 +74,14 @@ def _run(client: Client, queue: str, node: str, job: Job, command: str, lease_s:
         "TOPICS_JOB_TAG": job.tag or "",
         "TOPICS_JOB_DELIVERIES": str(job.deliveries),
     }
+    line: bytes | None = one_line(job.data_raw) + b"\n"
     with subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=os.environ | known) as process:
-        while True:
+        while process.returncode is None:
             try:
-                process.communicate(job.data_raw, timeout=lease_s * _EXTEND_AT)
+                process.communicate(line, timeout=lease_s * _EXTEND_AT)
             except subprocess.TimeoutExpired:
+                line = None  # it goes on with what it was given
                 client.extend(queue, node, [job], round(lease_s * 1000))
-            else:
-                break
     if process.returncode:
         note(f"Job {job.seq} failed (exit status {process.returncode}).")
     return process.returncode == 0
