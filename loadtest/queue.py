@@ -235,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--connections", type=int, nargs="+", default=[1, 16])
     add("--batch", type=int, default=100, help="jobs a call")
-    add("--jobs", type=int, default=20_000, help="jobs a queue is filled with; whole thousands")
+    add("--jobs", type=int, default=60_000, help="jobs a queue is filled with; whole thousands")
     add("--record-bytes", type=int, default=100, help="size of the data of a job")
     add("--rounds", type=int, default=5)
     add("--no-tokens", action="store_true", help="acks without lease_ids")
