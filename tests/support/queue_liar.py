@@ -5,6 +5,7 @@ It sits where a proxy would, between the workers and a broker that does nothing 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -14,6 +15,8 @@ from tests.support.kill_connection import Connection
 
 Answer = tuple[int, Any]
 Ask = Callable[[str, str, Any], Awaitable[Answer]]
+_HELD_BACK_S = 0.03
+
 Lie = Callable[["Liar", Ask, str, dict[str, Any]], Awaitable[Answer]]
 
 
@@ -26,8 +29,8 @@ class Liar:
         self.lie = lie
         self.dice = dice
         self.lies = 0
-        #: The job that was handed out last.
-        self.last: dict[str, Any] | None = None
+        #: A job in an answer that has not been passed on yet.
+        self.held_back: dict[str, Any] | None = None
 
     def connect(self, port: int) -> Connection:
         return _LyingConnection(port, self)
@@ -74,12 +77,15 @@ async def forget_a_delay(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) 
 async def hand_a_job_to_two(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
     status, answer = await ask("POST", path, body)
     if status == 200 and answer["claimed"]:
-        job, liar.last = liar.last, copy.deepcopy(answer["claimed"][-1])
-        fresh = answer["claimed"][-1]["deliveries"] == 1
-        if job is not None and fresh and len(answer["claimed"]) < body["max"]:
+        if liar.held_back is None:
+            # Nobody has it yet, so nobody has ended its lease, when another one gets it, too.
+            liar.held_back = copy.deepcopy(answer["claimed"][-1])
+            await asyncio.sleep(_HELD_BACK_S)
+            liar.held_back = None
+        elif len(answer["claimed"]) < body["max"]:
             liar.lies += 1
-            job |= {"lease_id": f"lease_{liar.dice.getrandbits(64):016x}", "deliveries": job["deliveries"] + 1}
-            job["deadline"] = answer["claimed"][0]["deadline"]
+            job = {**liar.held_back, "lease_id": f"lease_{liar.dice.getrandbits(64):016x}"}
+            job |= {"deliveries": job["deliveries"] + 1, "deadline": answer["claimed"][0]["deadline"]}
             answer["claimed"].insert(0, job)
             answer["count"] += 1
     return status, answer
