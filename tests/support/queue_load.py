@@ -186,7 +186,7 @@ class Worker:
         self._unanswered = claim
         leases = list(await self._calls.claim(connection, claim, wait_ms))
         self._unanswered = None
-        if claim.key is not None and dice.random() < 0.2:
+        if claim.key is not None and dice.random() < 0.5:
             again = Claim(node=claim.node, max=claim.max, lease_ms=claim.lease_ms, key=claim.key)
             repeated = await self._calls.claim(connection, again)
             self._load.counts["repeated a claim"] += 1
