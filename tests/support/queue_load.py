@@ -40,6 +40,8 @@ class Service:
         self._up = asyncio.Event()
         self.calm = False
         self.over = False
+        #: Done once, at the very moment of the next answer to an ack: what it promises is most at risk then.
+        self.strike: Callable[[], None] | None = None
 
     def connect(self) -> Connection:
         return self._connect(self.port)
@@ -50,6 +52,11 @@ class Service:
     def up(self) -> None:
         """At `port`, to which everybody may turn now."""
         self._up.set()
+
+    def strike_now(self) -> None:
+        if self.strike is not None:
+            strike, self.strike = self.strike, None
+            strike()
 
     def down(self) -> None:
         self._up.clear()
@@ -271,5 +278,6 @@ class Worker:
         if act is not Act.EXTEND:
             for lease in leases:
                 self._held.pop(lease.token, None)
-        if act is Act.ACK:
+        if act is Act.ACK and done:
             self._load.acked += done
+            self._load.service.strike_now()
