@@ -84,7 +84,8 @@ class Script:
         self.settles(Act.NACK, node, *pairs, **more)
 
     def extends(self, node: str, seq: int, token: str, *, at: float, ms: int, **more: Any) -> None:
-        self.settles(Act.EXTEND, node, (seq, token), at=at, lease_ms=ms, **{"deadlines": {seq: int(at + ms)}, **more})
+        more.setdefault("deadlines", {seq: int(at + ms)})
+        self.settles(Act.EXTEND, node, (seq, token), at=at, lease_ms=ms, **more)
 
     def crash(self, at: float, *, clean: bool = False) -> None:
         self.clock.ms = at

@@ -15,13 +15,15 @@ import pytest
 from tests.conftest import is_long
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.queue_check import check
-from tests.support.queue_history import Claim, Settle
+from tests.support.queue_history import Act, Claim, Settle
 from tests.support.queue_load import QueueLoad, Service
 
 LONG = is_long(os.environ)
 WORKERS = 50 if LONG else 12
 JOBS = 20_000 if LONG else 2000
 KILLS = 12 if LONG else 3
+#: It is not waited for such a moment for longer.
+MOMENT_WITHIN_S = 3.0
 #: Once the faults are over: all leases end within two seconds, the rest is work.
 DRAINED_WITHIN_S = 120.0 if LONG else 40.0
 
@@ -102,15 +104,8 @@ async def be_killed_again_and_again(
         if number == clean:
             service.down()
             assert await asyncio.to_thread(broker.stop) == 0
-        elif dice.random() < 0.5:
-            service.strike = broker.kill
-            while service.strike is not None:
-                await asyncio.sleep(0)
-            service.down()
         else:
-            await asyncio.sleep(dice.uniform(0, 0.02))
-            service.down()
-            broker.kill()
+            await be_killed_at_the_worst_moment(broker, service, dice)
         for load in loads:
             load.calls.history.ended(clean=number == clean)
         await asyncio.to_thread(broker.start)
@@ -119,6 +114,18 @@ async def be_killed_again_and_again(
             load.calls.history.started()
             await load.look()
         service.up()
+
+
+async def be_killed_at_the_worst_moment(broker: BrokerProcess, service: Service, dice: random.Random) -> None:
+    """With an ack, in the middle of a dead job's move, or whenever."""
+    act = dice.choice((Act.ACK, Act.NACK, None))
+    until = asyncio.get_running_loop().time() + (dice.uniform(0, 0.02) if act is None else MOMENT_WITHIN_S)
+    service.strike = (act, broker.kill) if act is not None else None
+    while (act is None or service.strike is not None) and asyncio.get_running_loop().time() < until:
+        await asyncio.sleep(0)
+    service.strike = None
+    service.down()
+    broker.kill()
 
 
 def tell(load: QueueLoad) -> None:

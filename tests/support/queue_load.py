@@ -25,6 +25,8 @@ _DELAYS_MS = (0, 0, 0, 20, 20, 150, 150, 150, 4000)
 #: Every so many workers one gives no tokens: it must never lose a claim, so it stays for every answer.
 _PLAIN_EVERY = 5
 _LOOK_AGAIN_S = 0.02
+#: About as long as the move of a dead job takes.
+_MOVE_S = 0.01
 
 #: Jobs that nobody can do: they are given back again and again.
 _BAD = "bad-"
@@ -42,8 +44,9 @@ class Service:
         self._up = asyncio.Event()
         self.calm = False
         self.over = False
-        #: Done once, at the very moment of the next answer to an ack: what it promises is most at risk then.
-        self.strike: Callable[[], None] | None = None
+        #: Done once, at the very moment of the next answer to an ack, when what it promises is most at risk, or soon
+        #: after a nack that kills a job, on its way to the dead letter topic.
+        self.strike: tuple[Act, Callable[[], None]] | None = None
 
     def connect(self) -> Connection:
         return self._connect(self.port)
@@ -55,9 +58,9 @@ class Service:
         """At `port`, to which everybody may turn now."""
         self._up.set()
 
-    def strike_now(self) -> None:
-        if self.strike is not None:
-            strike, self.strike = self.strike, None
+    def strike_at(self, act: Act) -> None:
+        if self.strike is not None and self.strike[0] is act:
+            (_, strike), self.strike = self.strike, None
             strike()
 
     def down(self) -> None:
@@ -221,6 +224,9 @@ class Worker:
         leases = [lease for lease in leases if _BAD not in lease.name]
         if bad:
             await self._settle(connection, Act.NACK, bad, node=node)
+            if any(lease.deliveries >= self._calls.history.rules.max_deliveries for lease in bad):
+                await asyncio.sleep(self._dice.uniform(0, _MOVE_S))
+                self._load.service.strike_at(Act.NACK)
         if self._load.service.calm:
             if leases:
                 await self._settle(connection, Act.ACK, leases, node=node)
@@ -292,4 +298,4 @@ class Worker:
                 self._held.pop(lease.token, None)
         if act is Act.ACK and done:
             self._load.acked += done
-            self._load.service.strike_now()
+            self._load.service.strike_at(Act.ACK)
