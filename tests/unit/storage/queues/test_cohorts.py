@@ -19,18 +19,8 @@ JITTER_MS = 200
 
 def files_of(machine: Machine) -> dict[str, Callable[[], bytes]]:
     """The data directory as the independent decoder takes it."""
-    found: dict[str, Callable[[], bytes]] = {}
-    folders = [DATA]
-    while folders:
-        folder = folders.pop()
-        for name in machine.disk.listdir(folder):
-            path = f"{folder}/{name}"
-            if machine.disk.is_dir(path):
-                folders.append(path)
-            else:
-                content = machine.disk.read_file(path)
-                found[path.removeprefix(DATA + "/")] = lambda content=content: content
-    return found
+    content = machine.disk.content()
+    return {path.removeprefix(f"{DATA}/"): lambda data=data: data for path, data in content.items()}
 
 
 async def gathered(machine: Machine, *claims: asyncio.Task[list[int]]) -> list[list[int]]:
