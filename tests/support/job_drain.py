@@ -1,4 +1,4 @@
-"""Takes every job out of the queues of a recovered engine: what cannot be had is stranded, what comes twice is wrong."""
+"""Takes every job out of the queues of a recovered engine: what cannot be had is stranded, what comes twice wrong."""
 
 from __future__ import annotations
 
