@@ -124,7 +124,7 @@ class QueueMachine(QueueBench):
             self.handed.insert(0, (job.seq, job.token, node))
         assert claimed.ready == self.queue.figures(self.now)["ready"]
         if most == 4 and key is None:
-            claimed.undo()
+            self.call(claimed.undo)
             self.queue.undo([each.seq for each in given], self.now)
 
     @rule(
@@ -315,6 +315,9 @@ class QueueMachine(QueueBench):
         self.end_process()
         self.start()
         self.queue.restart(self.now, clean=how is None)
+        if isinstance(how, Loss):  # seqs that might have been given out are not given out again
+            assert self.engine.state(QUEUE).head_seq >= self.queue.head
+            self.queue.head = self.engine.state(QUEUE).head_seq
 
     # -- comparing ---------------------------------------------------------------------------------------------------
 

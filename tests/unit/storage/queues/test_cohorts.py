@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from storage.errors import StorageError
-from storage.queues.values import Claimed, JobState
+from storage.queues.desk import Claimed
+from storage.queues.values import JobState
 from tests.support.spec_control import LEASE
 from tests.support.spec_decoder import read_files
 from tests.unit.storage.machine import DATA, Machine, outcome
@@ -111,7 +112,7 @@ async def test_the_leases_of_a_deal_are_one_batch(machine: Machine) -> None:
     assert [[frame.node for frame in batch.frames] for batch in batches] == [[b"a", b"b", b"c"]]
 
 
-@pytest.mark.parametrize("op", ["pwritev", "fdatasync"])
+@pytest.mark.parametrize("op", ["pwritev", "datasync"])
 async def test_all_or_none_have_their_leases(machine: Machine, op: str) -> None:
     engine = await with_jobs(machine, 6, claim_jitter_ms=JITTER_MS, leases_durable=True)
 

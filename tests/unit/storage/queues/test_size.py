@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage import Durability, Engine, PlainRecords, TopicConfig
+from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
+from storage.records import PlainRecords
 from tests.unit.storage.machine import Machine
 
 FEW, MANY = 10_000, 1_000_000
