@@ -70,6 +70,7 @@ class Write:
         "create",
         "created",
         "delayed",
+        "dest_id",
         "digest",
         "durable",
         "engine",
@@ -78,6 +79,7 @@ class Write:
         "hash",
         "key",
         "log",
+        "move",
         "name",
         "node",
         "payloads",
@@ -100,8 +102,14 @@ class Write:
         create: bool,
         config: TopicConfig | None,
         expected_seq: int | None,
+        move: tuple[int, int] | None = None,
+        dest_id: int = 0,
     ) -> None:
+        """`move`: (source topic_id, seq) of the record that this is the copy of, for the topic `dest_id` and no other
+        of its name; it is synced whatever the class, and exempt from the limits that its original kept."""
         self.engine = engine
+        self.move = move
+        self.dest_id = dest_id
         self.name = name
         self.records = records
         self.node = node
@@ -188,6 +196,11 @@ class Write:
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
         records = self.records
+        if self.move is not None:
+            self.plain = None
+            self.payloads = array("I", [len(each.data) + len(each.meta or b"") for each in records])  # pyright: ignore
+            self.total = sum(self.payloads)
+            return
         if self.plain is None and not isinstance(records, PlainRecords):
             if is_plain(records):
                 self.plain = PlainRecords([record.data for record in records])
@@ -236,6 +249,8 @@ class Write:
             raise ShuttingDown()
         if topic is None:
             return self._check_new_topic()
+        if self.move is not None and topic.topic_id != self.dest_id:
+            raise TopicNotFound(self.name)
         self._check_kind(topic.config)
         changing = engine.changing.get(topic.topic_id)
         if changing is not None:
@@ -325,7 +340,7 @@ class Write:
             floor = log.held.floor_that_frees(log.assigned_floor, *evicts, log.marks.live_floor)
             after.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
             log.assign_floor(floor)
-        encoded = assemble(appends, run, head, before=before, after=after, key=self.key, hash=self.hash)
+        encoded = assemble(appends, run, head, before=before, after=after, key=self.key, hash=self.hash, move=self.move)
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
             engine.publish_in_memory(log, encoded, row)
@@ -339,7 +354,7 @@ class Write:
             frames=encoded.frames,
             topic_id=log.topic_id,
             ts=now,
-            needs_sync=durable or self.created,
+            needs_sync=durable or self.created or self.move is not None,
             generation=shard.generation,
             row=row,
         )

@@ -19,7 +19,7 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
     for step in unit.steps:
         topic_id = step.topic_id
         if isinstance(step, ControlStep):
-            result = catalog.apply(step.type, topic_id, step.ts, step.value, place)
+            result = catalog.apply(step.type, topic_id, step.ts, step.value, place, step.node)
             removed = result if result is not None else removed
             ts = step.ts
             continue

@@ -13,17 +13,24 @@ from typing import Any
 
 import xxhash
 
-from storage.config import Durability, TopicConfig
+from storage.config import Durability, TopicConfig, TopicType
 from storage.format import control
 from storage.format.wal_frame import FrameType
 from storage.keys import KeyRing, Remembered, key_digest
 from storage.log import Log, Usage
 from storage.lookup import LookedUp
+from storage.queues.leases import LeaseTable
+from storage.queues.policy import limits_of
 
 
 def shard_of(topic_id: int, shards: int) -> int:
     """The shard that holds a log's frames."""
     return xxhash.xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % shards
+
+
+def leases_durable(config: TopicConfig) -> bool:
+    """Whether a queue set so writes its leases to the log."""
+    return config.leases_durable and config.durability is not Durability.EPHEMERAL
 
 
 class Topic:
@@ -39,6 +46,11 @@ class Topic:
         self.paused = False
         self.provisional = False
         self.last_read_ts: int | None = None
+
+    @property
+    def leases_durable(self) -> bool:
+        """Whether leases are frames of the log. What is in memory only has none."""
+        return leases_durable(self.config)
 
     @property
     def log(self) -> Log:
@@ -83,13 +95,15 @@ class Catalog:
         topic = self.by_id.get(topic_id)
         return topic.logs[0] if topic else None
 
-    def apply(self, type_: int, topic_id: int, ts: int, value: Any, place: int = 0) -> int | None:
+    def apply(self, type_: int, topic_id: int, ts: int, value: Any, place: int = 0, node: str = "") -> int | None:
         """Do what a committed control frame at `place` says. Frames of logs that are gone do nothing.
 
         Returns the number of records removed where the frame removes some.
         """
         if type_ == FrameType.DELETE:
             return self._delete(topic_id, value, place)
+        if type_ == FrameType.LEASE:
+            return self._lease(topic_id, value, node)
         handler = self._apply.get(type_)
         return handler(topic_id, ts, value) if handler else None
 
@@ -107,6 +121,8 @@ class Catalog:
         topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config))
         log = Log(topic_id, shard=shard_of(topic_id, self.shards), epoch=value.epoch, usage=self.usage)
         log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
+        if topic.config.type is TopicType.QUEUE:
+            log.queue = LeaseTable(limits_of(topic.config))
         topic.logs.append(log)
         topic.paused = bool(value.paused)
         if topic.name not in self.topics:
@@ -152,6 +168,8 @@ class Catalog:
         if value.paused is not None:
             topic.paused = value.paused
         topic.log.epoch = value.epoch
+        if topic.log.queue is not None:
+            topic.log.queue.review(limits_of(topic.config))
         topic.log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
         topic.log.section = None
 
@@ -161,9 +179,15 @@ class Catalog:
         log = self.log(topic_id)
         if log is None:
             return 0
-        if isinstance(value, LookedUp):
-            return log.delete(value.delete, place, value.found)
-        return log.delete(value, place)
+        request, found = (value.delete, value.found) if isinstance(value, LookedUp) else (value, None)
+        if request.ack and request.seqs is not None:
+            log.jobs_done(request.seqs)
+        return log.delete(request, place, found)
+
+    def _lease(self, topic_id: int, value: control.Lease, node: str) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.take_lease(value, node)
 
     def _checkpoint_mark(self, topic_id: int, ts: int, value: control.CheckpointMark) -> None:
         for each, seq in value.absorbed.items():
@@ -187,8 +211,11 @@ class Catalog:
             log.section = None
 
     def remember(self, topic_id: int, ts: int, batch: control.Batch, count: int) -> None:
-        """Take in the idempotency key of a committed batch of `count` records, if it has one."""
+        """Take in the idempotency key of a committed batch of `count` records, and the move that it is part of."""
         topic = self.by_id.get(topic_id)
+        if topic is not None and batch.move is not None:
+            topic.log.moves.came.add(batch.move)
+            topic.log.section = None
         if topic is None or batch.key is None or batch.first_seq is None:
             return
         log = topic.log

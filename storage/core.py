@@ -25,7 +25,7 @@ from storage.cold.tier import ColdTier
 from storage.details import DetailsCache
 from storage.directory import came_up, lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit
-from storage.errors import OpenError, ShuttingDown, StorageError, TopicNotFound
+from storage.errors import NotReady, OpenError, ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
 from storage.housekeeping import Housekeeping
@@ -33,6 +33,7 @@ from storage.log import Log
 from storage.options import Options
 from storage.posix import PosixFileSystem
 from storage.publisher import Publisher
+from storage.queues.queues import Queues
 from storage.recovery import Recovered, Report, load_snapshots, recover
 from storage.relocator import Relocator
 from storage.reservation import Reservations
@@ -97,6 +98,7 @@ class EngineCore:
         self.reservations = Reservations(self)
         self.expiry = Expiry(self)
         self.admin = TopicAdmin(self)
+        self.queues = Queues(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
         self._adopt(Catalog(1))
@@ -105,6 +107,8 @@ class EngineCore:
         self.catalog = catalog
         self.cache = TailCache(self.options.tail_cache_bytes)
         self.publisher = Publisher(catalog, self.cache)
+        self.publisher.on_jobs = self.queues.on_commit
+        self.publisher.on_deleted = self.queues.on_deleted
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -136,6 +140,7 @@ class EngineCore:
         self.supervisor.start("upkeep", self.options.checkpoint_interval_ms / 1000, self.upkeep.tick)
         if self.store.cold is not None:
             self.supervisor.start("relocator", self.options.checkpoint_interval_ms / 1000, self.relocator.tick)
+        await self.queues.start()
         if not self._threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
 
@@ -222,8 +227,9 @@ class EngineCore:
         self.snapshotter = Snapshotter(self, recovered.kept, recovered.next_snapshot, recovered.sections)
 
     def begin_shutdown(self) -> None:
-        """Whoever waits for records is told at once; everything else goes on until `close`."""
+        """Whoever waits for records or jobs is told at once; everything else goes on until `close`."""
         self.publisher.shut_down()
+        self.queues.begin_shutdown()
 
     async def close(self) -> None:
         """Finish what is under way, snapshot, release the directory. After a failed shard: not a clean stop."""
@@ -232,6 +238,7 @@ class EngineCore:
         self.closing = True
         self.begin_shutdown()
         await self.supervisor.stop()
+        await self.queues.stop()
         await self.upkeep.stop(ready=self.ready)
         if self.ready:
             try:
@@ -289,6 +296,13 @@ class EngineCore:
     def failed_shards(self) -> list[tuple[int, int | None]]:
         """(shard, errno) of each shard that has stopped."""
         return [(shard.index, shard.log.failed.errno) for shard in self.shards if shard.log.failed is not None]
+
+    def check_open(self) -> None:
+        """Raises NotReady, ShuttingDown."""
+        if not self.ready:
+            raise ShuttingDown() if self.closing else NotReady()
+        if self.closing:
+            raise ShuttingDown()
 
     # -- for the parts -------------------------------------------------------------------------------------------------
 

@@ -67,9 +67,13 @@ def plain_hash(datas: Sequence[Buffer], payloads: array[int], node: bytes) -> by
     return digest128(_join(chain.from_iterable(zip(repeat(before), lengths, datas, repeat(bytes(4))))))
 
 
+def _deliver_at(record: NewRecord, now_ms: int) -> int | None:
+    return record.deliver_at if record.delay_ms is None else now_ms + record.delay_ms
+
+
 def _body(record: NewRecord, now_ms: int) -> bytes:
     tail = b""
-    deliver_at = record.deliver_at if record.delay_ms is None else now_ms + record.delay_ms
+    deliver_at = _deliver_at(record, now_ms)
     if deliver_at is not None:
         tail = b',"deliver_at":%d' % deliver_at
     if record.meta is None:
@@ -89,6 +93,7 @@ def encode_appends(
     sizes = array("I")
     add_size = sizes.append
     tagged: list[tuple[bytes, int]] = []
+    delayed: list[tuple[int, int]] = []
     node_len = len(default_node)
     last = len(records) - 1
     for index, record in enumerate(records):
@@ -105,13 +110,16 @@ def encode_appends(
             body = b"%b%b%b%b" % (pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(data)), node, tag, data)
             if tag:
                 tagged.append((tag, seq))
+            deliver_at = _deliver_at(record, ts)
+            if deliver_at:
+                delayed.append((seq, deliver_at))
         size = len(body) + 8
         add(pack_length(size))
         add(body)
         add(pack_sum(checksum(body)))
         add_size(size + 4)
         seq += 1
-    return b"".join(pieces), Run(head.first_seq, ts, sizes, payloads, tagged)
+    return b"".join(pieces), Run(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
 
 
 def encode_plain(datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
@@ -213,15 +221,16 @@ def assemble(
     after: Sequence[Control] = (),
     key: str | None = None,
     hash: bytes | None = None,
+    move: tuple[int, int] | None = None,
 ) -> EncodedUnit:
     """One write as one batch: Batch, `before`, the Append frames, `after`. A single keyless Append stands alone."""
     frames = len(before) + len(run.sizes) + len(after)
-    if frames == 1 and key is None:
+    if frames == 1 and key is None and move is None:
         return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends, 1)
     lead = b"".join([_control(each, head, more=True) for each in before])
     trail = b"".join([_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)])
     size = len(lead) + len(appends) + len(trail)
-    batch = Batch(frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash)
+    batch = Batch(frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash, move=move)
     opening = _control(batch, head, more=True)
     steps: list[Step] = [_step(each, head) for each in before]
     steps.append(RunStep(head.topic_id, run, len(opening) + len(lead)))
@@ -229,11 +238,15 @@ def assemble(
     return EncodedUnit(Unit(batch, steps), b"".join((opening, lead, appends, trail)), frames + 1)
 
 
-def encode_controls(values: Sequence[Control], topic_id: int, ts: int, *, durable: bool = True) -> EncodedUnit:
-    """Control frames alone: one stands by itself, several are an atomic batch."""
-    head = WriteHeader(topic_id, 0, ts, durable, b"")
-    frames = [_control(each, head, more=index < len(values) - 1) for index, each in enumerate(values)]
-    unit = Unit(None, [_step(each, head) for each in values])
+def encode_controls(
+    values: Sequence[Control], topic_id: int, ts: int, *, durable: bool = True, nodes: Sequence[str] = ()
+) -> EncodedUnit:
+    """Control frames alone: one stands by itself, several are an atomic batch. `nodes`: of each, for Leases."""
+    heads = [WriteHeader(topic_id, 0, ts, durable, node.encode()) for node in nodes or [""] * len(values)]
+    head = heads[0]
+    last = len(values) - 1
+    frames = [_control(each, heads[index], more=index < last) for index, each in enumerate(values)]
+    unit = Unit(None, [_step(each, heads[index]) for index, each in enumerate(values)])
     if len(values) == 1:
         return EncodedUnit(unit, frames[0], 1)
     following = b"".join(frames)
@@ -257,8 +270,11 @@ def _control(value: Control, head: WriteHeader, *, more: bool) -> bytes:
     type_ = TYPE_OF[type(value)]
     durable = head.durable or type_ in _ALWAYS_DURABLE
     flags = (MORE if more else 0) | (DURABLE if durable else 0)
-    return encode(type_, flags, head.topic_id, 0, head.ts, data=encode_control(value))
+    node = head.node if type_ == FrameType.LEASE else b""
+    return encode(type_, flags, head.topic_id, 0, head.ts, node, data=encode_control(value))
 
 
 def _step(value: Control, head: WriteHeader) -> ControlStep:
-    return ControlStep(TYPE_OF[type(value)], head.topic_id, head.ts, value)
+    type_ = TYPE_OF[type(value)]
+    node = head.node.decode() if type_ == FrameType.LEASE else ""
+    return ControlStep(type_, head.topic_id, head.ts, value, node)

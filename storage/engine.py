@@ -73,6 +73,7 @@ class Engine(EngineCore):
             bytes=log.bytes,
             last_write_ts=log.last_write_ts,
             last_read_ts=topic.last_read_ts,
+            queue=self.queues.figures_of(topic) if log.queue is not None else None,
         )
 
     def state(self, name: str) -> TopicState:
@@ -86,13 +87,13 @@ class Engine(EngineCore):
 
     async def put_topic(self, name: str, config: TopicConfig | None = None) -> tuple[TopicState, bool]:
         """Make the topic or replace its config. Durable on return. (state, whether it was made)."""
-        self._check_open()
+        self.check_open()
         created = await self.admin.put(name, config or TopicConfig())
         return self.state_of(self.topic(name)), created
 
     async def delete_topic(self, name: str, if_empty: bool = False) -> bool:
         """Delete the topic and all its records; False when absent. Raises TopicNotEmpty."""
-        self._check_open()
+        self.check_open()
         return await self.admin.delete(name, if_empty=if_empty)
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ class Engine(EngineCore):
         A cancelled call may still take effect. Raises RequestError and Unavailable subclasses; of these only
         StorageFailed leaves open whether the records are there.
         """
-        self._check_open()
+        self.check_open()
         return await Write(
             self,
             name,
@@ -141,7 +142,7 @@ class Engine(EngineCore):
         False: nothing was done, because something has to be waited for first (or the answer is known already): call
         `append`. Raises what stands against the write, and then nothing was done either.
         """
-        self._check_open()
+        self.check_open()
         write = Write(
             self,
             name,
@@ -182,7 +183,7 @@ class Engine(EngineCore):
         self, name: str, before_seq: int | None = None, match: TagMatch | None = None
     ) -> DeletedRecords:
         """Delete records below a seq, or by tag, or both at once; silent and permanent."""
-        self._check_open()
+        self.check_open()
         return await self.admin.delete_records(name, before_seq, match)
 
     def touch(self, name: str) -> None:
@@ -196,8 +197,3 @@ class Engine(EngineCore):
     def _check_started(self) -> None:
         if not self.ready:
             raise ShuttingDown() if self.closing else NotReady()
-
-    def _check_open(self) -> None:
-        self._check_started()
-        if self.closing:
-            raise ShuttingDown()

@@ -9,6 +9,8 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     RecordNotFound               not_found               detail.reason says why
     TopicIncompatible            topic_exists_incompatible
     TopicNotEmpty                topic_not_empty
+    NotAQueue                    not_a_queue
+    LeaseLost                    lease_lost              detail.seqs
     SeqConflict                  seq_conflict            detail: expected_seq, head_seq
     IdempotencyConflict          idempotency_conflict
     TopicFull                    topic_full
@@ -93,6 +95,18 @@ class TopicNotEmpty(RequestError):
     """The topic still holds records."""
 
     code = "topic_not_empty"
+
+
+class NotAQueue(RequestError):
+    """The topic is a log; only queues have jobs."""
+
+    code = "not_a_queue"
+
+
+class LeaseLost(RequestError):
+    """A lease is not, or no longer, the caller's; nothing was done."""
+
+    code = "lease_lost"
 
 
 class SeqConflict(RequestError):

@@ -13,6 +13,8 @@ from storage.format import control
 from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
 from storage.manifest import Access, SegmentState
+from storage.queues.leases import LeaseTable
+from storage.queues.moves import Move, Moves
 from storage.records import LossCause, TagMatch
 from storage.retained import Retained
 from storage.tail import Run, Singles, TailIndex
@@ -59,7 +61,9 @@ class Log:
         "last_write_ts",
         "marks",
         "memory_bytes",
+        "moves",
         "partition",
+        "queue",
         "reserved",
         "reserving",
         "section",
@@ -87,6 +91,9 @@ class Log:
         self.held = Retained(topic_id, usage.access, replaying=usage.replaying)
         self.tail: TailIndex = self.held.tail
         self.keys: KeyRing | None = None
+        #: Who holds which jobs; None where records are no jobs.
+        self.queue: LeaseTable | None = None
+        self.moves = Moves()
         self.head = 0
         #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
         self.reserved = 0
@@ -173,6 +180,8 @@ class Log:
         self.count += count
         self.bytes += size
         self.tags.add(run.tagged)
+        if run.delayed and self.queue is not None:
+            self.queue.delay([each for each in run.delayed if each[1] > run.ts])
         self.section = None
 
     def take_singles(self, singles: Singles, unit_place: int) -> None:
@@ -238,6 +247,10 @@ class Log:
             self.count -= gone
             self.bytes -= size
             self._forget_below(floor)
+            if self.queue is not None:
+                self.queue.floor_raised(floor)
+                if floors is not None and (LossCause.CAP in floors or LossCause.TTL in floors):
+                    self.queue.lost += gone
         self.section = None
         return gone
 
@@ -309,6 +322,8 @@ class Log:
     def _count_deleted(self, seq: int, size: int) -> None:
         self.count -= 1
         self.bytes -= size
+        if self.queue is not None:
+            self.queue.deleted(seq)
         if seq >= self.assigned_floor:
             self.assigned_count -= 1
             self.assigned_bytes -= size
@@ -322,6 +337,35 @@ class Log:
     def in_memory_only(self) -> bool:
         """Whether no live record of this log is in the WAL, so that losing one needs no frame."""
         return self.ephemeral and self.marks.live_floor > self.durable_head
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def take_lease(self, value: control.Lease, node: str) -> None:
+        """Apply a Lease frame; again, it changes nothing."""
+        if value.event == "dead" and value.dest_id is not None:
+            for seq, _, _, deliveries, _, _ in value.jobs:
+                self.moves.out[seq] = Move(value.dest_id, deliveries, value.reason)
+        elif value.event == "released":
+            for seq, *_ in value.jobs:
+                self.moves.out.pop(seq, None)
+        if self.queue is not None:
+            self.queue.apply(value, node)
+        self.section = None
+
+    def jobs_done(self, seqs: list[int]) -> None:
+        """Their Delete is being applied: no lease is left, and no open move."""
+        for seq in seqs if self.moves.out else ():
+            self.moves.out.pop(seq, None)
+        if self.queue is not None:
+            self.queue.settled(seqs)
+
+    def live_seqs(self, seq: int, count: int) -> list[int]:
+        """The first `count` live seqs from `seq` on."""
+        return self.held.live_seqs(max(seq, self.marks.live_floor), self.head + 1, count)
+
+    def is_live(self, seq: int) -> bool:
+        """Whether there is a live record with this seq."""
+        return self.marks.live_floor <= seq <= self.head and self.held.holds(seq)
 
     def wal_needed_from(self) -> int | None:
         """Place of the oldest frame of this log that the WAL must keep."""

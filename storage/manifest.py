@@ -141,6 +141,18 @@ class Segment:
         alive = (~self.dead & ((1 << self.count) - 1)) >> at
         return self.first_seq + at + (alive & -alive).bit_length() - 1 if alive else None
 
+    def live_seqs(self, seq: int, end_seq: int, count: int) -> Sequence[int]:
+        """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
+        first, end = max(seq, self.first_seq), min(end_seq, self.end_seq)
+        if not self.dead:
+            return range(first, min(end, first + count))
+        found: list[int] = []
+        while first < end and len(found) < count:
+            stop = min(end, first + _STRIDE)
+            found += compress(range(first, stop), self.alive_flags(first - self.first_seq, stop - self.first_seq))
+            first = stop
+        return found[:count]
+
     def alive(self, first_seq: int, end_seq: int) -> int:
         """How many records with first_seq <= seq < end_seq are there and not deleted."""
         a, b = max(first_seq, self.first_seq), min(end_seq, self.end_seq)

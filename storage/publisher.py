@@ -29,6 +29,8 @@ class Publisher:
         self._shutting_down = False
         #: Called with each log after something of it was committed.
         self.on_commit: Callable[[Log], None] | None = None
+        self.on_jobs: Callable[[Log], None] | None = None
+        self.on_deleted: Callable[[int, str], None] | None = None
         self.commits = 0
 
     # -- commits -----------------------------------------------------------------------------------------------------
@@ -134,10 +136,17 @@ class Publisher:
         for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
-        if self.on_commit is not None and (log := self._catalog.log(topic_id)) is not None:
+        log = self._catalog.log(topic_id)
+        if log is None:
+            return
+        if log.queue is not None and self.on_jobs is not None:
+            self.on_jobs(log)
+        if self.on_commit is not None:
             self.on_commit(log)
 
     def _tell_deleted(self, topic_id: int, name: str) -> None:
+        if self.on_deleted is not None:
+            self.on_deleted(topic_id, name)
         for waiter in self._waiters.pop(topic_id, ()):
             if not waiter.done():
                 waiter.set_exception(TopicNotFound(name))

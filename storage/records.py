@@ -118,6 +118,20 @@ class ReadResult(msgspec.Struct, kw_only=True):
     cold_segments_read: int = 0
 
 
+class QueueFigures(msgspec.Struct, kw_only=True):
+    """A queue's figures now. `lost`: jobs lost to cap or ttl before they were acked, ever."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    dead_lettered: int
+    dead_pending: int
+    lost: int
+    paused: bool
+    oldest_ready_age_ms: int | None
+    waiting_claims: int
+
+
 class TopicState(msgspec.Struct, kw_only=True):
     """One topic as it is now (one partition's figures where there is one). Times are ms since the epoch."""
 
@@ -133,6 +147,7 @@ class TopicState(msgspec.Struct, kw_only=True):
     bytes: int
     last_write_ts: int | None = None
     last_read_ts: int | None = None
+    queue: QueueFigures | None = None
 
 
 class DeletedRecords(msgspec.Struct, kw_only=True):

@@ -27,6 +27,7 @@ from storage.log import Log
 from storage.log_end import LogEnd, find_end
 from storage.mend import mend
 from storage.options import Options, Recovery
+from storage.queues.settle import settle_jobs
 from storage.records import LossCause
 from storage.replay import Replay
 from storage.salvage import Salvage
@@ -126,6 +127,7 @@ def recover(
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
     if salvage is not None:
         salvage.report_ownerless()
+    settle_jobs(catalog, clean=clean)
     _renew_keys(catalog, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(

@@ -64,6 +64,26 @@ class Retained:
                 return found if found < end_seq else None
         return self.tail.first_live(max(seq, self.absorbed + 1), end_seq)
 
+    def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
+        """The first `count` seqs >= `seq` and < `end_seq` that are here and not deleted."""
+        found: list[int] = []
+        if seq <= self.absorbed:
+            for segment in self.manifest.behind(seq):
+                if segment.first_seq >= end_seq or len(found) >= count:
+                    break
+                if segment.live:
+                    found += segment.live_seqs(seq, end_seq, count - len(found))
+        if len(found) < count:
+            found += self.tail.live_seqs(max(seq, self.absorbed + 1), end_seq, count - len(found))
+        return found
+
+    def stamp(self, seq: int) -> int | None:
+        """When the record `seq` was appended; of one in a segment, when the oldest in there was."""
+        if seq > self.absorbed:
+            return self.tail.stamp(seq)
+        segment = self.manifest.containing(seq)
+        return segment.first_ts if segment is not None else None
+
     def wants(self, first_seq: int, end_seq: int, floor: int) -> Segment | None:
         """A segment whose details `totals` of this range would need, and that has none."""
         for segment in self.manifest.behind(first_seq):

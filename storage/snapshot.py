@@ -17,6 +17,8 @@ from storage.config import TopicConfig
 from storage.format import control, snapshot_header
 from storage.keys import KeyRing, Remembered
 from storage.manifest import Manifest, SegmentState
+from storage.queues import section as queue_section
+from storage.queues.section import MovesSection, QueueSection
 from storage.wal.position import position, split
 
 
@@ -33,7 +35,7 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
 class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One log. Everything its shard's frames below `as_of` say is in here, nothing of what is above.
 
-    Without segments `segments` is left out: such sections are as they were before there were any.
+    What has a default is left out where it is that: such sections are as they were before there were any of it.
     """
 
     topic_id: int
@@ -56,6 +58,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     paused: bool
     as_of: tuple[int, int]
     keys: Keys | None
+    queue: QueueSection | None = None
+    moves: MovesSection | None = None
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +100,14 @@ def decode_section(data: bytes) -> Section:
         raise snapshot_header.SnapshotDamaged(f"a section does not decode: {error}") from error
 
 
-def capture(topic: Topic, now_ms: int) -> bytes:
-    """The section of a topic's log as it is now; unchanged logs give the same bytes again."""
+def capture(topic: Topic, now_ms: int, *, clean: bool = False) -> bytes:
+    """The section of a topic's log as it is now; unchanged logs give the same bytes again.
+
+    `clean`: nothing follows it, so leases that are not durable are in it, too.
+    """
     log = topic.log
-    if log.section is not None:
+    volatile = log.queue is not None and not topic.leases_durable
+    if log.section is not None and not (clean and volatile):
         return log.section
     head, count, size = log.head, log.count, log.bytes
     if log.ephemeral:
@@ -127,9 +135,11 @@ def capture(topic: Topic, now_ms: int) -> bytes:
         paused=topic.paused,
         as_of=split(log.applied_place),
         keys=_keys(log.keys, now_ms, topic.config.idempotency_window_ms, head),
+        queue=None if log.queue is None else queue_section.capture(log.queue, leases=clean or not volatile),
+        moves=queue_section.capture_moves(log.moves),
     )
     encoded = _encoder.encode(section)
-    if log.keys is None:  # what is left of a key's window changes by itself
+    if log.keys is None and not (clean and volatile):  # what is left of a key's window changes by itself
         log.section = encoded
     return encoded
 
@@ -160,6 +170,13 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
     log.bytes = log.assigned_bytes = section.live_bytes
     log.take_usage()
     log.applied_place = position(*section.as_of)
+    if section.queue is not None and log.queue is not None:
+        queue_section.restore(log.queue, section.queue)
+    if section.moves is not None:
+        queue_section.restore_moves(log.moves, section.moves)
+        if log.queue is not None:
+            for seq, move in log.moves.out.items():
+                log.queue.die(seq, move.deliveries, move.reason)
     if section.keys is not None:
         window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
         log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)

@@ -25,6 +25,8 @@ class Run(NamedTuple):
     payloads: array[int]
     tagged: list[tuple[bytes, int]]
     """(tag, seq) of the records that have a tag."""
+    delayed: list[tuple[int, int]] | tuple[()] = ()
+    """(seq, ms since the epoch) of the records that are not to be handed out as jobs before a time."""
 
     @property
     def last_seq(self) -> int:
@@ -179,6 +181,27 @@ class TailIndex:
             return None
         found = self.seq_at(index)
         return found if found < end_seq else None
+
+    def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
+        """The first `count` seqs >= `seq` and < `end_seq` that are here and not deleted."""
+        found: list[int] = []
+        for _, first, index, size in self._pieces(seq, end_seq):
+            seqs = range(first, first + size)
+            if self.dead is None:
+                found += seqs[: count - len(found)]
+            else:
+                at = self.dead.find(0, index, index + size)
+                while at >= 0 and len(found) < count:
+                    found.append(first + at - index)
+                    at = self.dead.find(0, at + 1, index + size)
+            if len(found) >= count:
+                break
+        return found
+
+    def stamp(self, seq: int) -> int | None:
+        """Time of the record `seq`, which is here."""
+        row = bisect_right(self._seqs, seq) - 1
+        return self._stamps[row] if row >= 0 else None
 
     def gaps(self, seq: int, end_seq: int) -> Iterator[tuple[int, int]]:
         """(first, last) of each stretch of seqs with seq <= s < end_seq that is in no row."""

@@ -6,17 +6,18 @@ While a topic is being changed or deleted, writes to it wait, so that none falls
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from storage.catalog import Topic
+from storage.catalog import Topic, leases_durable
 from storage.config import Durability, TopicConfig
 from storage.encode import EncodedUnit, encode_controls
-from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotEmpty
+from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotEmpty, TopicNotFound
 from storage.format import control
 from storage.log import Log
 from storage.lookup import Found, LookedUp, look_up, plan, tag_predicate
+from storage.queues.leases import lease_frames
 from storage.records import DeletedRecords, LossCause, TagMatch
 from storage.segment_io import SegmentGone, look_into
 from storage.start import settle_debt
@@ -97,15 +98,21 @@ class TopicAdmin:
         task = asyncio.ensure_future(work)
         changing = self._engine.changing
         changing[topic.topic_id] = task
-        task.add_done_callback(lambda _: changing.pop(topic.topic_id, None))
+
+        def settled(_: object) -> None:
+            changing.pop(topic.topic_id, None)
+            self._engine.queues.on_changed(topic.topic_id)
+
+        task.add_done_callback(settled)
         return await asyncio.shield(task)
 
-    async def _change(self, topic: Topic, config: TopicConfig) -> None:
+    async def _change(self, topic: Topic, config: TopicConfig, *, paused: bool | None = None) -> None:
         engine, log = self._engine, topic.log
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
         if log.topic_id in engine.debts:
             await settle_debt(engine, log)
+        leases = await self._leases_to_write(topic, config)
         pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
             pending = self._write_out(log)
@@ -117,8 +124,11 @@ class TopicAdmin:
                 partitions=1,
                 epoch=log.epoch,
                 config=config.to_map(),
-            )
+                paused=paused,
+            ),
+            *(value for value, _ in leases),
         ]
+        nodes = ["", *(node for _, node in leases)]
         over_records = log.assigned_count - config.cap_records if config.cap_records else 0
         over_bytes = log.assigned_bytes - config.cap_bytes if config.cap_bytes else 0
         if over_records > 0 or over_bytes > 0:
@@ -126,10 +136,19 @@ class TopicAdmin:
             await engine.segments.load(log, log.held.floor_wants(log.assigned_floor, *over, floor))
             floor = log.held.floor_that_frees(log.assigned_floor, *over, floor)
             values.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
-        encoded = encode_controls(values, topic.topic_id, engine.now_ms())
+            nodes.append("")
+        encoded = encode_controls(values, topic.topic_id, engine.now_ms(), nodes=nodes)
         pending.append(engine.submit_controls(log, encoded, generation=shard.generation))
         await asyncio.gather(*pending)
         await engine.expiry.expire_if_possible(topic)  # the config is changed, whatever comes of this
+
+    async def _leases_to_write(self, topic: Topic, config: TopicConfig) -> list[tuple[control.Lease, str]]:
+        """Leases that were in memory only and are to be durable from now on: all that is known of jobs."""
+        table = topic.log.queue
+        if table is None or topic.leases_durable or not leases_durable(config):
+            return []
+        await self._engine.queues.desk(topic).quiet()
+        return lease_frames(table)
 
     def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
         """An ephemeral log becomes durable: what memory holds goes to the WAL, ahead of the config that says so."""
@@ -199,7 +218,7 @@ class TopicAdmin:
     async def _looked_up(self, log: Log, value: control.Delete, encoded: EncodedUnit) -> EncodedUnit:
         """The unit, with what its Delete wants of the segments: found now, off the loop."""
         engine, held, last = self._engine, log.held, log.delete_end(value)
-        if value.match is None:
+        if value.match is None and value.seqs is None:
             floor = log.marks.live_floor
             while (segment := held.wants(floor, last + 1, floor)) is not None:
                 await engine.segments.load(log, segment)
@@ -219,10 +238,38 @@ class TopicAdmin:
                 found.sizes.extend(sizes)
             if found.absorbed == held.absorbed and not gone:
                 break
-        (step,) = encoded.unit.steps
-        assert isinstance(step, ControlStep)
-        unit = Unit(encoded.unit.batch, [step._replace(value=LookedUp(value, found))])
-        return encoded._replace(unit=unit)
+        return _knowing(encoded, LookedUp(value, found))
+
+    async def delete_jobs(
+        self, topic: Topic, values: Sequence[control.Control], known: LookedUp | None, *, sync: bool
+    ) -> None:
+        """Carry out a Delete{seqs} and the frames that go with it; as durable on return as the topic, or synced.
+
+        `known`: the same Delete, with what it wants of segments. Raises Unavailable.
+        """
+        engine, log = self._engine, topic.log
+        if log.in_memory_only:
+            await engine.queues.commit(topic, values)
+            return
+        needs_sync = sync or topic.config.durability is Durability.FSYNC
+        request = values[0]
+        assert isinstance(request, control.Delete)
+        encoded = encode_controls(values, log.topic_id, engine.now_ms(), durable=needs_sync)
+        if known is not None:
+            encoded = _knowing(encoded, known)
+        elif request.seqs and min(request.seqs) <= log.held.absorbed:
+            encoded = await self._looked_up(log, request, encoded)
+        shard = engine.shards[log.shard]
+        while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+            await shard.wait_room(encoded.frames, len(encoded.payload))
+        if engine.catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)
+        await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
+
+    async def set_paused(self, topic: Topic, paused: bool) -> None:
+        """A queue hands out nothing while it is paused. Durable on return."""
+        if topic.paused != paused:
+            await self._exclusively(topic, self._change(topic, topic.config, paused=paused))
 
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Remove records for good and silently; as durable on return as the topic is."""
@@ -250,3 +297,10 @@ class TopicAdmin:
             count=log.count,
             bytes=log.bytes,
         )
+
+
+def _knowing(encoded: EncodedUnit, known: LookedUp) -> EncodedUnit:
+    """The unit with what its Delete, the first of its frames, wants of segments."""
+    step, *others = encoded.unit.steps
+    assert isinstance(step, ControlStep)
+    return encoded._replace(unit=Unit(encoded.unit.batch, [step._replace(value=known), *others]))

@@ -73,6 +73,21 @@ class HeadWatermark(Control, frozen=True):
     reserved: int
 
 
+class Lease(Control, frozen=True):
+    """What became of jobs of a queue: `event` is claimed, released, extended, acked, expired or dead.
+
+    `jobs` are [seq, lease_id, deadline, deliveries, ready_at, forgiven], all as they are from here on: lease_id 0 =
+    not leased, ready_at 0 = at once; times are ms since the epoch. The frame's node holds what is claimed. `dead`: a
+    move to the log `dest_id` is open from here to the Delete of the job; `released` of such a job: it is called off.
+    """
+
+    event: str
+    jobs: list[tuple[int, int, int, int, int, int]]
+    attempt_key: str | None = None
+    dest_id: int | None = None
+    reason: str | None = None
+
+
 class CheckpointMark(Control, frozen=True):
     """Records of these logs, all of the frame's own shard, up to these seqs are in segments, synced."""
 
@@ -99,7 +114,8 @@ class Batch(Control, frozen=True):
     """Opens an atomic batch: `frames` frames of `bytes` bytes in all (here `body_bytes`) follow it.
 
     `key` is the idempotency key as sent, `hash` xxh3_128 over u32-LE-length-prefixed node, tag, data, meta of each
-    record as sent; `first_seq` only where Appends follow.
+    record as sent; `first_seq` only where Appends follow. `move` is [source topic_id, seq] of the record whose copy
+    this is: it is remembered until the source's is deleted for good.
     """
 
     frames: int
@@ -127,6 +143,7 @@ CONTROL: dict[FrameType, type[Control]] = {
     FrameType.CONFIG_UPDATE: ConfigUpdate,
     FrameType.SEGMENT: Segment,
     FrameType.HEAD_WATERMARK: HeadWatermark,
+    FrameType.LEASE: Lease,
     FrameType.BATCH: Batch,
     FrameType.SYNC_POINT: SyncPoint,
 }

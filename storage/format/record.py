@@ -8,7 +8,9 @@ from __future__ import annotations
 import msgspec
 
 PLAIN_OVERHEAD = len(b'{"data":}')
-_FURTHER = (b',"meta":', b',"deliver_at":', b',"ct":', b',"h":')
+DELIVER_AT = b',"deliver_at":'
+_DELIVER_AT_MAX = len(DELIVER_AT) + 21
+_FURTHER = (b',"meta":', DELIVER_AT, b',"ct":', b',"h":')
 
 
 class StoredBody(msgspec.Struct):
@@ -46,6 +48,16 @@ class FurtherKeys:
                     self._found[index] = place if place >= 0 else len(self._data)
             self._nearest = min(self._found)
         return self._nearest
+
+
+def delivered_at(data: bytes, begin: int, end: int) -> int:
+    """Before which time, ms since the epoch, the object at data[begin:end] is not to be handed out as a job; 0: any.
+
+    It is the last key, a number; nothing in data or meta can stand in that place.
+    """
+    at = data.rfind(DELIVER_AT, max(begin, end - _DELIVER_AT_MAX), end)
+    digits = data[at + len(DELIVER_AT) : end - 1] if at >= 0 else b""
+    return int(digits) if digits.isdigit() else 0
 
 
 def payload_size(data: bytes, begin: int, end: int) -> int:

@@ -51,20 +51,6 @@ class JobView(msgspec.Struct, kw_only=True):
     ready_at: int | None = None
 
 
-class QueueFigures(msgspec.Struct, kw_only=True):
-    """A queue's figures now. `lost`: jobs lost to cap or ttl before they were acked, ever."""
-
-    ready: int
-    in_flight: int
-    delayed: int
-    dead_lettered: int
-    dead_pending: int
-    lost: int
-    paused: bool
-    oldest_ready_age_ms: int | None
-    waiting_claims: int
-
-
 class Redriven(msgspec.Struct, kw_only=True):
     """What a redrive moved (or, dry run, would move), and how many more there are."""
 

@@ -17,7 +17,7 @@ from storage.wal.units import ScannedUnit
 
 
 class Rows(NamedTuple):
-    """Consecutive units, each of a Batch frame of `leads` bytes (0: none) and `counts` records without a tag."""
+    """Consecutive units, each of a Batch frame of `leads` bytes (0: none) and `counts` records without a tag or a delay."""
 
     offsets: array[int]
     ends: array[int]
@@ -61,13 +61,18 @@ def pack(units: Iterable[ScannedUnit]) -> Packed:
 
 def _is_row(unit: ScannedUnit, step: RunStep) -> bool:
     """Whether all that is in the unit can be told from a row."""
-    return not step.run.tagged and unit == _unit(
-        unit.offset,
-        unit.end,
-        step.offset,
-        step.topic_id,
-        step.run,
-        (unit.unit.batch.key, unit.unit.batch.hash) if unit.unit.batch is not None else None,
+    return (
+        not step.run.tagged
+        and not step.run.delayed
+        and unit
+        == _unit(
+            unit.offset,
+            unit.end,
+            step.offset,
+            step.topic_id,
+            step.run,
+            (unit.unit.batch.key, unit.unit.batch.hash) if unit.unit.batch is not None else None,
+        )
     )
 
 

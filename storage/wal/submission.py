@@ -14,12 +14,13 @@ if TYPE_CHECKING:  # what scans the log in processes of its own has no use for a
 
 
 class ControlStep(NamedTuple):
-    """A control frame, decoded."""
+    """A control frame, decoded. `node` is the frame's: of a Lease who holds the jobs."""
 
     type: int
     topic_id: int
     ts: int
     value: Any
+    node: str = ""
 
 
 class RunStep(NamedTuple):

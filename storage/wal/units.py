@@ -14,11 +14,11 @@ import msgspec
 
 from storage.format import control
 from storage.format.control import Batch, SyncPoint
-from storage.format.record import PLAIN_OVERHEAD, payload_size
+from storage.format.record import PLAIN_OVERHEAD, delivered_at, payload_size
 from storage.format.wal_frame import HEADER_SIZE, MORE, OVERHEAD, FrameType
 from storage.tail import Run, Singles
 from storage.wal.position import MAX_OFFSET
-from storage.wal.reader import FrameStream, RawFrame, frame_data, frame_size, frame_tag
+from storage.wal.reader import FrameStream, RawFrame, frame_data, frame_node, frame_size, frame_tag
 from storage.wal.runs import FrameRun, LoneGroup, RunParser
 from storage.wal.submission import ControlStep, RunStep, SinglesStep, Step, Unit
 
@@ -78,7 +78,19 @@ class _Builder:
             raise BadUnit("an Append frame does not hold a record", base + start) from error
         if tag_len:
             run.tagged.append((frame_tag(frame, chunk), seq))
+        deliver_at = delivered_at(chunk, begin, begin + data_len)
+        if deliver_at:
+            self._delay(run, seq, deliver_at)
         self.run_seq += 1
+
+    def _delay(self, run: Run, seq: int, deliver_at: int) -> None:
+        if isinstance(run.delayed, list):
+            run.delayed.append((seq, deliver_at))
+            return
+        self.run = run._replace(delayed=[(seq, deliver_at)])
+        step = self.steps[-1]
+        assert isinstance(step, RunStep)
+        self.steps[-1] = step._replace(run=self.run)
 
     def extend(self, found: FrameRun, base: int) -> None:
         overhead = OVERHEAD + found.node_len
@@ -111,7 +123,8 @@ class _Builder:
             self.batch = value
             self.size = 0
             return
-        self.steps.append(ControlStep(frame[1], frame[3], frame[5], value))
+        node = frame_node(frame, chunk).decode() if frame[6] else ""
+        self.steps.append(ControlStep(frame[1], frame[3], frame[5], value, node))
 
 
 class Scan(ABC):

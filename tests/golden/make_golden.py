@@ -98,6 +98,18 @@ FRAMES: dict[str, GoldenFrame] = {
     "delete-ack": _control(control.Delete(bound_head=100, seqs=[3, 5, 90], ack=True)),
     "evict-floors": _control(control.EvictWatermark(floors={"cap": 12, "ttl": 9})),
     "evict-loss": _control(control.EvictWatermark(floors={"crash": 300}, loss=[(257, 512, "crash")])),
+    "lease-claimed": _control(
+        control.Lease(
+            event="claimed",
+            jobs=[(5, 0xFEDC_BA98_7654_3210, TS + 30_000, 1, 0, 0), (9, 1, TS + 30_000, 4, 0, 2)],
+            attempt_key="try-1",
+        ),
+        node=b"worker-1",
+    ),
+    "lease-dead": _control(
+        control.Lease(event="dead", jobs=[(5, 0, 0, 3, 0, 0)], dest_id=8, reason="no such customer"), flags=DURABLE
+    ),
+    "batch-move": _control(control.Batch(frames=1, body_bytes=61, first_seq=12, move=(7, 5)), flags=DURABLE | MORE),
     "head-watermark": _control(control.HeadWatermark(reserved=512)),
     "batch": _control(control.Batch(frames=3, body_bytes=177, first_seq=4), flags=MORE),
     "batch-with-key": _control(

@@ -18,6 +18,8 @@ from storage.format import control, idx_entry, len_file, segment_frame, snapshot
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
 from storage.manifest import SegmentState
+from storage.queues.leases import TABLE
+from storage.queues.section import MovesSection, QueueSection
 from storage.records import LossCause
 from storage.relocation import TopicFile
 from storage.segment import names as segment_names
@@ -254,6 +256,8 @@ def test_the_keys_of_topic_json_are_as_documented() -> None:
         ("Snapshot section", 0, snapshot.Section),
         ("Snapshot section", 1, SegmentState),
         ("Snapshot section", 2, snapshot.Keys),
+        ("Queue in a snapshot", 0, QueueSection),
+        ("Queue in a snapshot", 1, MovesSection),
     ],
 )
 def test_snapshot_fields_are_as_documented(title: str, table: int, struct: type[msgspec.Struct]) -> None:
@@ -281,6 +285,12 @@ def test_the_events_of_a_segment_are_as_documented() -> None:
     }
     assert control.Segment.__doc__ is not None
     assert f"`event` is {', '.join([*rows][:-1])} or {[*rows][-1]}." in control.Segment.__doc__
+
+
+def test_the_events_of_a_lease_are_as_documented() -> None:
+    rows = {row["event"] for row in tables("Lease")[1]}
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "storage" / "queues").glob("*.py"))
+    assert rows == set(re.findall(r'Lease\(\s*event="(\w+)"', sources)) == TABLE.keys() | {"acked"}
 
 
 def test_every_documented_control_frame_is_a_frame_type() -> None:

@@ -1,0 +1,69 @@
+"""What a queue operation may be asked for. Source: api.md §6."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage.catalog import Topic
+from storage.config import MAX_LEASE_MS, MIN_LEASE_MS
+from storage.errors import BatchTooLarge, InvalidRequest, NotAQueue
+from storage.options import Options
+from storage.queues.leases import LeaseTable
+from storage.validation import MAX_DELAY_MS, MAX_U64, check_text
+
+MAX_JOBS = 1000
+MAX_WAIT_MS = 30_000
+MAX_ATTEMPT_KEY_BYTES = 128
+MAX_REASON_BYTES = 1024
+
+
+def check_node(node: str, options: Options) -> None:
+    check_text(node, "node", options.max_node_bytes)
+
+
+def check_attempt_key(key: str | None) -> None:
+    if key is not None:
+        check_text(key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
+
+
+def check_reason(reason: str | None) -> None:
+    if reason:
+        check_text(reason, "reason", MAX_REASON_BYTES)
+
+
+def check_delay(delay_ms: int | None) -> None:
+    if delay_ms is not None and not 0 <= delay_ms <= MAX_DELAY_MS:
+        raise InvalidRequest(f"delay_ms must be 0 to {MAX_DELAY_MS} (366 days).", field="delay_ms")
+
+
+def lease_time(lease_ms: int | None, usual: int) -> int:
+    """How long a lease lasts, clamped as a topic's setting is."""
+    if lease_ms is None:
+        return usual
+    if lease_ms < 0:
+        raise InvalidRequest("lease_ms must not be negative.", field="lease_ms")
+    return max(MIN_LEASE_MS, min(MAX_LEASE_MS, lease_ms))
+
+
+def tokens_of(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> dict[int, int]:
+    """Token (0: none given) by seq; a seq named twice counts once. Raises BatchTooLarge, InvalidRequest."""
+    if not seqs:
+        raise InvalidRequest("seqs must name at least one job.", field="seqs")
+    if len(seqs) > MAX_JOBS:
+        raise BatchTooLarge(f"seqs: at most {MAX_JOBS} a call, these are {len(seqs)}.", field="seqs", max=MAX_JOBS)
+    if any(not 0 <= seq <= MAX_U64 for seq in seqs):
+        raise InvalidRequest("seqs must be seqs, 0 to 2^64 - 1.", field="seqs")
+    if not lease_ids:
+        return dict.fromkeys(seqs, 0)
+    if len(lease_ids) != len(seqs):
+        raise InvalidRequest(
+            f"lease_ids must be as many as seqs: {len(seqs)}, these are {len(lease_ids)}.", field="lease_ids"
+        )
+    return {seq: token or 0 for seq, token in zip(seqs, lease_ids, strict=True)}
+
+
+def table_of(topic: Topic) -> LeaseTable:
+    """Raises NotAQueue."""
+    if topic.log.queue is None:
+        raise NotAQueue(f"{topic.name} is a log, not a queue.", topic=topic.name)
+    return topic.log.queue

@@ -1,0 +1,191 @@
+"""Moves records from log to log, each exactly once over crashes: dead jobs to their dead letter topic, and back.
+
+A move goes through the steps of `moves`; whatever step a crash or a refusal comes at, the next try goes on from there.
+What is refused (the target is full, or cannot be made) stays where it is, unclaimable, and is tried again.
+Source: api.md §6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.append import Write
+from storage.catalog import Topic
+from storage.config import TopicConfig
+from storage.errors import StorageError
+from storage.format import control
+from storage.format.control import Control, Lease
+from storage.queues import reading
+from storage.queues.dead_meta import dead_lettered, redriven
+from storage.queues.leases import DEAD
+from storage.queues.moves import Move
+from storage.queues.policy import limits_of
+from storage.records import NewRecord, StoredRecord
+
+if TYPE_CHECKING:
+    from storage.queues.queues import Queues
+
+_log = structlog.get_logger("storage")
+
+#: Most moves of one log under way together: they share the groups of the log.
+SIDE_BY_SIDE = 64
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
+
+
+class Mover:
+    """One task a log that has something to be moved."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._engine = queues.engine
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._stopped = False
+
+    def kick(self, topic: Topic) -> None:
+        """There may be something to be moved out of this topic."""
+        if not self._stopped and topic.topic_id not in self._tasks:
+            task = self._engine.loop.create_task(self._run(topic), name="storage-mover")
+            self._tasks[topic.topic_id] = task
+            task.add_done_callback(lambda _: self._tasks.pop(topic.topic_id, None))
+
+    async def stop(self) -> None:
+        """No move is begun any more; those under way have come to an end, or go on after the next start."""
+        self._stopped = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def _pending(self, topic: Topic) -> list[int]:
+        log = topic.log
+        dying = log.queue.dying if log.queue is not None else set[int]()
+        return sorted(dying | log.moves.out.keys())
+
+    async def _run(self, topic: Topic) -> None:
+        backoff_s = MIN_BACKOFF_S
+        while self._engine.catalog.by_id.get(topic.topic_id) is topic and (seqs := self._pending(topic)):
+            moved = await asyncio.gather(*(self._try(topic, seq) for seq in seqs[:SIDE_BY_SIDE]))
+            if all(moved):
+                backoff_s = MIN_BACKOFF_S
+                continue
+            await self._engine.clock.sleep(backoff_s)
+            backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
+
+    async def _try(self, topic: Topic, seq: int) -> bool:
+        try:
+            await self.move(topic, seq)
+            return True
+        except StorageError as error:
+            _log.warning("move_refused", topic=topic.name, seq=seq, error=str(error))
+        except Exception:
+            _log.exception("move_failed", topic=topic.name, seq=seq)
+        return False
+
+    async def move(self, topic: Topic, seq: int) -> None:
+        """One step after the other until the record is gone from here. Raises StorageError when one is refused."""
+        log = topic.log
+        if seq not in log.moves.out and not await self._open(topic, seq):
+            return
+        move = log.moves.out.get(seq)
+        if move is None:
+            return
+        if not log.is_live(seq):  # lost or deleted meanwhile, and said to be: the copy, if any, is all there is
+            log.moves.out.pop(seq, None)
+            log.section = None
+            return
+        dest = self._engine.catalog.by_id.get(move.dest_id)
+        came = dest is not None and (log.topic_id, seq) in dest.log.moves.came
+        if not came and (dest is None or not self._wanted(topic, dest, move)):
+            await self._call_off(topic, seq, move)
+            return
+        assert dest is not None
+        if not came:
+            await self._copy(topic, seq, move, dest)
+        await self._finish(topic, seq, dest)
+
+    @staticmethod
+    def _wanted(topic: Topic, dest: Topic, move: Move) -> bool:
+        """Whether it is still to go there: a dead job goes where the settings say now."""
+        return not move.deliveries or topic.config.dead_letter == dest.name
+
+    async def _open(self, topic: Topic, seq: int) -> bool:
+        """Step 1 for a dead job; False when it is dead no more."""
+        table = topic.log.queue
+        job = table.jobs.get(seq) if table is not None else None
+        if table is None or job is None or job.state != DEAD:
+            return False
+        dest = await self._dead_letter_topic(topic)
+        if dest is None or table.jobs.get(seq) is not job or job.state != DEAD:
+            table.review(limits_of(topic.config))
+            return False
+        value = Lease(event="dead", jobs=[job.row()], dest_id=dest.topic_id, reason=job.reason)
+        await self._queues.commit(topic, [value], sync=True)
+        return True
+
+    async def _dead_letter_topic(self, topic: Topic) -> Topic | None:
+        name = topic.config.dead_letter
+        if name is None:
+            return None
+        if name not in self._engine.catalog.topics:
+            await self._engine.admin.put(name, TopicConfig(durability=topic.config.durability))
+        return self._engine.topic(name)
+
+    async def _call_off(self, topic: Topic, seq: int, move: Move) -> None:
+        table = topic.log.queue
+        job = table.jobs.get(seq) if table is not None else None
+        forgiven = job.forgiven if job is not None else 0
+        value = Lease(event="released", jobs=[(seq, 0, 0, move.deliveries, 0, forgiven)], reason=move.reason)
+        await self._queues.commit(topic, [value])
+
+    async def call_off(self, topic: Topic, seqs: list[int]) -> None:
+        """Of these open moves those whose copies have not come are none any more."""
+        for seq in seqs:
+            move = topic.log.moves.out.get(seq)
+            dest = self._engine.catalog.by_id.get(move.dest_id) if move is not None else None
+            if move is not None and (dest is None or (topic.topic_id, seq) not in dest.log.moves.came):
+                await self._call_off(topic, seq, move)
+
+    async def _copy(self, topic: Topic, seq: int, move: Move, dest: Topic) -> None:
+        """Step 2."""
+        found = await reading.read(self._engine, topic, [seq])
+        record = found.records.get(seq)
+        if record is None:
+            if found.corrupt:
+                raise reading.corrupt(topic.name, seq)
+            return  # it went just now
+        await Write(
+            self._engine,
+            dest.name,
+            [_copy_of(record, topic.name, move)],
+            node=None,
+            key=None,
+            strict=False,
+            create=False,
+            config=None,
+            expected_seq=None,
+            move=(topic.topic_id, seq),
+            dest_id=dest.topic_id,
+        ).run()
+
+    async def _finish(self, topic: Topic, seq: int, dest: Topic) -> None:
+        """Step 3, and dest may forget."""
+        log = topic.log
+        values: list[Control] = [control.Delete(bound_head=log.head, seqs=[seq], ack=True)]
+        if topic.leases_durable and log.queue is not None:
+            values.append(Lease(event="acked", jobs=[(seq, 0, 0, 0, 0, 0)]))
+        await self._queues.delete(topic, values, None, sync=True)
+        dest.log.moves.came.discard((log.topic_id, seq))
+        dest.log.section = None
+        self._queues.stats.moved += 1
+
+
+def _copy_of(record: StoredRecord, queue: str, move: Move) -> NewRecord:
+    if not move.deliveries:
+        return redriven(record)
+    return dead_lettered(record, queue, move.deliveries, move.reason)

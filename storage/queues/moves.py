@@ -1,0 +1,43 @@
+"""Moves of single records from one log to another, exactly once over crashes. Pure state. Source: api.md §6.
+
+1. Lease{dead, dest_id}, synced, at the source: from here the move is open (`Moves.out`).
+2. The copy at dest, in a Batch with move: [source topic_id, seq], synced: remembered there (`Moves.came`).
+3. Delete at the source, synced: the move is no longer open, and dest may forget it.
+
+Whoever finds an open move after a crash looks whether the copy came, and goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Move(NamedTuple):
+    """An open move. `deliveries` 0: a redrive; else how often the job was delivered before it was given up."""
+
+    dest_id: int
+    deliveries: int
+    reason: str | None = None
+
+
+class Moves:
+    """What one log is a source of, and what came to it whose source may still be there."""
+
+    __slots__ = ("came", "out")
+
+    def __init__(self) -> None:
+        #: By seq.
+        self.out: dict[int, Move] = {}
+        #: (source topic_id, seq).
+        self.came: set[tuple[int, int]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.out or self.came)
+
+    def forget_finished(self, is_open: Callable[[int, int], bool]) -> bool:
+        """Let go of copies whose source is gone for good; whether there were any."""
+        kept = {key for key in self.came if is_open(*key)}
+        changed = len(kept) != len(self.came)
+        self.came = kept
+        return changed

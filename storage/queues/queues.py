@@ -1,0 +1,461 @@
+"""Lease queues of an engine: every operation, and the life of the desks behind them. Source: api.md §6.
+
+All methods belong to the loop that started the engine. Raises, beside what each says: TopicNotFound, NotAQueue,
+InvalidRequest (detail.field), Unavailable; then nothing has happened, but for StorageFailed, which leaves it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.catalog import Topic
+from storage.config import Durability
+from storage.encode import encode_controls
+from storage.errors import InvalidRequest, ShuttingDown, StorageError, TopicNotFound
+from storage.format.control import Control, Lease
+from storage.format.wal_frame import FrameType
+from storage.log import Log
+from storage.lookup import LookedUp
+from storage.queues import checks, settling
+from storage.queues.alarms import Alarms
+from storage.queues.dead_letter import Mover
+from storage.queues.desk import Claim, Claimed, Desk
+from storage.queues.leases import DEAD, DELAYED, LEASED, SHOWN, Job
+from storage.queues.purge import purge
+from storage.queues.redrive import redrive
+from storage.queues.stats import QueueStats
+from storage.queues.values import JobState, JobView, Redriven, Settled
+from storage.queues.work import Worker
+from storage.records import QueueFigures
+from storage.validation import check_topic_name
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+
+class Queues:
+    """See the module."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self.engine = engine
+        self.stats = QueueStats()
+        self.alarms = Alarms(engine.clock, engine.now_ms, self._ring)
+        self.mover = Mover(self)
+        self._desks: dict[int, Desk] = {}
+        self._leaving = False
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """After recovery: leases go on running out, open moves go on."""
+        for topic in list(self.engine.catalog.topics.values()):
+            if topic.log.queue is not None and topic.log.queue.jobs:
+                self.desk(topic).serve()
+            if topic.log.moves.out:
+                self.mover.kick(topic)
+        if any(_has_volatile_leases(topic) for topic in self.engine.catalog.topics.values()):
+            # They came through a clean stop. Should this process be killed they are void: no snapshot may hold them.
+            try:
+                await self.engine.snapshotter.take()
+            except (StorageError, OSError) as error:
+                _log.warning("leases_not_noted", error=str(error))
+
+    def begin_shutdown(self) -> None:
+        """Claims that wait are answered with nothing."""
+        self._leaving = True
+        for desk in self._desks.values():
+            desk.send_away(None)
+
+    async def stop(self) -> None:
+        """Nothing changes by itself any more; what is on its way has ended on return."""
+        self.begin_shutdown()
+        await self.alarms.stop()
+        await self.mover.stop()
+        for desk in self._desks.values():
+            await desk.close()
+
+    def desk(self, topic: Topic) -> Desk:
+        """The desk of a queue, opened when first needed."""
+        found = self._desks.get(topic.topic_id)
+        if found is None or found.topic is not topic:
+            found = self._desks[topic.topic_id] = Desk(self, topic)
+        return found
+
+    def _ring(self, topic_id: int) -> None:
+        desk = self._desks.get(topic_id)
+        if desk is not None:
+            desk.serve()
+
+    def on_commit(self, log: Log) -> None:
+        """Something of this log was committed: perhaps there are jobs for those who wait."""
+        if log.queue is not None:
+            desk = self._desks.get(log.topic_id)
+            if desk is not None:
+                if desk.waiting or log.queue.dying:
+                    desk.serve()
+            elif log.queue.dying and self.engine.ready:
+                self.desk(self.engine.catalog.by_id[log.topic_id]).serve()
+
+    def on_changed(self, topic_id: int) -> None:
+        """A topic's settings have been changed, or not: those who were held back go on."""
+        topic = self.engine.catalog.by_id.get(topic_id)
+        if topic is not None and topic.log.queue is not None:
+            self.desk(topic).serve()
+
+    def on_deleted(self, topic_id: int, name: str) -> None:
+        """The topic is gone, and all who wait are told."""
+        desk = self._desks.pop(topic_id, None)
+        if desk is not None:
+            desk.closed = True
+            desk.send_away(TopicNotFound(name))
+            for job in list(desk.table.jobs.values()):
+                if job.holder is not None:
+                    job.holder.lease_ended(job.seq)
+        self.alarms.forget(topic_id)
+
+    async def _open(self, name: str) -> Desk:
+        """The desk of a queue that is not being changed."""
+        check_topic_name(name)
+        while True:
+            topic = self.engine.topic(name)
+            checks.table_of(topic)
+            changing = self.engine.changing.get(topic.topic_id)
+            if changing is None:
+                return self.desk(topic)
+            await asyncio.wait([changing])
+
+    # -- claims ------------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        name: str,
+        node: str,
+        *,
+        max: int = 1,
+        lease_ms: int | None = None,
+        wait_ms: int = 0,
+        attempt_key: str | None = None,
+    ) -> Claimed:
+        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one.
+
+        With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
+        it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again.
+        """
+        self.engine.check_open()
+        checks.check_node(node, self.engine.options)
+        checks.check_attempt_key(attempt_key)
+        for field, value in (("max", max), ("wait_ms", wait_ms)):
+            if value < 0:
+                raise InvalidRequest(f"{field} must not be negative.", field=field)
+        desk = await self._open(name)
+        lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
+        if attempt_key is not None and (again := await self._repeated(desk, node, attempt_key)) is not None:
+            return again
+        answer: asyncio.Future[Claimed] = self.engine.loop.create_future()
+        claim = Claim(
+            answer,
+            node,
+            min(max or 1, checks.MAX_JOBS),
+            lease_ms,
+            patient=wait_ms > 0 and not self._leaving,
+            attempt_key=attempt_key,
+        )
+        return await self._wait(desk, claim, min(wait_ms, checks.MAX_WAIT_MS))
+
+    async def _wait(self, desk: Desk, claim: Claim, wait_ms: int) -> Claimed:
+        key = (claim.node, claim.attempt_key) if claim.attempt_key is not None else None
+        if key is not None:
+            desk.attempts[key] = claim.answer
+        try:
+            self._refuse_when_failed(desk.topic)
+            desk.queue_up(claim)
+            if claim.patient and not claim.answer.done():
+                await asyncio.wait([claim.answer], timeout=wait_ms / 1000)
+                claim.patient = False
+                desk.leave(claim)
+            return await asyncio.shield(claim.answer)
+        except asyncio.CancelledError:
+            self._abandon(desk, claim)
+            raise
+        finally:
+            if key is not None and claim.answer.done():
+                desk.attempts.pop(key, None)
+
+    def _abandon(self, desk: Desk, claim: Claim) -> None:
+        """Whoever asked is gone."""
+        answer = claim.answer
+        if answer.done():
+            if not answer.cancelled() and answer.exception() is None:
+                answer.result().undo()
+        elif claim.dealt and claim.attempt_key is not None:
+            # What it will be given stands, for a repeat to ask for.
+            key = (claim.node, claim.attempt_key)
+            answer.add_done_callback(lambda done: (desk.attempts.pop(key, None), done.cancelled() or done.exception()))
+        else:
+            desk.leave(claim)
+            answer.cancel()
+
+    async def _repeated(self, desk: Desk, node: str, key: str) -> Claimed | None:
+        """What an earlier claim with this key was given and still holds."""
+        pending = desk.attempts.get((node, key))
+        if pending is not None:
+            await asyncio.wait([pending])
+        jobs = desk.table.repeat(node, key, self.engine.now_ms())
+        return await desk.repeat(jobs, node, key) if jobs else None
+
+    def _refuse_when_failed(self, topic: Topic) -> None:
+        shard = self.engine.shards[topic.log.shard]
+        if shard.log.failed is not None:
+            raise shard.log.failure()
+
+    def work(self, name: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Worker:
+        """A worker that is pushed jobs as they come: see `Worker`."""
+        checks.check_node(node, self.engine.options)
+        if max < 0:
+            raise InvalidRequest("max must not be negative.", field="max")
+        topic = self.engine.topic(name)
+        checks.table_of(topic)
+        usual = topic.config.lease_ms
+        return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
+
+    async def claim_for(self, worker: Worker, count: int) -> Claimed:
+        """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
+        desk = await self._open(worker.topic)
+        if self._leaving:
+            raise ShuttingDown()
+        answer: asyncio.Future[Claimed] = self.engine.loop.create_future()
+        claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker)
+        try:
+            self._refuse_when_failed(desk.topic)
+            desk.queue_up(claim)
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            self._abandon(desk, claim)
+            raise
+
+    def give_back(self, worker: Worker, leases: Sequence[tuple[int, int]]) -> None:
+        """A worker has gone: what it holds is ended as a nack would."""
+        topic = self.engine.catalog.topics.get(worker.topic)
+        desk = self._desks.get(topic.topic_id) if topic is not None else None
+        if desk is not None and not desk.closed:
+            desk.give_back(leases, worker.node, forgiven=False)
+
+    # -- what becomes of them ----------------------------------------------------------------------------------------
+
+    async def ack(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        *,
+        lease_ids: Sequence[int | None] | None = None,
+        strict: bool = False,
+    ) -> Settled:
+        """The jobs are done: gone for good, as durably on return as the topic is. One frame for all of them."""
+        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict)
+        if jobs:
+            await settling.ack(self, desk, jobs)
+        return settling.answer(desk, jobs, skipped)
+
+    async def nack(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        *,
+        delay_ms: int | None = None,
+        lease_ids: Sequence[int | None] | None = None,
+        penalty: bool = True,
+        reason: str | None = None,
+        strict: bool = False,
+    ) -> Settled:
+        """Give the jobs back: to be claimed again after `delay_ms`, else after the queue's backoff."""
+        checks.check_delay(delay_ms)
+        checks.check_reason(reason)
+        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict)
+        if jobs:
+            rows = [desk.released(job, penalty=penalty, delay_ms=delay_ms) for job in jobs]
+            value = Lease(event="released", jobs=rows, reason=reason or None)
+            await settling.change(self, desk, jobs, value, node)
+            self.stats.nacked += len(jobs)
+            desk.serve()
+        return settling.answer(desk, jobs, skipped)
+
+    async def extend(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        lease_ms: int,
+        *,
+        lease_ids: Sequence[int | None] | None = None,
+        strict: bool = False,
+    ) -> Settled:
+        """The leases last `lease_ms` from now."""
+        lease_ms = checks.lease_time(lease_ms, 0)
+        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict)
+        deadline = self.engine.now_ms() + lease_ms
+        if jobs:
+            rows = [(job.seq, job.lease_id, deadline, job.deliveries, 0, job.forgiven) for job in jobs]
+            await settling.change(self, desk, jobs, Lease(event="extended", jobs=rows), node)
+            self.stats.extended += len(jobs)
+            desk.serve()
+        return settling.answer(desk, jobs, skipped, deadlines=dict.fromkeys([job.seq for job in jobs], deadline))
+
+    async def _judged(
+        self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None, strict: bool
+    ) -> tuple[Desk, list[Job], list[int]]:
+        self.engine.check_open()
+        arrived = self.engine.now_ms()
+        checks.check_node(node, self.engine.options)
+        tokens = checks.tokens_of(seqs, lease_ids)
+        desk = await self._open(name)
+        return desk, *await settling.judge(desk, node, tokens, arrived, strict=strict)
+
+    # -- the whole queue ---------------------------------------------------------------------------------------------
+
+    async def pause(self, name: str) -> bool:
+        """Hand out nothing until `resume`, over restarts, too. True."""
+        return await self._set_paused(name, True)
+
+    async def resume(self, name: str) -> bool:
+        """Go on after `pause`. False."""
+        return await self._set_paused(name, False)
+
+    async def _set_paused(self, name: str, paused: bool) -> bool:
+        self.engine.check_open()
+        desk = await self._open(name)
+        await self.engine.admin.set_paused(desk.topic, paused)
+        return paused
+
+    async def purge(self, name: str, states: Sequence[str] = ("ready", "delayed")) -> int:
+        """Delete jobs in these states (ready, delayed), up to the head as it is now. Silent; how many went."""
+        self.engine.check_open()
+        unknown = [state for state in states if state not in (JobState.READY, JobState.DELAYED)]
+        if unknown or not states:
+            raise InvalidRequest('states: a list of "ready" and "delayed".', field="states")
+        return await purge(self, await self._open(name), frozenset(states))
+
+    async def redrive(
+        self,
+        name: str,
+        *,
+        source: str | None = None,
+        max: int = 1000,
+        rate_per_s: float | None = None,
+        dry_run: bool = False,
+    ) -> Redriven:
+        """Move jobs that came from this queue back from its dead letter topic, each exactly once over crashes."""
+        self.engine.check_open()
+        desk = await self._open(name)
+        return await redrive(self, desk.topic, source, max, rate_per_s, dry_run=dry_run)
+
+    def figures(self, name: str) -> QueueFigures:
+        """A queue's figures now."""
+        topic = self.engine.topic(name)
+        checks.table_of(topic)
+        return self.figures_of(topic)
+
+    def figures_of(self, topic: Topic) -> QueueFigures:
+        desk = self._desks.get(topic.topic_id)
+        table, log, now = checks.table_of(topic), topic.log, self.engine.now_ms()
+        if desk is not None:
+            desk.serve()
+        else:
+            table.advance(now)
+        ready = table.ready(log.count)
+        return QueueFigures(
+            ready=ready,
+            in_flight=table.in_flight,
+            delayed=table.counts[DELAYED],
+            dead_lettered=table.dead_lettered,
+            dead_pending=table.counts[DEAD],
+            lost=table.lost,
+            paused=topic.paused,
+            oldest_ready_age_ms=self._oldest_ready_age_ms(log, now) if ready > 0 else None,
+            waiting_claims=desk.waiting if desk is not None else 0,
+        )
+
+    @staticmethod
+    def _oldest_ready_age_ms(log: Log, now: int) -> int | None:
+        assert log.queue is not None
+        seqs = [seq for seq in (log.queue.first_back(), next(_fresh(log, log.queue.taken), None)) if seq is not None]
+        stamp = log.held.stamp(min(seqs)) if seqs else None
+        return None if stamp is None else max(0, now - stamp)
+
+    def leases(self, name: str, state: JobState | None = None, after: int = 0, limit: int = 100) -> list[JobView]:
+        """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`."""
+        topic = self.engine.topic(name)
+        table, log = checks.table_of(topic), topic.log
+        if (desk := self._desks.get(topic.topic_id)) is not None:
+            desk.serve()
+        else:
+            table.advance(self.engine.now_ms())
+        views = [_view(job) for job in table.jobs.values() if job.seq > after and state in (None, SHOWN[job.state])]
+        if state in (None, JobState.READY):
+            fresh = islice(_fresh(log, max(after + 1, table.taken)), limit)
+            views += [JobView(seq=seq, state=JobState.READY, deliveries=0) for seq in fresh]
+        views.sort(key=lambda view: view.seq)
+        return views[:limit]
+
+    # -- for the parts -----------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, topic: Topic, values: Sequence[Control], nodes: Sequence[str] = (), *, sync: bool = False
+    ) -> None:
+        """Carry out control frames of a queue: through its log, or at once where there is none. Raises Unavailable.
+
+        On return they are as durable as the topic is, or synced when `sync`.
+        """
+        engine, log = self.engine, topic.log
+        if self.engine.catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)
+        if log.in_memory_only:
+            for value, node in zip(values, nodes or [""] * len(values), strict=True):
+                type_ = FrameType.LEASE if isinstance(value, Lease) else FrameType.DELETE
+                engine.catalog.apply(type_, log.topic_id, engine.now_ms(), value, 0, node)
+            engine.publisher.wake(log.topic_id)
+            return
+        needs_sync = sync or topic.config.durability is Durability.FSYNC
+        encoded = encode_controls(values, log.topic_id, engine.now_ms(), durable=needs_sync, nodes=nodes)
+        shard = engine.shards[log.shard]
+        while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+            await shard.wait_room(encoded.frames, len(encoded.payload))
+        await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
+
+    async def delete(
+        self, topic: Topic, values: Sequence[Control], known: LookedUp | None, *, sync: bool = False
+    ) -> None:
+        """`commit` of a Delete{seqs} and what goes with it. `known`: the same, with what it needs to know looked up."""
+        await self.engine.admin.delete_jobs(topic, values, known, sync=sync)
+
+
+def _has_volatile_leases(topic: Topic) -> bool:
+    table = topic.log.queue
+    return table is not None and bool(table.jobs) and not topic.leases_durable
+
+
+def _fresh(log: Log, seq: int) -> Iterator[int]:
+    """Seqs of jobs that nobody has claimed yet, from `seq` on."""
+    assert log.queue is not None
+    while seqs := log.live_seqs(seq, 256):
+        yield from (each for each in seqs if each not in log.queue.jobs)
+        seq = seqs[-1] + 1
+
+
+def _view(job: Job) -> JobView:
+    return JobView(
+        seq=job.seq,
+        state=SHOWN[job.state],
+        deliveries=job.deliveries,
+        node=job.node if job.state == LEASED else None,
+        deadline=job.deadline if job.state == LEASED else None,
+        ready_at=job.ready_at if job.state == DELAYED else None,
+    )

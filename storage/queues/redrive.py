@@ -1,0 +1,103 @@
+"""Moves dead jobs back to the queue they came from. Source: api.md §6 (redrive)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.errors import InvalidRequest, StorageError
+from storage.format.control import Lease
+from storage.queues.dead_letter import SIDE_BY_SIDE
+from storage.queues.dead_meta import came_from
+from storage.queues.leases import READY
+from storage.queues.values import Redriven
+from storage.read import Reader
+from storage.records import ReadQuery
+from storage.validation import check_topic_name
+
+if TYPE_CHECKING:
+    from storage.queues.queues import Queues
+
+MAX_JOBS = 10_000
+
+
+async def redrive(
+    queues: Queues, queue: Topic, source_name: str | None, count: int, rate_per_s: float | None, *, dry_run: bool
+) -> Redriven:
+    """See `Queues.redrive`. What a refusal by the queue comes too early for stays where it is."""
+    if not 0 < count <= MAX_JOBS:
+        raise InvalidRequest(f"max must be 1 to {MAX_JOBS}.", field="max")
+    if rate_per_s is not None and rate_per_s <= 0:
+        raise InvalidRequest("rate_per_s must be more than 0.", field="rate_per_s")
+    name = source_name if source_name is not None else queue.config.dead_letter
+    if name is None:
+        raise InvalidRequest(f"{queue.name} has no dead letter topic: say from where.", field="from")
+    check_topic_name(name)
+    source = queues.engine.topic(name)
+    if source is queue:
+        raise InvalidRequest("from: a queue is not redriven from itself.", field="from")
+    seqs = await _found(queues, source, queue.name)
+    wanted = seqs[:count]
+    if dry_run:
+        return Redriven(moved=len(wanted), remaining=len(seqs) - len(wanted))
+    moved = 0
+    step = SIDE_BY_SIDE if rate_per_s is None else max(1, min(SIDE_BY_SIDE, int(rate_per_s)))
+    for begin in range(0, len(wanted), step):
+        if rate_per_s is not None and begin:
+            await queues.engine.clock.sleep(step / rate_per_s)
+        try:
+            moved += await _move(queues, source, queue, wanted[begin : begin + step])
+        except StorageError:
+            if not moved:
+                raise
+            break
+    return Redriven(moved=moved, remaining=len(seqs) - moved)
+
+
+async def _found(queues: Queues, source: Topic, queue: str) -> list[int]:
+    """Seqs of the records of `source` that were jobs of `queue` and that nobody holds."""
+    reader, seqs, at = Reader(queues.engine), list[int](), 0
+    while at < source.log.head:
+        result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
+        seqs += [each.seq for each in result.records if came_from(each.body) == queue and _is_free(source, each.seq)]
+        if result.next_from_seq <= at:
+            break
+        at = result.next_from_seq
+        await asyncio.sleep(0)
+    return seqs
+
+
+def _is_free(source: Topic, seq: int) -> bool:
+    if seq in source.log.moves.out:
+        return False
+    table = source.log.queue
+    job = table.jobs.get(seq) if table is not None else None
+    return job is None or job.state == READY
+
+
+async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) -> int:
+    """Open the moves of these records and carry them out; how many came through. Raises what refused all of them."""
+    seqs = [seq for seq in seqs if _is_free(source, seq) and source.log.is_live(seq)]
+    if not seqs:
+        return 0
+    table = source.log.queue
+    held = table.hold_seqs(seqs) if table is not None else []
+    value = Lease(event="dead", jobs=[(seq, 0, 0, 0, 0, 0) for seq in seqs], dest_id=queue.topic_id)
+    try:
+        await queues.commit(source, [value], sync=True)
+    except BaseException:
+        if table is not None:
+            table.put_back(held)
+        raise
+    outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in seqs), return_exceptions=True)
+    refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if outcome is not None]
+    if refused:
+        try:
+            await queues.mover.call_off(source, refused)
+        finally:
+            queues.mover.kick(source)
+    errors = [outcome for outcome in outcomes if outcome is not None]
+    if len(errors) == len(seqs):
+        raise errors[0]
+    return len(seqs) - len(errors)

@@ -1,0 +1,95 @@
+"""Ack, nack and extend: what the holder of a lease says of it. Source: api.md §6.
+
+Judged by the time of arrival; from then until its frame settles a job is busy: it neither expires nor changes hands,
+and when the frame fails the lease stands as before. Who asks about a busy job waits, and is judged by the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from storage.errors import LeaseLost
+from storage.format import control
+from storage.format.control import Control, Lease
+from storage.lookup import Found, LookedUp
+from storage.queues.desk import Desk
+from storage.queues.leases import Job
+from storage.queues.values import Settled
+
+if TYPE_CHECKING:
+    from storage.queues.queues import Queues
+
+#: Says of a Found that it is right however far the log has been absorbed: nothing has to be looked up any more.
+EVERYTHING = 1 << 62
+
+
+async def judge(
+    desk: Desk, node: str, tokens: dict[int, int], now_ms: int, *, strict: bool
+) -> tuple[list[Job], list[int]]:
+    """The jobs that `node` holds, and the seqs that it does not. Raises LeaseLost when `strict` and there are some."""
+    while True:
+        table = desk.table
+        jobs = [table.held_by(seq, node, token, now_ms) for seq, token in tokens.items()]
+        if not any(job is not None and job.busy for job in jobs):
+            break
+        await asyncio.wait(desk.settling)
+    skipped = [seq for seq, job in zip(tokens, jobs, strict=True) if job is None]
+    if strict and skipped:
+        raise LeaseLost(f"The leases of {len(skipped)} jobs are not held by {node}.", seqs=skipped)
+    return [job for job in jobs if job is not None], skipped
+
+
+async def ack(queues: Queues, desk: Desk, jobs: list[Job]) -> None:
+    """Delete the jobs for good, in one frame."""
+    seqs = [job.seq for job in jobs]
+    request = control.Delete(bound_head=desk.topic.log.head, seqs=seqs, ack=True)
+    values: list[Control] = [request]
+    if desk.topic.leases_durable:
+        values.append(Lease(event="acked", jobs=[(job.seq, 0, 0, job.deliveries, 0, job.forgiven) for job in jobs]))
+    await _busy(desk, jobs, lambda: queues.delete(desk.topic, values, known_sizes(request, jobs)))
+    queues.stats.acked += len(jobs)
+
+
+def known_sizes(request: control.Delete, jobs: Sequence[Job]) -> LookedUp | None:
+    """The Delete with all it needs to know, if that is known: sizes are, of jobs handed out since the start."""
+    if any(job.size < 0 for job in jobs):
+        return None
+    return LookedUp(request, Found(EVERYTHING, [job.seq for job in jobs], [job.size for job in jobs]))
+
+
+async def change(queues: Queues, desk: Desk, jobs: list[Job], value: Lease, node: str) -> None:
+    """Apply a Lease to jobs: at once, or when it is as durable as the topic is."""
+    if desk.topic.leases_durable:
+        await _busy(desk, jobs, lambda: queues.commit(desk.topic, [value], [node]))
+    else:
+        desk.table.apply(value, node)
+
+
+async def _busy(desk: Desk, jobs: list[Job], commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Commit with the jobs held still. It goes on when its caller goes away."""
+    for job in jobs:
+        job.busy = True
+    task = asyncio.ensure_future(commit())
+    desk.settling.add(task)
+
+    def settled(done: asyncio.Future[None]) -> None:
+        desk.settling.discard(task)
+        if done.cancelled() or done.exception() is not None:
+            desk.table.put_back(jobs)
+        desk.serve()
+
+    task.add_done_callback(settled)
+    await asyncio.shield(task)
+
+
+def answer(desk: Desk, jobs: list[Job], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
+    return Settled(
+        topic=desk.topic.name,
+        done=[job.seq for job in jobs],
+        skipped=skipped,
+        ready=desk.ready,
+        in_flight=desk.table.in_flight,
+        deadlines=deadlines or {},
+    )

@@ -1,0 +1,66 @@
+"""A worker that is pushed jobs as they come. Source: api.md §6 (work)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from storage.queues.values import ClaimedJob
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from storage.queues.queues import Queues
+
+
+class Worker:
+    """`async with` it, then iterate: jobs one by one, at most `max` of them leased at a time.
+
+    Leaving gives back, with penalty and backoff, what it still holds. Iterating raises TopicNotFound when the queue is
+    deleted and ShuttingDown when the engine stops.
+    """
+
+    def __init__(self, queues: Queues, topic: str, node: str, max: int, lease_ms: int) -> None:
+        self.topic = topic
+        self.node = node
+        self.max = max
+        self.lease_ms = lease_ms
+        self._queues = queues
+        #: Token by seq of what it holds.
+        self._held: dict[int, int] = {}
+        self._coming: deque[ClaimedJob] = deque()
+        self._room = asyncio.Event()
+
+    async def __aenter__(self) -> Worker:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Worker:
+        return self
+
+    async def __anext__(self) -> ClaimedJob:
+        while not self._coming:
+            while (room := self.max - len(self._held)) <= 0:
+                self._room.clear()
+                await self._room.wait()
+            claimed = await self._queues.claim_for(self, room)
+            for job in claimed.jobs:
+                self._held[job.record.seq] = job.lease_id
+                self._coming.append(job)
+        return self._coming.popleft()
+
+    def lease_ended(self, seq: int) -> None:
+        """A lease that this worker held has ended, however."""
+        self._held.pop(seq, None)
+        self._room.set()
+
+    def close(self) -> None:
+        """Give everything back at once."""
+        held, self._held = self._held, {}
+        self._coming.clear()
+        self._queues.give_back(self, list(held.items()))
