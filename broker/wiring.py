@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
-    __slots__ = ("engine", "http_metrics", "parking", "settings", "started", "stopping")
+    __slots__ = ("engine", "http_metrics", "parking", "settings", "started", "stopping", "streams")
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
         self.settings = settings
         self.parking = Parking(settings.max_parked)
+        self.streams = Parking(
+            settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"
+        )
         self.http_metrics = HttpMetrics()
         self.started = monotonic()
         #: True from the first signal on: not ready any more, but served until the sockets close.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from client.errors import ConnectionFailed, TopicsError, UnexpectedAnswer, api_error
-from client.values import Diff, Record, Tombstone
+from client.values import Claimed, Diff, Job, Record, Settled, Tombstone
 from client.wire import Call, NoReply, Reply
 
 T = TypeVar("T")
@@ -76,6 +76,30 @@ def record(reply: Reply) -> Record:
     return _record(_RECORD.decode(reply.body))
 
 
+def claimed(reply: Reply) -> Claimed:
+    """The answer of a claim."""
+    body = _CLAIMED.decode(reply.body)
+    return Claimed(topic=body.topic, jobs=[_job_of(job) for job in body.claimed], ready=body.ready)
+
+
+def job(raw: bytes | str) -> Job:
+    """A job as a stream has it."""
+    return _job_of(_JOB.decode(raw))
+
+
+def settled(reply: Reply) -> Settled:
+    """The answer of an ack, nack or extend."""
+    body = _SETTLED.decode(reply.body)
+    return Settled(
+        topic=body.topic,
+        count=body.acked + body.nacked + body.extended,
+        skipped=body.skipped,
+        ready=body.ready,
+        in_flight=body.in_flight,
+        deadlines=body.deadlines,
+    )
+
+
 def text(reply: Reply) -> str:
     """A body that is plain text."""
     return reply.body.decode("utf-8")
@@ -113,8 +137,36 @@ class _Diff(msgspec.Struct):
     corrupt_seqs: list[int] | None = None
 
 
+class _Job(_Record, kw_only=True):
+    lease_id: str
+    deadline: int
+    deliveries: int
+
+
+class _Claimed(msgspec.Struct):
+    topic: str
+    claimed: list[_Job]
+    ready: int = 0
+
+
+class _Settled(msgspec.Struct):
+    """One of three counts is there."""
+
+    topic: str
+    acked: int = 0
+    nacked: int = 0
+    extended: int = 0
+    skipped: list[int] = []
+    ready: int = 0
+    in_flight: int = 0
+    deadlines: dict[int, int] = {}
+
+
 _DIFF = msgspec.json.Decoder(_Diff)
 _RECORD = msgspec.json.Decoder(_Record)
+_JOB = msgspec.json.Decoder(_Job)
+_CLAIMED = msgspec.json.Decoder(_Claimed)
+_SETTLED = msgspec.json.Decoder(_Settled)
 
 
 def _record(raw: _Record) -> Record:
@@ -126,6 +178,20 @@ def _record(raw: _Record) -> Record:
         tag=raw.tag,
         data_raw=bytes(raw.data),
         meta_raw=bytes(raw.meta) or None,
+    )
+
+
+def _job_of(raw: _Job) -> Job:
+    return Job(
+        seq=raw.seq,
+        ts=raw.ts,
+        node=raw.node,
+        tag=raw.tag,
+        data_raw=bytes(raw.data),
+        meta_raw=bytes(raw.meta) or None,
+        lease_id=raw.lease_id,
+        deadline=raw.deadline,
+        deliveries=raw.deliveries,
     )
 
 

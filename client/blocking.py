@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from client import calls, transport
+from client import calls, queue_calls, transport
+from client.answers import refusal
 from client.calls import AppendOptions, Match, ReadOptions
+from client.errors import ConnectionFailed, TopicsError
 from client.following import Follower
+from client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
 from client.retry import Pause, RetryPolicy, exchange
 from client.values import (
     Appended,
+    Claimed,
     Diff,
     Health,
+    Job,
+    JobSummary,
+    Paused,
+    Purged,
     Ready,
     Record,
     RecordsDeleted,
+    Redriven,
+    Settled,
     Tombstone,
     TopicDeleted,
     TopicPut,
@@ -29,6 +40,7 @@ from client.values import (
     TopicSummary,
 )
 from client.wire import Call, NoReply, Replay, Reply, Request
+from client.working import SILENCE_S, Working
 
 T = TypeVar("T")
 
@@ -96,6 +108,21 @@ class Client:
         except httpx.HTTPError as error:
             return transport.no_reply(error, self.url, self._timeout)
         return transport.reply(response)
+
+    @contextmanager
+    def _opened(self, request: Request) -> Generator[Iterator[bytes]]:
+        """The pieces of an endless answer, as they come; every way in which it fails is an error of `client.errors`."""
+        limits = transport.stream_limits(self._timeout, SILENCE_S)
+        try:
+            with self._http.stream(
+                request.method, self.url + request.target, headers=dict(request.headers), timeout=limits
+            ) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise refusal(transport.reply(response))
+                yield response.iter_bytes()
+        except httpx.HTTPError as error:
+            raise ConnectionFailed(transport.no_reply(error, self.url, limits.read or 0.0).reason) from error
 
     def health(self) -> Health:
         """Whether the process answers at all."""
@@ -166,3 +193,75 @@ class Client:
     ) -> RecordsDeleted:
         """Deletes for good the records below `before_seq` and with that tag; given both, those that fit both."""
         return self.run(calls.delete_records(topic, before_seq=before_seq, match=match))
+
+    def claim(self, topic: str, node: str, **options: Unpack[ClaimOptions]) -> Claimed:
+        """Up to `max` jobs (1 unless given), leased to `node` for `lease_ms`; with `wait_ms` it waits for one.
+
+        Every claim carries an attempt_key, a random one unless given: when the answer is lost, the repetition is given
+        the same jobs. Settle them by `ack` or `nack` before their deadline, or others get them.
+        """
+        return self.run(queue_calls.claim(topic, node, options))
+
+    def ack(self, topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False) -> Settled:
+        """The jobs are done, and are deleted for good. Jobs are those claimed (then only while their lease lasts), or
+        seqs. `strict`: raises LeaseLost and does nothing when one of them is not leased to `node` any more.
+        """
+        return self.run(queue_calls.ack(topic, node, jobs, strict=strict))
+
+    def nack(
+        self, topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False, **options: Unpack[NackOptions]
+    ) -> Settled:
+        """The jobs are given back, to be claimed again after `delay_ms` or the queue's backoff. `penalty` False: this
+        delivery does not count. `reason` goes with a job to the dead letter topic.
+        """
+        return self.run(queue_calls.nack(topic, node, jobs, options, strict=strict))
+
+    def extend(
+        self, topic: str, node: str, jobs: Iterable[Job | int], lease_ms: int, *, strict: bool = False
+    ) -> Settled:
+        """Their leases now end `lease_ms` from now; see `deadlines`."""
+        return self.run(queue_calls.extend(topic, node, jobs, lease_ms, strict=strict))
+
+    def work(self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Generator[Job]:
+        """Jobs as they come, for ever: at most `max` that are not settled yet, so ack or nack each.
+
+        Broken connections and restarts are bridged; the jobs that were not settled then have gone back, and acks of
+        them are skipped. So they go back when the iteration ends. Raises TopicNotFound when the queue is deleted.
+        """
+        working = Working(
+            topic, node, max=max, lease_ms=lease_ms, policy=self._retry, now=time.monotonic, draw=random.random
+        )
+        while True:
+            try:
+                with self._opened(working.request) as pieces:
+                    for piece in pieces:
+                        yield from working.feed(piece)
+                raise working.ended()
+            except TopicsError as error:
+                self._pause(working.failed(error))
+
+    def pause(self, topic: str) -> Paused:
+        """From now on no jobs are handed out; claims wait."""
+        return self.run(queue_calls.pause(topic))
+
+    def resume(self, topic: str) -> Paused:
+        """Jobs are handed out again."""
+        return self.run(queue_calls.resume(topic))
+
+    def purge(self, topic: str, states: Sequence[str] = ("ready", "delayed")) -> Purged:
+        """Deletes for good the jobs in these states that are there now."""
+        return self.run(queue_calls.purge(topic, states))
+
+    def redrive(self, topic: str, **options: Unpack[RedriveOptions]) -> Redriven:
+        """Brings jobs of this queue back from its dead letter topic, or from `source`; each is moved exactly once."""
+        return self.run(queue_calls.redrive(topic, options))
+
+    def leases(self, topic: str, state: str | None = None, *, page_size: int = 1000) -> Iterator[JobSummary]:
+        """Every job of the queue that is not done, or those in one state, by seq; pages are fetched as needed."""
+        cursor: str | None = None
+        while True:
+            page = self.run(queue_calls.leases_page(topic, state, page_size, cursor))
+            yield from page.jobs
+            cursor = page.next_cursor
+            if cursor is None:
+                return

@@ -65,34 +65,34 @@ class ReadOptions(TypedDict, total=False):
 
 
 def health() -> Call[Health]:
-    return Call(request=_get("/v0/health"), parse=answers.json_value(Health))
+    return Call(request=getting("/v0/health"), parse=answers.json_value(Health))
 
 
 def ready(replay: Replay = Replay.NEVER) -> Call[Ready]:
-    return Call(request=_get("/v0/ready", replay=replay), parse=answers.json_value(Ready))
+    return Call(request=getting("/v0/ready", replay=replay), parse=answers.json_value(Ready))
 
 
 def metrics() -> Call[str]:
-    return Call(request=_get("/v0/metrics", headers={"Accept": "text/plain"}), parse=answers.text)
+    return Call(request=getting("/v0/metrics", headers={"Accept": "text/plain"}), parse=answers.text)
 
 
 def put_topic(topic: str, settings: Mapping[str, Any]) -> Call[TopicPut]:
-    return Call(request=_send("PUT", _path(topic), settings), parse=answers.json_value(TopicPut))
+    return Call(request=sending("PUT", topic_path(topic), settings), parse=answers.json_value(TopicPut))
 
 
 def state(topic: str, *, touch: bool = True) -> Call[TopicState]:
     query = {} if touch else {"touch": "false"}
-    return Call(request=_get(_path(topic), query), parse=answers.json_value(TopicState))
+    return Call(request=getting(topic_path(topic), query), parse=answers.json_value(TopicState))
 
 
 def topics_page(prefix: str, page_size: int, cursor: str | None) -> Call[TopicPage]:
     query = {"prefix": prefix or None, "page_size": str(page_size), "cursor": cursor}
-    return Call(request=_get("/v0/topics", query), parse=answers.json_value(TopicPage))
+    return Call(request=getting("/v0/topics", query), parse=answers.json_value(TopicPage))
 
 
 def delete_topic(topic: str, *, if_empty: bool = False) -> Call[TopicDeleted]:
     # Not repeated blindly: a producer may have made the topic anew between the two.
-    target = _path(topic) + ("?if_empty=true" if if_empty else "")
+    target = topic_path(topic) + ("?if_empty=true" if if_empty else "")
     request = Request(method="DELETE", target=target, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(TopicDeleted))
 
@@ -106,7 +106,7 @@ def append(topic: str, records: Iterable[Any], options: AppendOptions) -> Call[A
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"The options of the append cannot be written as JSON: {error}.") from error
     body = b'{"records":' + encode_records(records) + b"," + rest[1:]
-    target = _path(topic) + "?return_seqs=false"
+    target = topic_path(topic) + "?return_seqs=false"
     request = Request(method="POST", target=target, body=body, headers=_JSON)
     return Call(request=request, parse=answers.json_value(Appended))
 
@@ -114,19 +114,19 @@ def append(topic: str, records: Iterable[Any], options: AppendOptions) -> Call[A
 def read(topic: str, from_seq: int, options: ReadOptions) -> Call[Diff]:
     fields = {"from_seq": from_seq, **{name: value for name, value in options.items() if value is not None}}
     wait_s = options.get("wait_ms", 0) / 1000
-    return Call(request=_send("POST", _path(topic, "/diff"), fields, wait_s=wait_s), parse=answers.diff)
+    return Call(request=sending("POST", topic_path(topic, "/diff"), fields, wait_s=wait_s), parse=answers.diff)
 
 
 def get_record(topic: str, seq: int) -> Call[Record]:
     query = {"include_tags": "true"}
-    return Call(request=_get(_path(topic, f"/records/{int(seq)}"), query), parse=answers.record)
+    return Call(request=getting(topic_path(topic, f"/records/{int(seq)}"), query), parse=answers.record)
 
 
 def delete_records(topic: str, *, before_seq: int | None, match: Match | None) -> Call[RecordsDeleted]:
     # Not repeated blindly: it is bounded by the head at the call, and a later call has a later head.
     fields = {"before_seq": before_seq, "match": match}
     body = {name: value for name, value in fields.items() if value is not None}
-    request = _send("POST", _path(topic, "/delete"), body, replay=Replay.IF_UNTOUCHED)
+    request = sending("POST", topic_path(topic, "/delete"), body, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(RecordsDeleted))
 
 
@@ -135,7 +135,8 @@ def verbatim(call: Call[Any]) -> Call[bytes]:
     return Call(request=call.request, parse=lambda reply: one_line(reply.body))
 
 
-def _path(topic: str, rest: str = "") -> str:
+def topic_path(topic: str, rest: str = "") -> str:
+    """The path of a topic, or of what is below it. Raises InvalidRequest for what cannot be a topic's name."""
     if not _TOPIC.fullmatch(topic):
         raise InvalidRequest(
             f"{topic!r} cannot be a topic's name: 1 to 255 letters, digits, and . _ : - (not first, but for _).",
@@ -144,21 +145,23 @@ def _path(topic: str, rest: str = "") -> str:
     return f"/v0/topics/{quote(topic, safe='')}{rest}"
 
 
-def _get(
+def getting(
     path: str,
     query: Mapping[str, str | None] | None = None,
     *,
     headers: Mapping[str, str] | None = None,
     replay: Replay = Replay.SAFE,
 ) -> Request:
+    """A GET; what is None in the query is left out."""
     given = {name: value for name, value in (query or {}).items() if value is not None}
     target = f"{path}?{urlencode(given)}" if given else path
     return Request(method="GET", target=target, headers=headers or {}, replay=replay)
 
 
-def _send(
+def sending(
     method: str, target: str, fields: Mapping[str, Any], *, wait_s: float = 0.0, replay: Replay = Replay.SAFE
 ) -> Request:
+    """A request whose body is a JSON object."""
     try:
         body = msgspec.json.encode(fields)
     except (TypeError, ValueError) as error:

@@ -10,14 +10,18 @@ from typing import Annotated
 import typer
 
 from client.commands.append import append
+from client.commands.claim import claim
 from client.commands.delete import delete
 from client.commands.listing import list_topics
 from client.commands.put import put
+from client.commands.queues import leases, pause, purge, redrive, resume
 from client.commands.read import read
 from client.commands.serve import serve
+from client.commands.settle import ack, extend, nack
 from client.commands.state import state
 from client.commands.tail import tail
 from client.commands.terminal import EXIT_CODES_HELP
+from client.commands.work import work
 
 app = typer.Typer(
     name="topics",
@@ -29,17 +33,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, command in (
-    ("serve", serve),
-    ("list", list_topics),
-    ("put", put),
-    ("append", append),
-    ("read", read),
-    ("tail", tail),
-    ("state", state),
-    ("delete", delete),
+_QUEUES = "Queues"
+for name, command, panel in (
+    ("serve", serve, None),
+    ("list", list_topics, None),
+    ("put", put, None),
+    ("append", append, None),
+    ("read", read, None),
+    ("tail", tail, None),
+    ("state", state, None),
+    ("delete", delete, None),
+    ("work", work, _QUEUES),
+    ("claim", claim, _QUEUES),
+    ("ack", ack, _QUEUES),
+    ("nack", nack, _QUEUES),
+    ("extend", extend, _QUEUES),
+    ("leases", leases, _QUEUES),
+    ("pause", pause, _QUEUES),
+    ("resume", resume, _QUEUES),
+    ("purge", purge, _QUEUES),
+    ("redrive", redrive, _QUEUES),
 ):
-    app.command(name, epilog=EXIT_CODES_HELP)(command)
+    app.command(name, epilog=EXIT_CODES_HELP, rich_help_panel=panel)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -57,12 +72,13 @@ def root(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Work with the topics of a broker: durable, ordered logs of JSON records.
+    """Work with the topics of a broker: durable, ordered logs of JSON records, and queues of jobs.
 
     To try it, with `topics serve` running in another terminal:
 
     - `topics append greetings -d '{"hello": "world"}'`
     - `topics read greetings`
+    - `topics put mails --type queue`, `topics append mails -d '{"to": "x"}'`, `topics work mails --exec 'cat'`
 
     The options of a command: `topics COMMAND --help`
     """

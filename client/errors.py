@@ -12,6 +12,8 @@ TopicsError                  `outcome` says whether anything may have happened a
     Conflict                 409, 412
       SeqConflict            detail: expected_seq, head_seq
       IdempotencyConflict    the key was used before with other records
+      NotAQueue              the topic is a log
+      LeaseLost              detail.seqs; nothing was done (strict calls only)
     TopicFull                422
     Throttled                429   detail: limit and max, or retry_after_ms
     BrokerFault              500   a fault of the broker or of its disk
@@ -147,6 +149,20 @@ class IdempotencyConflict(Conflict):
     advice = "Use another key for other records; repeat a key only with exactly the records it was first used for."
 
 
+class NotAQueue(Conflict):
+    """The topic is a log: it has records to read, and no jobs to claim."""
+
+    default_code = "not_a_queue"
+    advice = "Only topics made with the type queue have jobs (`topics put NAME --type queue`)."
+
+
+class LeaseLost(Conflict):
+    """A job of the call is not leased to its caller, or not any more; detail.seqs names those."""
+
+    default_code = "lease_lost"
+    advice = "Whoever holds those jobs now will do them; settle the others without them."
+
+
 class TopicFull(ApiError):
     """The topic is at its cap and rejects new records."""
 
@@ -222,6 +238,8 @@ _BY_CODE: dict[str, type[ApiError]] = {
     "topic_not_found": TopicNotFound,
     "seq_conflict": SeqConflict,
     "idempotency_conflict": IdempotencyConflict,
+    "not_a_queue": NotAQueue,
+    "lease_lost": LeaseLost,
     "not_ready": NotReady,
     "shutting_down": NotReady,
 }

@@ -80,6 +80,11 @@ def time_limits(request: Request, timeout: float) -> httpx.Timeout:
     return httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S), read=timeout + request.wait_s)
 
 
+def stream_limits(timeout: float, silence_s: float) -> httpx.Timeout:
+    """For an answer without an end: so long may nothing come of it."""
+    return httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S), read=silence_s)
+
+
 def reply(response: httpx.Response) -> Reply:
     return Reply(status=response.status_code, headers=response.headers, body=response.content)
 

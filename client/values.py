@@ -61,6 +61,83 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return b"".join(parts) + b"}"
 
 
+class Job(Record, frozen=True, kw_only=True):
+    """A record of a queue that was handed out. Settle it before `deadline` (ms since the epoch, the broker's clock),
+    by ack or nack; `deliveries` says how often it was handed out, this time included."""
+
+    lease_id: str
+    deadline: int
+    deliveries: int
+
+    def to_json(self) -> bytes:
+        """The job on one line, as the broker writes it."""
+        lease = b',"lease_id":%b,"deadline":%d' % (msgspec.json.encode(self.lease_id), self.deadline)
+        seq, comma, rest = super().to_json().partition(b",")
+        labels, data, payload = rest.partition(b',"data":')
+        return seq + lease + comma + labels + b',"deliveries":%d' % self.deliveries + data + payload
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that a claim was given, and how many are still to be had."""
+
+    topic: str
+    jobs: list[Job]
+    ready: int
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ack, nack or extend did: to how many jobs, and which seqs it passed over because they are not leased to
+    the caller, or not any more. After a repeated call, those that the first try had done are among them.
+
+    `deadlines` by seq, of an extend.
+    """
+
+    topic: str
+    count: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    deadlines: dict[int, int] = {}
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a list. `state`: ready, leased (by `node`, until `deadline`), delayed (until `ready_at`) or dead."""
+
+    seq: int = msgspec.field(name="$seq")
+    state: str
+    deliveries: int
+    node: str | None = None
+    deadline: int | None = None
+    ready_at: int | None = None
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list of jobs; `next_cursor` is there when more follow."""
+
+    jobs: list[JobSummary]
+    next_cursor: str | None = None
+
+
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a queue is paused."""
+
+    topic: str
+    paused: bool
+
+
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs a purge deleted."""
+
+    purged: int
+
+
+class Redriven(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs a redrive moved (or, dry run, would move), and how many of the queue's are left there."""
+
+    moved: int
+    remaining: int
+
+
 def one_line(raw: bytes) -> bytes:
     """The same JSON without line breaks."""
     if b"\n" in raw or b"\r" in raw:

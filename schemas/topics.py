@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 from schemas.config import EXAMPLE_CONFIG, TopicConfig, TopicType
 from schemas.fields import AnswerModel
 from schemas.performance import Performance
+from schemas.queues import QueueState
 from schemas.records import EXAMPLE_PERFORMANCE
 
 
@@ -39,6 +40,7 @@ class TopicAnswer(AnswerModel):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    queue: QueueState | None = Field(default=None, description="Of queues; left out for logs.")
     performance: Performance
 
     model_config = ConfigDict(

@@ -23,6 +23,7 @@ from storage.core import EngineCore
 from storage.errors import NotReady, ShuttingDown
 from storage.metrics import Family, collect
 from storage.options import Options
+from storage.queues.metrics import collect_queues
 from storage.read import Reader
 from storage.records import (
     Appended,
@@ -192,7 +193,7 @@ class Engine(EngineCore):
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        return [*collect(self), *collect_segments(self)]
+        return [*collect(self), *collect_segments(self), *collect_queues(self)]
 
     def _check_started(self) -> None:
         if not self.ready:

@@ -36,31 +36,45 @@ _GZIP_FORMAT = 31
 
 
 class Answer:
-    """A whole answer: status, body and headers (content-length, request id and gzip are added on the way out)."""
+    """A whole answer: status, body and headers (content-length, request id and gzip are added on the way out).
 
-    __slots__ = ("body", "content_type", "headers", "status")
+    `withdraw` is called in place of sending it when its client has gone: what it grants is then nobody's.
+    """
 
-    def __init__(self, body: bytes, *, status: int = OK, content_type: bytes = JSON, headers: Headers = ()) -> None:
+    __slots__ = ("body", "content_type", "headers", "status", "withdraw")
+
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        status: int = OK,
+        content_type: bytes = JSON,
+        headers: Headers = (),
+        withdraw: Callable[[], None] | None = None,
+    ) -> None:
         self.body = body
         self.status = status
         self.content_type = content_type
         self.headers = headers
+        self.withdraw = withdraw
 
 
 class Streamed(Answer):
     """An answer of `length` bytes that is sent as it is read: `body` first, then what `rest` yields. Never compressed.
 
+    `length` None: it has no end that could be known. `patience_s` is how long the client may take for one piece.
     To a HEAD: no body and no rest, and the length all the same.
     """
 
-    __slots__ = ("length", "rest")
+    __slots__ = ("length", "patience_s", "rest")
 
     def __init__(
         self,
         body: bytes,
         rest: AsyncGenerator[bytes] | None,
         *,
-        length: int,
+        length: int | None,
+        patience_s: float | None = None,
         content_type: bytes,
         status: int = OK,
         headers: Headers = (),
@@ -68,29 +82,50 @@ class Streamed(Answer):
         super().__init__(body, status=status, content_type=content_type, headers=headers)
         self.rest = rest
         self.length = length
+        self.patience_s = patience_s
 
 
 async def send_streamed(answer: Streamed, send: Send, *, request_id: bytes) -> None:
     """Send it piece by piece, as fast as the client takes them. What `rest` raises comes after the status was sent:
-    all that is left then is not to complete the answer, and the server below ends the connection or stream."""
-    headers = [
-        (b"x-request-id", request_id),
-        *answer.headers,
-        (b"content-type", answer.content_type),
-        (b"content-length", b"%d" % answer.length),
-    ]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body, "more_body": answer.rest is not None})
-    if answer.rest is None:
-        return
-    async with aclosing(answer.rest) as rest:
+    all that is left then is not to complete the answer, and the server below ends the connection or stream.
+
+    Raises TimeoutError when the client takes longer for a piece than it may. `rest` is closed in any case.
+    """
+    headers = [(b"x-request-id", request_id), *answer.headers, (b"content-type", answer.content_type)]
+    if answer.length is not None:
+        headers.append((b"content-length", b"%d" % answer.length))
+    async with aclosing(answer.rest or _nothing()) as rest:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": answer.rest is not None})
+        if answer.rest is None:
+            return
         async for piece in rest:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async with asyncio.timeout(answer.patience_s):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def send_answer(answer: Answer, send: Send, *, request_id: bytes, accept_encoding: bytes | None) -> None:
-    """Send it. The body of an answer to HEAD is left out by the server below, which keeps its length."""
+async def _nothing() -> AsyncGenerator[bytes]:
+    return
+    yield b""
+
+
+def _stays() -> bool:
+    return False
+
+
+async def send_answer(
+    answer: Answer,
+    send: Send,
+    *,
+    request_id: bytes,
+    accept_encoding: bytes | None,
+    left: Callable[[], bool] = _stays,
+) -> bool:
+    """Send it. The body of an answer to HEAD is left out by the server below, which keeps its length.
+
+    False: it was withdrawn, because the client has `left`.
+    """
     body = answer.body
     headers = [(b"x-request-id", request_id), *answer.headers]
     if len(body) >= MIN_GZIP_BYTES:
@@ -101,7 +136,12 @@ async def send_answer(answer: Answer, send: Send, *, request_id: bytes, accept_e
     if answer.status not in _WITHOUT_BODY:
         headers += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    # Only with its body is it an answer: whether the client is there is asked as late as can be.
+    if answer.withdraw is not None and left():
+        answer.withdraw()
+        return False
     await send({"type": "http.response.body", "body": body})
+    return True
 
 
 async def _gzipped(body: bytes) -> bytes:

@@ -8,7 +8,7 @@ from broker.http import control
 from broker.http.dispatch import Dispatcher
 from broker.http.docs import DocsPages
 from broker.http.openapi import document
-from broker.http.routes import append, reads, segments
+from broker.http.routes import append, claims, reads, segments, work
 from broker.http.routing import RouteTable
 from broker.wiring import Broker
 
@@ -20,6 +20,11 @@ def build_app(broker: Broker) -> Dispatcher:
     table.add("POST", "/v0/topics/{topic}/diff", reads.diff)
     table.add("GET", "/v0/topics/{topic}/records", reads.get_records)
     table.add("GET", "/v0/topics/{topic}/records/{seq}", reads.get_record)
+    table.add("POST", "/v0/topics/{topic}/claim", claims.claim)
+    table.add("POST", "/v0/topics/{topic}/ack", claims.ack)
+    table.add("POST", "/v0/topics/{topic}/nack", claims.nack)
+    table.add("POST", "/v0/topics/{topic}/extend", claims.extend)
+    table.add("GET", "/v0/topics/{topic}/work", work.work)
     table.add("GET", "/v0/topics/{topic}/segments", segments.list_segments)
     table.add("GET", "/v0/topics/{topic}/segments/{first_seq}/data", segments.get_data)
     table.add("GET", "/v0/topics/{topic}/segments/{first_seq}/idx", segments.get_idx)

@@ -18,9 +18,10 @@ from broker import VERSION
 from broker.http import strict_json
 from broker.http.answers import Answer, Headers, Message
 from broker.http.request import Request
-from broker.http.routes import health, metrics, topics
+from broker.http.routes import health, metrics, queues, topics
 from broker.http.routing import RouteTable
 
+_ROUTERS = (topics.router, queues.router, health.router, metrics.router)
 _WITH_BODY = {"PUT", "POST"}
 _ALWAYS = {"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"}
 
@@ -32,7 +33,7 @@ def control_plane() -> FastAPI:
     One for all brokers of the process: the broker comes with each request.
     """
     app = FastAPI(title="topics", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
-    for router in (topics.router, health.router, metrics.router):
+    for router in _ROUTERS:
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _raise_on)
@@ -42,7 +43,7 @@ def control_plane() -> FastAPI:
 def register(app: FastAPI, table: RouteTable) -> None:
     """Enter the application's routes in the table."""
     endpoint = ControlEndpoint(app)
-    for router in (topics.router, health.router, metrics.router):
+    for router in _ROUTERS:
         for route in router.routes:
             if isinstance(route, APIRoute):
                 for method in route.methods or ():

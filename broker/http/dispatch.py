@@ -67,7 +67,12 @@ class Dispatcher:
                 return
         else:
             accept_encoding = request.headers.get(b"accept-encoding")
-            await send_answer(answer, send, request_id=request.request_id, accept_encoding=accept_encoding)
+            sent = await send_answer(
+                answer, send, request_id=request.request_id, accept_encoding=accept_encoding, left=request.left
+            )
+            if not sent:
+                self.broker.http_metrics.client_gone(template)
+                return
         self.broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
 
     async def _stream(self, answer: Streamed, request: Request, send: Send, template: str) -> bool:
@@ -82,6 +87,8 @@ class Dispatcher:
             return False
         except StorageError as error:
             _log.warning("answer_cut_short", request_id=request.request_id.decode(), route=template, error=str(error))
+        except TimeoutError:
+            _log.warning("client_too_slow", request_id=request.request_id.decode(), route=template)
         return True
 
     async def _routed(self, route: Route, request: Request) -> Answer:

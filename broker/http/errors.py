@@ -3,6 +3,7 @@
     ApiError                     refusals that arise in the HTTP layer itself
       PathNotFound               404 not_found
       MethodNotAllowed           405 method_not_allowed     Allow
+      NotAcceptable              406 not_acceptable
       UnsupportedMediaType       415 unsupported_media_type
       PayloadTooLarge            413 payload_too_large
       PreconditionFailed         412 precondition_failed
@@ -35,10 +36,13 @@ STATUS: Final[dict[str, tuple[int, int | None]]] = {
     "topic_not_found": (404, None),
     "not_found": (404, None),
     "method_not_allowed": (405, None),
+    "not_acceptable": (406, None),
     "topic_exists_incompatible": (409, None),
     "topic_not_empty": (409, None),
     "seq_conflict": (409, None),
     "idempotency_conflict": (409, None),
+    "not_a_queue": (409, None),
+    "lease_lost": (409, None),
     "precondition_failed": (412, None),
     "payload_too_large": (413, None),
     "unsupported_media_type": (415, None),
@@ -92,6 +96,12 @@ class MethodNotAllowed(ApiError):
     def __init__(self, allow: str) -> None:
         super().__init__(f"This path does not have that method; it has {allow}.")
         self.allow = allow
+
+
+class NotAcceptable(ApiError):
+    """This path answers with text/event-stream, which the Accept header leaves out."""
+
+    code = "not_acceptable"
 
 
 class UnsupportedMediaType(ApiError):

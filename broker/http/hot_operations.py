@@ -39,6 +39,7 @@ class HotOperation(msgspec.Struct, kw_only=True):
     answer: type[BaseModel] | None
     tag: str = "records"
     headers: tuple[str, ...] = ()
+    media_type: str = "application/octet-stream"
     example: str = ""
     request: type[BaseModel] | None = None
     body_required: bool = True

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
+from broker.http.queue_operations import QUEUE_OPERATIONS
 from broker.http.segment_operations import SEGMENT_OPERATIONS
 from schemas.errors import ErrorAnswer
 from schemas.fields import AnswerModel, RequestModel
@@ -22,7 +23,7 @@ Durable topics over HTTP. A topic is an append-only log of JSON records with con
 Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
-_OPERATIONS = [*HOT_OPERATIONS, *SEGMENT_OPERATIONS]
+_OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *SEGMENT_OPERATIONS]
 _REF = "#/components/schemas/{model}"
 
 
@@ -74,11 +75,11 @@ def _described(operation: HotOperation) -> dict[str, Any]:
 def _answer(operation: HotOperation, description: str) -> dict[str, Any]:
     if operation.answer is not None:
         return _content(operation.answer, description)
-    # Bytes: without a schema, as OpenAPI 3.1 has it.
+    # Bytes or events: without a schema, as OpenAPI 3.1 has it.
     return {
         "description": description,
         "headers": {name: {"schema": {"type": "string"}} for name in operation.headers},
-        "content": {"application/octet-stream": {"example": operation.example}},
+        "content": {operation.media_type: {"example": operation.example}},
     }
 
 

@@ -33,14 +33,14 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     if shape.meta and shape.data:
-        names = _Names(shape.tags)
+        names = Names(shape.tags)
         return b",".join(
             [
                 b'{"$seq":%d,"$ts":%d%b,%b' % (seq, ts, names[node, tag] if node or tag else b"", body[1:])
                 for seq, ts, node, tag, body in found
             ]
         )
-    names = _Names(shape.tags)
+    names = Names(shape.tags)
     return b",".join(
         [
             b'{"$seq":%d,"$ts":%d%b%b}' % (seq, ts, names[node, tag] if node or tag else b"", _parts(body, shape))
@@ -57,7 +57,7 @@ def _parts(body: bytes, shape: Shape) -> bytes:
     return out
 
 
-class _Names(dict[tuple[bytes, bytes], bytes]):
+class Names(dict[tuple[bytes, bytes], bytes]):
     """`,"$node":…` and `,"$tag":…` for a pair of them; an answer holds few different ones."""
 
     def __init__(self, tags: bool) -> None:

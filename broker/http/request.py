@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,24 +58,42 @@ class Request:
             raise ClientGone
         return body
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_gone(self, work: Coroutine[Any, Any, T], *, discard: Callable[[T], None] | None = None) -> T:
         """Run `work` for as long as the client stays; raises ClientGone, with `work` cancelled, when it leaves.
 
-        Only after the body has been read: it is the next message that says so.
+        Only after the body has been read: it is the next message that says so. `discard` gets a result for which it
+        was too late: of work that ended in the moment in which it was cancelled.
         """
         working = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(self._left())
+        leaving = asyncio.ensure_future(self._leaves())
+        wanted = False
         try:
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
+                wanted = True
                 return working.result()
             raise ClientGone
         finally:
             working.cancel()
             leaving.cancel()
             await asyncio.wait((working, leaving))
+            if discard is not None and not wanted and not working.cancelled() and working.exception() is None:
+                discard(working.result())
 
-    async def _left(self) -> None:
+    def left(self) -> bool:
+        """Whether the client is known to have gone, without waiting for news of it. After the body has been read."""
+        while True:
+            asking = self._receive().__await__()
+            try:
+                asking.send(None)
+            except StopIteration as told:
+                if told.value["type"] == "http.disconnect":
+                    return True
+            else:
+                asking.close()  # it waits: there is no news
+                return False
+
+    async def _leaves(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 

@@ -1,4 +1,4 @@
-"""Bounds on what requests may hold while they wait."""
+"""Bounds on what requests may hold while they stay."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from storage.errors import LimitReached
 
 
 class Parking:
-    """Counts requests that wait for something to happen. `max` 0 = no bound."""
+    """Counts requests that stay: they wait for something to happen, or stream it. `max` 0 = no bound.
 
-    __slots__ = ("max", "parked", "refused_total")
+    `limit` names the bound in refusals, which say that so many `are_there` already.
+    """
 
-    def __init__(self, max: int) -> None:
+    __slots__ = ("are_there", "limit", "max", "parked", "refused_total")
+
+    def __init__(self, max: int, *, limit: str = "max_parked", are_there: str = "requests are waiting") -> None:
         self.max = max
+        self.limit = limit
+        self.are_there = are_there
         self.parked = 0
         self.refused_total = 0
 
@@ -23,7 +28,7 @@ class Parking:
         """Hold one place. Raises LimitReached when all are taken."""
         if self.max and self.parked >= self.max:
             self.refused_total += 1
-            raise LimitReached(f"{self.max} requests are waiting already.", limit="max_parked", max=self.max)
+            raise LimitReached(f"{self.max} {self.are_there} already.", limit=self.limit, max=self.max)
         self.parked += 1
         try:
             yield

@@ -8,10 +8,15 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import storage.queues.metrics
 from broker.http.accept import prefers_json
 from broker.metrics import SECONDS, HttpMetrics, Latencies, as_text
+from broker.wiring import Broker
+from storage import Engine
 from storage.metrics import Family, Sample
 from tests.http.calls import append, fill
+from tests.http.queue_calls import call, claim, queue
+from tests.http.test_long_poll import until
 
 
 async def samples(client: httpx.AsyncClient) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -120,3 +125,55 @@ async def test_the_engine_shows_its_own(client: httpx.AsyncClient) -> None:
     assert ({"topic": "orders"}, 3.0) in found["topics_topic_head_seq"]
     assert found["topics_wal_frames_total"][0][1] >= 3
     assert found["topics_wal_fsync_seconds_count"]
+
+
+async def test_queues_are_counted(client: httpx.AsyncClient) -> None:
+    await queue(client, 1, 2, 3, 4)
+    await claim(client, max=3)
+    await call(client, "ack", node="w", seqs=[1])
+    await call(client, "nack", node="w", seqs=[2], delay_ms=60_000)
+    await call(client, "extend", node="w", seqs=[3], lease_ms=60_000)
+    await call(client, "pause")
+    await fill(client, "log", 1)
+    found = await samples(client)
+    figures = {
+        "ready": 1,
+        "in_flight": 1,
+        "delayed": 1,
+        "dead_pending": 0,
+        "waiting_claims": 0,
+        "paused": 1,
+    }
+    for name, value in figures.items():
+        assert found[f"topics_queue_{name}"] == [({"topic": "q"}, value)]
+    for name, value in {"claims": 1, "claimed_jobs": 3, "acks": 1, "nacks": 1, "lease_extensions": 1}.items():
+        assert found[f"topics_{name}_total"] == [({}, value)]
+    for name in ("dead_lettered", "jobs_lost"):
+        assert found[f"topics_{name}_total"] == [({"topic": "q"}, 0)]
+    for name in ("lease_expiries", "jobs_unreadable"):
+        assert found[f"topics_{name}_total"] == [({}, 0)]
+
+
+async def test_lost_and_dead_jobs_are_counted_by_queue(engine: Engine, client: httpx.AsyncClient) -> None:
+    await queue(client, 1, 2, 3, max_deliveries=1, dead_letter="dead", cap_records=2)
+    await claim(client, max=1)
+    await call(client, "nack", node="w", seqs=[2])
+    await until(lambda: engine.queues.figures("q").dead_lettered == 1)
+    found = await samples(client)
+    assert found["topics_jobs_lost_total"] == [({"topic": "q"}, 1)]
+    assert found["topics_dead_lettered_total"] == [({"topic": "q"}, 1)]
+
+
+async def test_queues_that_are_named_are_bounded(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.queues.metrics, "MAX_TOPIC_SERIES", 2)
+    for name in "abc":
+        await queue(client, name=name)
+    assert len((await samples(client))["topics_queue_ready"]) == 2
+
+
+async def test_open_streams_and_parked_claims_are_shown(broker: Broker, client: httpx.AsyncClient) -> None:
+    with broker.streams.place(), broker.parking.place():
+        found = await samples(client)
+    assert found["topics_sse_connections"] == [({}, 1)]
+    assert found["topics_parked_requests"] == [({}, 1)]
+    assert found["topics_sse_refused_total"] == [({}, 0)]

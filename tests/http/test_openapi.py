@@ -11,12 +11,12 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from broker.wiring import Broker
-from schemas import config, errors, health, records, segments, topics
+from schemas import config, errors, health, queues, records, segments, topics
 from tests.http.calls import refused
 
 MODELS = {
     name: model
-    for module in (config, errors, health, records, segments, topics)
+    for module in (config, errors, health, queues, records, segments, topics)
     for name, model in vars(module).items()
     if isinstance(model, type) and hasattr(model, "model_validate")
 }
@@ -33,6 +33,16 @@ OPERATIONS = {
     ("post", "/v0/topics/{topic}/delete"),
     ("get", "/v0/topics/{topic}/records"),
     ("get", "/v0/topics/{topic}/records/{seq}"),
+    ("post", "/v0/topics/{topic}/claim"),
+    ("post", "/v0/topics/{topic}/ack"),
+    ("post", "/v0/topics/{topic}/nack"),
+    ("post", "/v0/topics/{topic}/extend"),
+    ("get", "/v0/topics/{topic}/work"),
+    ("get", "/v0/topics/{topic}/leases"),
+    ("post", "/v0/topics/{topic}/pause"),
+    ("post", "/v0/topics/{topic}/resume"),
+    ("post", "/v0/topics/{topic}/purge"),
+    ("post", "/v0/topics/{topic}/redrive"),
     ("get", "/v0/topics/{topic}/segments"),
     ("get", "/v0/topics/{topic}/segments/{first_seq}/data"),
     ("get", "/v0/topics/{topic}/segments/{first_seq}/idx"),
@@ -121,10 +131,13 @@ async def test_an_invalid_field_is_400_and_422_means_a_full_topic(document: dict
 
 async def test_the_example_requests_work(broker: Broker, client: httpx.AsyncClient, document: dict[str, Any]) -> None:
     await client.put("/v0/topics/orders")
+    await client.put("/v0/topics/mails", json={"type": "queue", "dead_letter": "mails-dead"})
+    await client.put("/v0/topics/mails-dead")
     for method, path, operation in operations(document):
+        topic = "mails" if "queues" in operation["tags"] else "orders"
         for media, content in operation.get("requestBody", {}).get("content", {}).items():
             answer = await client.request(
-                method, path.format(topic="orders"), json=content["example"], headers={"content-type": media}
+                method, path.format(topic=topic), json=content["example"], headers={"content-type": media}
             )
             assert answer.is_success, answer.text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi import Request as FrameworkRequest
 from fastapi.routing import APIRoute
@@ -18,6 +19,7 @@ from schemas.config import TopicConfig, TopicSettings
 from schemas.fields import QueryFlag, QueryU64
 from schemas.names import TOPIC_NAME_PATTERN
 from schemas.performance import Performance
+from schemas.queues import QueueState
 from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
 from schemas.topics import TopicAnswer, TopicDeleteAnswer, TopicEntry, TopicListAnswer, TopicPutAnswer
 from storage.records import TopicState
@@ -30,7 +32,9 @@ class _StrictRequest(FrameworkRequest):
         return strict_json.loads(await self.body())
 
 
-class _StrictRoute(APIRoute):
+class StrictRoute(APIRoute):
+    """A route of the framework whose bodies are read by our own parser."""
+
     def get_route_handler(self) -> Callable[[FrameworkRequest], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
@@ -40,7 +44,7 @@ class _StrictRoute(APIRoute):
         return handle
 
 
-router = APIRouter(prefix="/v0/topics", tags=["topics"], route_class=_StrictRoute)
+router = APIRouter(prefix="/v0/topics", tags=["topics"], route_class=StrictRoute)
 
 
 def current(request: FrameworkRequest) -> Request:
@@ -65,12 +69,14 @@ async def put_topic(current: Current, response: Response, topic: TopicName, sett
     state, created = await topics.put(current.broker.engine, topic, settings)
     if created:
         response.status_code = CREATED
-    return TopicPutAnswer(topic=topic, created=created, config=_config(state), performance=_performance(current))
+    return TopicPutAnswer(topic=topic, created=created, config=_config(state), performance=performance(current))
 
 
 @router.get(
     "/{topic}",
     summary="Describe a topic",
+    # What is not set is left out: what only queues have, for logs.
+    response_model_exclude_unset=True,
     responses=refusals("invalid_request", "topic_not_found"),
 )
 async def get_topic(
@@ -79,7 +85,7 @@ async def get_topic(
     touch: Annotated[QueryFlag, Query(description="Count this look as a read, from the next answer on.")] = True,
 ) -> TopicAnswer:
     state = topics.describe(current.broker.engine, topic, touch=touch)
-    return TopicAnswer(
+    answer = TopicAnswer(
         topic=state.topic,
         type=state.config.type.value,
         epoch=state.epoch,
@@ -92,8 +98,11 @@ async def get_topic(
         effective_priority=topics.effective_priority(state.config),
         last_write_ts=state.last_write_ts,
         last_read_ts=state.last_read_ts,
-        performance=_performance(current),
+        performance=performance(current),
     )
+    if state.queue is not None:
+        answer.queue = QueueState.model_validate(msgspec.to_builtins(state.queue))
+    return answer
 
 
 @router.get(
@@ -111,7 +120,7 @@ async def list_topics(
 ) -> TopicListAnswer:
     states, next_cursor = topics.page(current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor)
     return TopicListAnswer(
-        topics=[_entry(state) for state in states], next_cursor=next_cursor, performance=_performance(current)
+        topics=[_entry(state) for state in states], next_cursor=next_cursor, performance=performance(current)
     )
 
 
@@ -127,7 +136,7 @@ async def delete_topic(
     if_empty: Annotated[QueryFlag, Query(description="Refuse when it still holds records.")] = False,
 ) -> TopicDeleteAnswer:
     deleted = await topics.delete(current.broker.engine, topic, if_empty=if_empty)
-    return TopicDeleteAnswer(topic=topic, deleted=deleted, routers_removed=[], performance=_performance(current))
+    return TopicDeleteAnswer(topic=topic, deleted=deleted, routers_removed=[], performance=performance(current))
 
 
 @router.post(
@@ -145,7 +154,7 @@ async def delete_records(current: Current, topic: TopicName, body: DeleteRecords
         head_seq=done.head_seq,
         count=done.count,
         bytes=done.bytes,
-        performance=_performance(current),
+        performance=performance(current),
     )
 
 
@@ -167,5 +176,6 @@ def _entry(state: TopicState) -> TopicEntry:
     )
 
 
-def _performance(current: Request) -> Performance:
+def performance(current: Request) -> Performance:
+    """What an answer that is made now says of the time it took."""
     return Performance(server_total_ms=round(current.elapsed_ms(), 3))

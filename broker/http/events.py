@@ -1,0 +1,47 @@
+"""Server-sent events: what a stream is answered with, and what its frames look like (source: api.md §5)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from broker.http.accept import weights
+from broker.http.answers import Headers
+from broker.http.errors import NotAcceptable, status_of
+from broker.http.request import Request
+from storage.errors import ShuttingDown, StorageError
+
+EVENT_STREAM: Final = b"text/event-stream"
+HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+#: Tells the client how long to wait before it comes again.
+RETRY: Final = b"retry: 2000\n\n"
+HEARTBEAT_S: Final = 15.0
+#: How long a client may take for what it is sent before its stream is closed.
+PATIENCE_S: Final = 30.0
+
+
+def check_accept(request: Request) -> None:
+    """Raises NotAcceptable when the client says that it takes no event stream."""
+    header = request.headers.get(b"accept")
+    if header is None:
+        return
+    found = weights(header)
+    if found.get("text/event-stream", found.get("text/*", found.get("*/*", 0.0))) <= 0:
+        raise NotAcceptable
+
+
+def event(name: str, data: dict[str, Any]) -> bytes:
+    """An event without an id."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+def heartbeat(now_ms: int) -> bytes:
+    """A comment, which says that the connection lives."""
+    return b": hb %d\n\n" % now_ms
+
+
+def error_event(error: StorageError) -> bytes:
+    """Why the stream ends: `code` is the status that a request would have got, `reason` the code of the API."""
+    code: int | str = "server_shutting_down" if isinstance(error, ShuttingDown) else status_of(error.code)
+    return event("error", {"code": code, "error": error.message, "reason": error.code})

@@ -1,0 +1,72 @@
+"""Jobs as JSON, by slicing: `data` and `meta` go out as the bytes they came in (see `render`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from broker.http.render import Names, quoted
+from storage.queues.values import ClaimedJob, Settled
+
+if TYPE_CHECKING:
+    from storage.queues.desk import Claimed
+
+_JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
+#: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
+#: body is a whole value of data or meta.
+_DUE = re.compile(rb',"deliver_at":\d+}\Z')
+_DUE_BYTES = len(b',"deliver_at":}') + 20
+_LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+
+def claimed(claim: Claimed, started: float) -> bytes:
+    """The answer to a claim; `started` is when its request came, by perf_counter."""
+    text = jobs(claim.jobs)
+    return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f}}' % (
+        quoted(claim.topic),
+        text,
+        len(claim.jobs),
+        claim.ready,
+        (perf_counter() - started) * 1000,
+    )
+
+
+def jobs(found: Sequence[ClaimedJob]) -> bytes:
+    """The jobs as JSON objects, separated by commas."""
+    names = Names(tags=True)
+    return b",".join([_job(job, names) for job in found])
+
+
+def _job(job: ClaimedJob, names: Names) -> bytes:
+    (seq, ts, node, tag, body), lease_id, deadline, deliveries = job
+    if b"deliver_at" in body[-_DUE_BYTES:]:
+        body = _DUE.sub(b"}", body)
+    labels = names[node, tag] if node or tag else b""
+    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, body[1:])
+
+
+def job_event(topic: bytes, job: ClaimedJob) -> bytes:
+    """A job as an event of a stream; `topic` is the name as JSON."""
+    text = _job(job, Names(tags=True))
+    if b"\n" in text or b"\r" in text:  # between tokens, where a space is as good; a line of an event ends there
+        text = text.translate(_LINE_BREAKS)
+    return b'event: job\nid: %d\ndata: {"topic":%b,%b\n\n' % (job.record.seq, topic, text[1:])
+
+
+def settled(done: Settled, counted: bytes, started: float) -> bytes:
+    """The answer to an ack, nack or extend, whose count goes by the name of `counted`."""
+    deadlines = b',"deadlines":%b' % msgspec.json.encode(done.deadlines) if counted == b"extended" else b""
+    return (b'{"topic":%b,"%b":%d,"skipped":%b%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f}}') % (
+        quoted(done.topic),
+        counted,
+        len(done.done),
+        msgspec.json.encode(done.skipped),
+        deadlines,
+        done.ready,
+        done.in_flight,
+        (perf_counter() - started) * 1000,
+    )

@@ -1,0 +1,113 @@
+"""POST …/claim, …/ack, …/nack and …/extend: the hot ways of jobs."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from broker.http import lease_ids, render_queues, strict_json
+from broker.http.answers import Answer
+from broker.http.request import Request
+from broker.service import queues
+from schemas.fields import MAX_U64
+from storage.errors import InvalidRequest
+
+Natural = Annotated[int, Meta(ge=0)]
+
+
+class _Claim(msgspec.Struct, kw_only=True):
+    node: str
+    max: Natural | None = None
+    lease_ms: Natural | None = None
+    wait_ms: Natural | None = None
+    attempt_key: str | None = None
+
+
+class _Settle(msgspec.Struct, kw_only=True):
+    node: str
+    seqs: list[Natural]
+    lease_ids: list[str] | str | None = None
+
+
+class _Nack(_Settle, kw_only=True):
+    delay_ms: Natural | None = None
+    penalty: bool | None = None
+    reason: str | None = None
+
+
+class _Extend(_Settle, kw_only=True):
+    lease_ms: Natural
+
+
+_claim = msgspec.json.Decoder(_Claim)
+_settle = msgspec.json.Decoder(_Settle)
+_nack = msgspec.json.Decoder(_Nack)
+_extend = msgspec.json.Decoder(_Extend)
+
+
+async def claim(request: Request) -> Answer:
+    began = monotonic()
+    body = await strict_json.decode(await request.body(), _claim)
+    for field in ("max", "lease_ms", "wait_ms"):
+        _check_u64(getattr(body, field) or 0, field)
+    asked = queues.Claim(
+        topic=request.values[0],
+        node=body.node,
+        max=1 if body.max is None else body.max,
+        lease_ms=body.lease_ms,
+        wait_ms=body.wait_ms or 0,
+        attempt_key=body.attempt_key,
+    )
+    broker = request.broker
+    claimed = await queues.claim(broker.engine, asked)
+    if asked.wait_ms and not claimed.jobs:
+        waiting = queues.claim_on(broker.engine, broker.parking, asked, claimed, began)
+        claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
+    return Answer(render_queues.claimed(claimed, request.started), withdraw=claimed.undo)
+
+
+async def ack(request: Request) -> Answer:
+    body = await strict_json.decode(await request.body(), _settle)
+    done = await queues.ack(request.broker.engine, _asked(request, body))
+    return Answer(render_queues.settled(done, b"acked", request.started))
+
+
+async def nack(request: Request) -> Answer:
+    body = await strict_json.decode(await request.body(), _nack)
+    done = await queues.nack(
+        request.broker.engine,
+        _asked(request, body),
+        delay_ms=body.delay_ms,
+        penalty=body.penalty is not False,
+        reason=body.reason,
+    )
+    return Answer(render_queues.settled(done, b"nacked", request.started))
+
+
+async def extend(request: Request) -> Answer:
+    body = await strict_json.decode(await request.body(), _extend)
+    _check_u64(body.lease_ms, "lease_ms")
+    done = await queues.extend(request.broker.engine, _asked(request, body), body.lease_ms)
+    return Answer(render_queues.settled(done, b"extended", request.started))
+
+
+def _asked(request: Request, body: _Settle) -> queues.Settle:
+    _check_u64(max(body.seqs, default=0), "seqs")
+    given = body.lease_ids
+    if isinstance(given, str) and given:
+        raise InvalidRequest("lease_ids: expected an array.", field="lease_ids")
+    return queues.Settle(
+        topic=request.values[0],
+        node=body.node,
+        seqs=body.seqs,
+        lease_ids=lease_ids.tokens(given) if given else None,
+        strict=request.query.flag("strict", False) if request.scope["query_string"] else False,
+    )
+
+
+def _check_u64(value: int, field: str) -> None:
+    if value > MAX_U64:
+        raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)

@@ -1,0 +1,125 @@
+"""GET …/work: jobs as a stream of events, pushed to a worker for as long as it is connected (source: api.md §6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from broker.http import events, render, render_queues
+from broker.http.answers import Streamed
+from broker.http.request import Request
+from broker.service import queues
+from storage.errors import StorageError, TopicNotFound
+from storage.queues.values import ClaimedJob
+
+if TYPE_CHECKING:
+    from storage.queues.work import Worker
+
+#: Jobs are taken from the queue while no more than so many bytes of them wait for the client to take them.
+MAX_BUFFERED_BYTES: Final = 1 << 20
+
+
+async def work(request: Request) -> Streamed:
+    events.check_accept(request)
+    query = request.query
+    asked = queues.Work(
+        topic=request.values[0],
+        node=query.text("node") or "",
+        max=1 if (most := query.number("max")) is None else most,
+        lease_ms=query.number("lease_ms"),
+    )
+    worker = queues.work(request.broker.engine, asked)
+    first, rest = b"", None
+    if request.scope["method"] != "HEAD":
+        rest = _stream(request, asked.topic, worker)
+        # Up to the first piece now: from here on, closing `rest` gives back what it holds.
+        first = await anext(rest)
+    return Streamed(
+        first,
+        rest,
+        length=None,
+        patience_s=events.PATIENCE_S,
+        content_type=events.EVENT_STREAM,
+        headers=events.HEADERS,
+    )
+
+
+async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator[bytes]:
+    """Jobs until the client leaves; what it has not settled then goes back at once."""
+    broker = request.broker
+    engine = broker.engine
+    topic = engine.topic(name)
+    with broker.streams.place():
+        async with worker:
+            outbox = _Outbox(name)
+            filling = asyncio.create_task(outbox.fill(worker))
+            try:
+                yield events.RETRY
+                while not outbox.ended:
+                    piece = await outbox.take()
+                    if piece or not outbox.ended:
+                        yield piece or events.heartbeat(engine.now_ms())
+                yield _last(filling.exception(), name, topic.log.head)
+            finally:
+                filling.cancel()
+                with suppress(asyncio.CancelledError, StorageError):
+                    await filling
+
+
+def _last(reason: BaseException | None, topic: str, head_seq: int) -> bytes:
+    """What the client is told at the end."""
+    match reason:
+        case TopicNotFound():
+            return events.event("topic-deleted", {"topic": topic, "head_seq": head_seq, "reason": "deleted"})
+        case StorageError():
+            return events.error_event(reason)
+        case _:
+            raise reason or AssertionError("a worker gives jobs until something ends it")
+
+
+class _Outbox:
+    """Jobs on their way from the queue to the client, as events."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = render.quoted(topic)
+        self._frames: list[bytes] = []
+        self._bytes = 0
+        self._filled = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._over = False
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will come."""
+        return self._over and not self._frames
+
+    async def fill(self, jobs: AsyncIterator[ClaimedJob]) -> None:
+        """Until the worker ends, in whatever way."""
+        try:
+            async for job in jobs:
+                frame = render_queues.job_event(self._topic, job)
+                self._frames.append(frame)
+                self._bytes += len(frame)
+                self._filled.set()
+                if self._bytes > MAX_BUFFERED_BYTES:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._over = True
+            self._filled.set()
+
+    async def take(self) -> bytes:
+        """All that is there; b"" when nothing came for the time of a heartbeat, or will come any more."""
+        if not self._over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(events.HEARTBEAT_S):
+                    await self._filled.wait()
+            self._filled.clear()
+        taken = b"".join(self._frames)
+        self._frames.clear()
+        self._bytes = 0
+        self._room.set()
+        return taken

@@ -1,0 +1,212 @@
+"""Jobs: claiming, settling, looking after queues (source: api.md §6). Fields are judged here, before the topic is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.service.limits import Parking
+from broker.service.predicates import check_topic_name
+from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
+from storage.errors import BatchTooLarge, InvalidRequest, ShuttingDown
+from storage.queues.values import JobState, JobView, Redriven, Settled
+from storage.validation import MAX_DELAY_MS, check_text
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+    from storage.queues.desk import Claimed
+    from storage.queues.work import Worker
+
+MAX_WAIT_MS: Final = 30_000
+#: Most jobs in one ack, nack or extend.
+MAX_SEQS: Final = 1000
+MAX_ATTEMPT_KEY_BYTES: Final = 128
+MAX_REASON_BYTES: Final = 1024
+PURGEABLE: Final = (JobState.READY, JobState.DELAYED)
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """What a worker asks for; what is too much is clamped by the engine."""
+
+    topic: str
+    node: str
+    max: int = 1
+    lease_ms: int | None = None
+    wait_ms: int = 0
+    attempt_key: str | None = None
+
+
+class Work(msgspec.Struct, kw_only=True):
+    """Who wants jobs pushed, and how many at a time."""
+
+    topic: str
+    node: str
+    max: int = 1
+    lease_ms: int | None = None
+
+
+class Settle(msgspec.Struct, kw_only=True):
+    """Which jobs of whom an ack, nack or extend is about. A token of 0 stands for none given."""
+
+    topic: str
+    node: str
+    seqs: list[int]
+    lease_ids: list[int] | None = None
+    strict: bool = False
+
+
+async def claim(engine: Engine, asked: Claim) -> Claimed:
+    """What there is now. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    _check_worker(engine, asked.topic, asked.node)
+    if asked.attempt_key is not None:
+        check_text(asked.attempt_key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
+    return await _claim(engine, asked, 0)
+
+
+async def claim_on(engine: Engine, parking: Parking, asked: Claim, empty: Claimed, began: float) -> Claimed:
+    """Go on with a claim that found nothing until there is a job or its wait_ms since `began` have passed.
+
+    At shutdown the `empty` answer is given at once. Raises LimitReached (too many waiting) and as `claim`.
+    """
+    left_ms = min(asked.wait_ms, MAX_WAIT_MS) - int((monotonic() - began) * 1000)
+    if left_ms <= 0:
+        return empty
+    with parking.place():
+        try:
+            return await _claim(engine, asked, left_ms)
+        except ShuttingDown:
+            return empty
+
+
+async def _claim(engine: Engine, asked: Claim, wait_ms: int) -> Claimed:
+    return await engine.queues.claim(
+        asked.topic,
+        asked.node,
+        max=asked.max,
+        lease_ms=asked.lease_ms,
+        wait_ms=wait_ms,
+        attempt_key=asked.attempt_key,
+    )
+
+
+async def ack(engine: Engine, asked: Settle) -> Settled:
+    """On return the jobs are gone for good, as safely as the topic's class says. Raises LeaseLost when strict."""
+    _check_settle(engine, asked)
+    return await engine.queues.ack(asked.topic, asked.node, asked.seqs, lease_ids=asked.lease_ids, strict=asked.strict)
+
+
+async def nack(engine: Engine, asked: Settle, *, delay_ms: int | None, penalty: bool, reason: str | None) -> Settled:
+    """The jobs can be had again after `delay_ms`, or the queue's backoff. Raises LeaseLost when strict."""
+    _check_settle(engine, asked)
+    if delay_ms is not None and delay_ms > MAX_DELAY_MS:
+        raise InvalidRequest(f"delay_ms: at most 366 days ({MAX_DELAY_MS} ms).", field="delay_ms")
+    if reason is not None and len(reason.encode()) > MAX_REASON_BYTES:
+        raise InvalidRequest(f"reason: at most {MAX_REASON_BYTES} bytes.", field="reason")
+    return await engine.queues.nack(
+        asked.topic,
+        asked.node,
+        asked.seqs,
+        delay_ms=delay_ms,
+        lease_ids=asked.lease_ids,
+        penalty=penalty,
+        reason=reason,
+        strict=asked.strict,
+    )
+
+
+async def extend(engine: Engine, asked: Settle, lease_ms: int) -> Settled:
+    """The leases now end `lease_ms` from now. Raises LeaseLost when strict."""
+    _check_settle(engine, asked)
+    return await engine.queues.extend(
+        asked.topic, asked.node, asked.seqs, lease_ms, lease_ids=asked.lease_ids, strict=asked.strict
+    )
+
+
+def work(engine: Engine, asked: Work) -> Worker:
+    """`async with` it; within, it gives jobs one by one. Those not settled at the end go back at once.
+
+    Raises InvalidRequest, TopicNotFound, NotAQueue; what ends it later is raised to whoever takes jobs from it.
+    """
+    _check_worker(engine, asked.topic, asked.node)
+    return engine.queues.work(asked.topic, asked.node, max=asked.max, lease_ms=asked.lease_ms)
+
+
+def _check_worker(engine: Engine, topic: str, node: str) -> None:
+    """Raises InvalidRequest for names that no queue and no worker can have."""
+    check_topic_name(topic)
+    if not node:
+        raise InvalidRequest("node: required, and not empty.", field="node")
+    check_text(node, "node", engine.options.max_node_bytes)
+
+
+def _check_settle(engine: Engine, asked: Settle) -> None:
+    _check_worker(engine, asked.topic, asked.node)
+    count = len(asked.seqs)
+    if not count:
+        raise InvalidRequest("seqs: at least one.", field="seqs")
+    if count > MAX_SEQS:
+        raise BatchTooLarge(f"seqs: at most {MAX_SEQS}, these are {count}.", field="seqs", max=MAX_SEQS)
+    if asked.lease_ids is not None and len(asked.lease_ids) != count:
+        raise InvalidRequest(
+            f"lease_ids: one for each of the {count} seqs, or none at all; these are {len(asked.lease_ids)}.",
+            field="lease_ids",
+        )
+
+
+async def pause(engine: Engine, topic: str) -> bool:
+    """Durably: nothing is handed out any more. Whether it is paused now."""
+    check_topic_name(topic)
+    return await engine.queues.pause(topic)
+
+
+async def resume(engine: Engine, topic: str) -> bool:
+    """Durably: jobs are handed out again. Whether it is paused now."""
+    check_topic_name(topic)
+    return await engine.queues.resume(topic)
+
+
+async def purge(engine: Engine, topic: str, states: Sequence[str]) -> int:
+    """Deletes for good the jobs that stand so and came before the call. How many."""
+    check_topic_name(topic)
+    return await engine.queues.purge(topic, states=tuple(JobState(state) for state in states))
+
+
+async def redrive(
+    engine: Engine, topic: str, *, source: str | None, max: int, rate_per_s: float | None, dry_run: bool
+) -> Redriven:
+    """Brings back to the queue the jobs that it gave to its dead letter topic."""
+    check_topic_name(topic)
+    if source is not None:
+        check_topic_name(source, "from")
+    return await engine.queues.redrive(topic, source=source, max=max, rate_per_s=rate_per_s, dry_run=dry_run)
+
+
+def leases(
+    engine: Engine, topic: str, *, state: str | None, page_size: int | None, cursor: str | None
+) -> tuple[list[JobView], str | None]:
+    """One page of jobs by seq, and the cursor of the next one when more follow."""
+    check_topic_name(topic)
+    wanted = None if state is None else _state(state)
+    size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    after = 0 if cursor is None else _seq_of(cursor)
+    found = engine.queues.leases(topic, wanted, after, size + 1)
+    if len(found) <= size:
+        return found, None
+    return found[:size], encode_cursor(str(found[size - 1].seq))
+
+
+def _state(name: str) -> JobState:
+    try:
+        return JobState(name)
+    except ValueError:
+        raise InvalidRequest(f"state: one of {', '.join(JobState)}.", field="state") from None
+
+
+def _seq_of(cursor: str) -> int:
+    text = decode_cursor(cursor)
+    if not (text.isascii() and text.isdigit()):  # one of another list
+        raise InvalidRequest("cursor: not one that this broker gave out.", field="cursor")
+    return int(text)
