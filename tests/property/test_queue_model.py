@@ -18,8 +18,8 @@ from storage.config import TopicType
 from storage.errors import LeaseLost, StorageError
 from storage.queues.values import JobState
 from tests.conftest import is_long
-from tests.property.queue_bench import DEAD, QUEUE, QueueBench
-from tests.property.queue_model import Job
+from tests.property.queue_bench import DEAD, EXPIRY_TURNS, QUEUE, QueueBench
+from tests.property.queue_model import Given, Job
 from tests.property.test_engine_model import DISK_SYNC_MS, SMALL
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import options, outcome, raw, record
@@ -115,7 +115,8 @@ class QueueMachine(QueueBench):
         self.pass_unseen(after_ms)
         given = self.queue.claim(node, max(1, most), lease_ms, key, self.now)
         claimed = self.run(self.engine.queues.claim(QUEUE, node, max=most, lease_ms=lease_ms, attempt_key=key))
-        assert [(each.record.seq, each.deadline, each.deliveries) for each in claimed.jobs] == given
+        found = [Given(each.record.seq, each.deadline, each.deliveries) for each in claimed.jobs]
+        assert found == given, (found, given)
         tokens = [each.lease_id for each in claimed.jobs]
         self.queue.grant(node, given, tokens, key)
         for each in claimed.jobs:
@@ -325,6 +326,8 @@ class QueueMachine(QueueBench):
         """Time jumps, and what comes of it the engine has to notice when it is asked for something."""
         self.clock.tick(ms)
         self.queue.settle(self.now)
+        if self.queue.config.leases_durable:
+            self.go_on(EXPIRY_TURNS)  # an expiry is one when it is written; who claims before that has to wait for it
         if any(job.ready_between for job in self.queue.jobs.values()):
             self.compare()  # its answer depends on what was left to chance
 

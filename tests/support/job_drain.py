@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from storage import Engine
 from storage.queues.values import ClaimedJob, JobState
-from tests.support.crash_check import parts_of
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_view import view
 from tests.support.job_check import listing
-from tests.support.job_ledger import JobLedger, Sent
+from tests.support.job_ledger import JobLedger, Sent, parts_of
 from tests.support.job_session import JobSession
 
 ROUNDS = 60
@@ -44,7 +43,7 @@ class _Drain:
             if not any(taken):
                 if not any(listing(self.engine, name) for name in self.queues):
                     break
-                await self._let_time_pass()
+                self._let_time_pass()
         for name in self.queues:
             if left := listing(self.engine, name):
                 self.problems.append(f"stranded in {name}: {left}")
@@ -93,7 +92,7 @@ class _Drain:
         return len(claimed.jobs)
 
     async def _took(self, name: str, each: ClaimedJob) -> None:
-        job = self.by_data.get(parts_of(each.record)[0])
+        job = self.by_data.get(parts_of(each.record.body)[0])
         if job is None:
             self.problems.append(f"{name} gives {each}, which was never sent")
             return
@@ -106,7 +105,7 @@ class _Drain:
             self.problems.append(
                 f"{name} gives job {job.seq} as delivery {each.deliveries}, {job.deliveries} were known"
             )
-        job.lease = None
+        job.lease, job.deliveries, job.lease_safe = None, each.deliveries, self.session.is_safe(name)
         job.seq = each.record.seq
         await self._try_void(name, job)
         if not job.gone:
@@ -116,10 +115,10 @@ class _Drain:
 
     def _acked(self, job: Sent) -> None:
         job.acked = Outcome.DONE
-        job.end_safe = self.session.is_safe(job.queue)
+        job.end_safe = job.lease_safe = self.session.is_safe(job.queue)
         job.lease = None
 
-    async def _let_time_pass(self) -> None:
+    def _let_time_pass(self) -> None:
         """To the next moment at which something ends or is due; what is moved is tried again by then."""
         now_ms = self.session.now_ms
         times = [
@@ -128,18 +127,24 @@ class _Drain:
             for each in listing(self.engine, name).values()
             if each.state is not JobState.DEAD
         ]
-        await self.session.clock.advance(max(1, min(times, default=now_ms + 5000) - now_ms))
+        self.session.clock.tick(max(1, min(times, default=now_ms + 5000) - now_ms))
 
     async def _look_at_the_rest(self) -> None:
         """All that was not taken out is a dead letter, once."""
         there: dict[bytes, list[str]] = {}
-        for name, topic in (await view(self.engine)).items():
+        topics = await view(self.engine)
+        for name, topic in topics.items():
             for record in topic.records:
-                there.setdefault(parts_of(record)[0], []).append(name)
+                there.setdefault(parts_of(record.body)[0], []).append(name)
         for job in self.ledger.jobs:
             places = there.get(job.data, [])
             dead = [name for name in places if self.ledger.queues[name].holds_dead]
             if job.gone and places:
                 self.problems.append(f"job {job.seq} of {job.queue} was acked, and is in {places}")
+            elif not job.gone and not places and self.ledger.queues[job.queue].bounded:
+                lost = topics[job.queue].tombstone_over(job.seq)
+                if lost is None:
+                    self.problems.append(f"job {job.seq} of {job.queue} is gone, and nothing says why")
+                job.purged, job.end_safe = Outcome.DONE, self.session.is_safe(job.queue)
             elif not job.gone and (len(places) != 1 or places != dead):
                 self.problems.append(f"job {job.seq} of {job.queue} was not to be had, it is in {places}")

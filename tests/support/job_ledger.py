@@ -14,6 +14,14 @@ from storage import Durability, TopicConfig
 from tests.support.crash_ledger import Outcome, SentRecord
 
 
+def parts_of(body: bytes) -> tuple[bytes, bytes | None]:
+    """(data, meta) of a stored body, which may have a deliver_at behind them."""
+    sent, separator, _ = body.removeprefix(b'{"data":').partition(b',"deliver_at":')
+    sent = sent if separator else sent.removesuffix(b"}")
+    data, separator, meta = sent.partition(b',"meta":')
+    return data, meta if separator else None
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """As the answer said. Once recovered its token is not known any more (0)."""

@@ -12,7 +12,7 @@ from storage.errors import StorageError, StorageFailed
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_session import ROOT
 from tests.support.fake_clock import FakeClock
-from tests.support.job_ledger import JobLedger, Lease, Queue, Sent
+from tests.support.job_ledger import JobLedger, Lease, Queue, Sent, parts_of
 from tests.support.sim_disk import SimDisk
 
 
@@ -168,7 +168,7 @@ class JobSession:
         by_data = {job.data: job for job in self.ledger.jobs}
         given: list[Sent] = []
         for each in claimed.jobs:
-            job = by_data[each.record.body.removeprefix(b'{"data":').partition(b',"meta":')[0].removesuffix(b"}")]
+            job = by_data[parts_of(each.record.body)[0]]
             self._given(job, node, each.lease_id, each.deadline, each.deliveries)
             given.append(job)
         return given

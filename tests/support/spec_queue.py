@@ -8,6 +8,7 @@ Readings, where the specification leaves a choice (docs/format.md decides):
 - The node of a Lease frame is the holder; who gave the leases back may be named by it, too.
 - No token is given twice in a log, whoever holds it. It stays the same while the lease is extended.
 - Lease frames of a queue without durable leases tell of moves only, since they alone have to outlast a crash there.
+- `acked` says what the Delete in the same batch does, which may stand before it.
 - An open move is a `dead` with dest_id. It ends with the Delete of the job, or when a `released` calls it off. The log
   it leads from may be of any type: dead letters that are redriven come out of a log.
 - A copy is one Append in a Batch with `move`. A record is copied once into a log.
@@ -98,6 +99,9 @@ class Jobs:
         for row in rows:
             self._row(event, row, ts)
             before = self.jobs.get(row.seq)
+            if event == "acked":
+                self.jobs.pop(row.seq, None)
+                continue
             holder = node if event == "claimed" else before.node if before and event == "extended" else b""
             self.jobs[row.seq] = SpecJob(
                 row=row, node=holder, dest_id=fields.get("dest_id"), reason=fields.get("reason")
@@ -126,7 +130,7 @@ class Jobs:
                 raise Wrong(f"token {row.lease_id:x} of job {row.seq} was given before")
             self.tokens.add(row.lease_id)
         if before is None:
-            if not self.partial and event in ("extended", "expired", "acked"):
+            if not self.partial and event in ("extended", "expired"):
                 raise Wrong(f"job {row.seq} is {event}, and was never claimed")
             if not self.partial and event == "claimed" and row.deliveries != 1:
                 raise Wrong(f"delivery {row.deliveries} of job {row.seq}, and nothing tells of one before")
