@@ -112,7 +112,7 @@ def test_a_bad_value_is_told_by_the_variables_name(monkeypatch: pytest.MonkeyPat
 
 def test_as_many_shards_may_be_set_as_the_engine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_WAL_SHARDS", "100")
-    with pytest.raises(SettingsError, match="^TOPICS_WAL_SHARDS is '100': input should be less than or equal to 99.$"):
+    with pytest.raises(SettingsError, match=r"^TOPICS_WAL_SHARDS is '100': .+ less than or equal to 99\.$"):
         load()
     monkeypatch.setenv("TOPICS_WAL_SHARDS", "99")
     assert load()[0].storage_options().wal_shards == MAX_SHARDS == 99
