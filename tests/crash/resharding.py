@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 
 from storage import Durability, Options, TopicConfig
+from tests.crash.cold_view import MOUNT
 from tests.crash.workloads import DISK, EPHEMERAL, FSYNC, MEMORY, with_class
 from tests.support.crash_check import End, Ending, check
 from tests.support.crash_run import SMALL, Crashed, CrashPoint, Cut, carry_on, run, until_crash
@@ -16,8 +17,6 @@ from tests.support.crash_view import view
 from tests.support.sim_disk import Loss, SimDisk, When
 from tests.support.spec_decoder import Decoded, read_files
 
-#: Where options with a cold tier have it.
-MOUNT = "/mnt/cold"
 OPTIONS = msgspec.structs.replace(
     SMALL, wal_file_bytes=4096, wal_reserve_bytes=2048, sync_point_bytes=256, segment_max_events=4, checkpoint_records=1
 )
@@ -96,7 +95,7 @@ def decoded(disk: SimDisk) -> Decoded:
     """The directory as the independent decoder reads it; it raises where it is not as the format says."""
     content = disk.content()
     files = {path: data for path, data in content.items() if "/quarantine/" not in path}
-    return read_files(_below(ROOT, files), _below(MOUNT, content) if disk.is_dir(MOUNT) else None)
+    return read_files(_below(ROOT, files), _below(MOUNT, content) if f"{MOUNT}/" in disk.tree() else None)
 
 
 def _below(folder: str, content: dict[str, bytes]) -> dict[str, Callable[[], bytes]]:
