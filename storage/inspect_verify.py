@@ -286,7 +286,7 @@ class _Verification:
                 self._stranger(name)
         snapshots = set(self._directory.snapshots().values())
         for name in self._directory.names("meta"):
-            if (path := layout.join("meta", name)) not in snapshots and name != layout.RESERVE:
+            if (path := layout.join("meta", name)) not in snapshots and name not in (layout.RESERVE, layout.COLD_STORE):
                 self._stranger(path)
         folders = [folder for _, folder in self._directory.shard_folders()]
         for folder in sorted({"wal", *folders}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from storage.cold.directory import MARKER
 from storage.format.idx_entry import ENTRY_SIZE
 from storage.manifest import COLD
 from storage.segment import names
@@ -19,7 +20,7 @@ def objects(disk: SimDisk) -> dict[str, bytes]:
     return {
         path.removeprefix(f"{MOUNT}/"): disk.read_file(path)
         for path in disk.tree()
-        if path.startswith(f"{MOUNT}/") and not path.endswith("/")
+        if path.startswith(f"{MOUNT}/") and not path.endswith(("/", f"/{MARKER}"))
     }
 
 

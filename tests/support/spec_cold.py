@@ -44,7 +44,9 @@ class ColdStore:
         self._cluster_id = cluster_id
         prefix = f"{cluster_id}/"
         self._objects = {key.removeprefix(prefix): get for key, get in store.items() if key.startswith(prefix)}
-        for key in self._objects:
+        if ".topics-cold" in self._objects and self._objects[".topics-cold"]() != f"{cluster_id}\n".encode():
+            raise SpecViolation(f"{prefix}.topics-cold", 0, "it is not the cluster id and a newline")
+        for key in self._objects.keys() - {".topics-cold"}:
             if not _OF_A_LOG.fullmatch(key) and not key.endswith(".tmp"):
                 raise SpecViolation(prefix + key, 0, "the specification knows no such object")
 

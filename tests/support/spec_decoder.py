@@ -45,7 +45,7 @@ __all__ = ["Decoded", "Shard", "SpecViolation", "decode_snapshot", "decode_wal_f
 
 _WAL_NAME = re.compile(r"wal/(?:shard-(\d{2,})/)?(?:wal-(\d{16})\.log|(CURRENT)|(reserve))")
 _SNAPSHOT_NAME = re.compile(r"meta/snapshot-(\d{16})\.bin")
-_OTHER_NAMES = re.compile(r"\.lock|FORMAT|meta/reserve|quarantine/.+|.*\.tmp")
+_OTHER_NAMES = re.compile(r"\.lock|FORMAT|meta/reserve|meta/cold-store|quarantine/.+|.*\.tmp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,8 @@ def read_files(files: Mapping[str, Callable[[], bytes]], cold: Objects | None = 
     if "FORMAT" not in files:
         raise SpecViolation("FORMAT", 0, "there is none: not a data directory")
     made = decode_format(files["FORMAT"]())
+    if "meta/cold-store" in files and files["meta/cold-store"]() != f"{made.cluster_id}\n".encode():
+        raise SpecViolation("meta/cold-store", 0, "it is not the cluster id and a newline")
     snapshots = _snapshots(files)
     shards = _shards(files, snapshots[-1].shards if snapshots else made.shard_count, bool(snapshots))
     logs: dict[int, Log] = {}
