@@ -41,6 +41,8 @@ _SIDE_BY_SIDE = 8
 _ROUND_LOGS = 512
 #: Most segments kept open for writing between two rounds, the ones last written to: two descriptors each.
 _HELD_WRITERS = 256
+#: Segments too old are looked for so many times within the age they may have.
+_SEEK_OLD = 100
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop.
 _WORTH_FINISHING = 1000
 
@@ -51,6 +53,7 @@ class Absorber:
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._writers: dict[int, ActiveSegment] = {}
+        self._sought_old_ms = 0
         #: Counters for the metrics: records and bytes absorbed, segments opened and sealed, files given up.
         self.records = 0
         self.bytes = 0
@@ -255,6 +258,9 @@ class Absorber:
         if not max_age_ms:
             return
         oldest = engine.now_ms() - max_age_ms
+        if engine.monotonic_ms() - self._sought_old_ms < max_age_ms // _SEEK_OLD:
+            return  # it is a long way through all topics
+        self._sought_old_ms = engine.monotonic_ms()
         for log in await self._logs(lambda log: _begun_before(log, oldest)):
             if (segment := log.held.manifest.active) is not None and _begun_before(log, oldest):
                 await self._seal(log, segment)

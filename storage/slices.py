@@ -11,7 +11,7 @@ from storage.clock import Clock
 T = TypeVar("T")
 
 #: Others get their turn after so long,
-SLICE_NS = 2_000_000
+SLICE_NS = 1_000_000
 #: which is looked at every so many things.
 _EVERY = 64
 
