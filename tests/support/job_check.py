@@ -24,7 +24,6 @@ from tests.support.crash_ledger import Outcome
 from tests.support.crash_view import TopicView, view
 from tests.support.job_ledger import JobLedger, Lease, Queue, Sent, parts_of
 
-
 TURNS = 30
 
 
@@ -235,7 +234,9 @@ class _Comparison:
             else:
                 job.appended = Outcome.DONE
                 job.acked = job.purged = None
-            if own is not None:
+            if own is None:
+                job.lease = None
+            else:
                 job.seq = own.record.seq
                 if own.view is not None:
                     lasted |= bool(own.view.deliveries)
