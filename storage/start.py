@@ -60,8 +60,8 @@ async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
 async def end_leases_with_this_process(engine: EngineCore, recovered: Recovered) -> None:
     """A snapshot of a clean stop holds leases that are not durable: whatever ends this process next voids them.
 
-    A frame behind that snapshot says so by being there. It is written before anybody can be given a job, for claims write
-    none: without it a kill would bring back leases that others have taken over meanwhile, tokens and all.
+    A frame behind that snapshot says so by being there, before a job can be given to anybody. Claims write none, and
+    without it a kill would bring back leases that others have taken over meanwhile, tokens and all.
     """
     pending: list[asyncio.Future[int | None]] = []
     for topic_id in recovered.volatile:
