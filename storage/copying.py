@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
 from storage.filesystem import FileSystem
 from storage.format import segment_frame
+from storage.format.idx_entry import set_bits
 from storage.segment import names
 from storage.segment.names import SegmentId
 from storage.segment.writer import ActiveSegment
 from storage.spans import Rows, Span
 from storage.wal.fetch import WalReader
 
+_FLAGS_AT = 4  # in a segment frame
 _IDX_FLAGS = bytes(segment_frame.idx_flags(flags) for flags in range(256))
 
 
@@ -60,7 +62,7 @@ def read_sources(wal: WalReader, shard: int, rows: Rows) -> list[Source]:
 def append(writer: ActiveSegment, job: Copy, sources: Sequence[Source]) -> Copied:
     """Write the records. Raises as `ActiveSegment.append`, and FrameError where the log holds something else."""
     before, first_seq = writer.data_bytes, job.rows.seqs[0]
-    frames, lens, stamps, flags = _columns(sources, first_seq, job.dead)
+    frames, lens, stamps, flags = _columns(sources, job.rows, job.dead)
     writer.append(first_seq, frames, lens, stamps, flags)
     return Copied(writer.data_bytes, writer.data_bytes - before)
 
@@ -95,33 +97,48 @@ def open_writer(fs: FileSystem, job: Copy) -> ActiveSegment:
 
 
 def _columns(
-    sources: Sequence[Source], first_seq: int, dead: int
-) -> tuple[memoryview, list[int], list[int], list[int]]:
-    """Frames of the records that live, and length, time and flags of every seq from `first_seq` on."""
-    pieces: list[tuple[bytes, int, Sequence[int]]] = []
+    sources: Sequence[Source], rows: Rows, dead: int
+) -> tuple[memoryview, list[int], list[int], Sequence[int]]:
+    """Frames of the records that live, and length, time and flags of every seq from the first row's on."""
+    first_seq = rows.seqs[0]
+    if rows.end_seq - first_seq == len(rows.sizes):
+        lens = rows.sizes.tolist()
+        stamps = list(chain.from_iterable(map(repeat, rows.stamps, rows.counts)))
+    else:
+        lens, stamps = _with_gaps(sources, first_seq)
+    for index in set_bits(dead):
+        lens[index] = 0
+    pieces: list[tuple[memoryview, int, Sequence[int]]] = []
+    for data, start, span in sources:
+        view, sizes = memoryview(data), span.sizes
+        gone = dead >> (span.first_seq - first_seq) & ((1 << len(sizes)) - 1) if dead else 0
+        if gone:
+            offsets = accumulate(sizes, initial=start)
+            alive = (not gone >> number & 1 for number in range(len(sizes)))
+            pieces += [
+                (view, offset, [size]) for offset, size, lives in zip(offsets, sizes, alive, strict=False) if lives
+            ]
+        else:
+            pieces.append((view, start, sizes))
+    frames = segment_frame.convert(pieces)
+    return frames, lens, stamps, _idx_flags(frames, lens)
+
+
+def _with_gaps(sources: Sequence[Source], first_seq: int) -> tuple[list[int], list[int]]:
+    """Length and time of every seq, 0 where there is no record."""
     lens: list[int] = []
     stamps: list[int] = []
-    flags: list[int] = []
-    for data, start, span in sources:
-        gap = span.first_seq - first_seq - len(lens)
-        if gap:
-            for column in (lens, stamps, flags):
-                column.extend([0] * gap)
-        sizes = list(span.sizes)
-        offsets = list(accumulate(sizes, initial=start))
-        gone = dead >> (span.first_seq - first_seq) & ((1 << len(sizes)) - 1)
-        if len(sizes) > 1 and len({*sizes}) == 1:
-            flags.extend(data[start + 5 : offsets[-1] : sizes[0]].translate(_IDX_FLAGS))
-        else:
-            flags.extend([segment_frame.idx_flags(data[offset + 5]) for offset in offsets[:-1]])
-        stamps.extend([span.ts] * len(sizes))
-        if not gone:
-            pieces.append((data, start, sizes))
-            lens.extend(sizes)
-            continue
-        for number, size in enumerate(sizes):
-            alive = not gone >> number & 1
-            lens.append(size if alive else 0)
-            if alive:
-                pieces.append((data, offsets[number], [size]))
-    return segment_frame.convert(pieces), lens, stamps, flags
+    for _, _, span in sources:
+        for column in (lens, stamps):
+            column.extend(repeat(0, span.first_seq - first_seq - len(column)))
+        lens.extend(span.sizes)
+        stamps.extend(repeat(span.ts, len(span.sizes)))
+    return lens, stamps
+
+
+def _idx_flags(frames: memoryview, lens: Sequence[int]) -> Sequence[int]:
+    """Of each seq; `lens` are those of the frames, 0 where there is none."""
+    if len(lens) > 1 and len({*lens}) == 1 and lens[0]:
+        return bytes(frames[_FLAGS_AT :: lens[0]]).translate(_IDX_FLAGS)
+    offsets = accumulate(lens, initial=_FLAGS_AT)
+    return [_IDX_FLAGS[frames[offset]] if size else 0 for offset, size in zip(offsets, lens, strict=False)]
