@@ -68,7 +68,10 @@ def append(writer: ActiveSegment, job: Copy, sources: Sequence[Source]) -> Copie
 
 
 def copy(fs: FileSystem, wal_directory: str, job: Copy) -> Copied:
-    """All of it, by itself, from log files in that directory. Raises SegmentError, WalFileGone, FrameError, OSError; then nothing of it counts."""
+    """All of it, by itself, from log files in that directory.
+
+    Raises SegmentError, WalFileGone, FrameError, OSError; then nothing of it counts.
+    """
     wal = WalReader(fs, [wal_directory])
     try:
         sources = read_sources(wal, 0, job.rows)

@@ -96,7 +96,7 @@ def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sequence[int]]]) -> 
 
 
 class _Run:
-    """Frames that lie one behind the other in what is converted: `count` of one `size`, or (`size` 0) of many `sizes`."""
+    """Frames one behind the other in what is converted: `count` of one `size`, or (`size` 0) of many `sizes`."""
 
     __slots__ = ("count", "size", "sizes", "start")
 

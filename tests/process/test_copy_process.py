@@ -24,8 +24,8 @@ from tests.support.broker_process import PATIENCE_S, ROOT, TETHER, environment, 
 RECORDS = 300
 OPTIONS = {"wal_file_bytes": 1 << 20, "wal_reserve_bytes": 1 << 16, "wal_shards": 1, "absorb_process_records": 1}
 
-#: An engine whose copying process halts at one of its calls, until a pipe is closed; says that process's id. (Stopped by
-#: a signal the kernel would have it go on when its parent dies: nobody would be left to do so.)
+#: An engine whose copying process halts at one of its calls, until a pipe is closed; says that process's id. (One that
+#: is stopped by a signal the kernel lets go on, or ends, when its parent dies.)
 EMBEDDER = """
 import asyncio, sys
 import msgspec

@@ -100,12 +100,12 @@ def is_gone(pid: int) -> bool:
 
 async def test_large_turns_are_for_the_process_and_small_ones_are_not(bench: Bench) -> None:
     copying = bench.engine.absorber.copying
-    used: list[int] = []
+    used: list[tuple[int, int]] = []
     for count in (LARGE - 1, LARGE, 5, 5, LARGE + 1):
         await bench.write(count)
         assert await bench.absorb() == []
-        used.append(copying.copies)
-    assert used == [0, 1, 1, 1, 2]
+        used.append((copying.copies, len(bench.engine.absorber._writers)))
+    assert used == [(0, 1), (1, 0), (1, 1), (1, 1), (2, 0)], "copies it made, files that stay open here"
     assert (copying.started, copying.died) == (1, 0)
     await bench.is_right()
 
@@ -119,24 +119,17 @@ async def test_many_bytes_are_a_large_turn_too(bench: Bench) -> None:
 
 async def test_it_makes_the_same_files(bench: Bench, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other")
-    other.clock = bench.clock
-    other.engine = other._engine(absorb_process_records=0)
-    await other.engine.start()
-    for each in (bench, other):
-        for count in (2 * LARGE, 3, 2 * LARGE):
-            await each.write(count)
-            await each.engine.delete_records("t", before_seq=3)
-            await each.engine.delete_records("t", match=TagMatch(f"tag-{len(each.written) - 2}".encode()))
-            await each.absorb()
-    files, wanted = bench.files(), other.files()
-    assert (bench.engine.absorber.copying.copies, other.engine.absorber.copying.copies) == (2, 0)
-    await other.engine.close()
-    # The id that the topics have in their frames is drawn by each engine for itself.
-    assert set(files) == set(wanted)
-    assert len(files) == 2
-    assert {name: data for name, data in files.items() if name.endswith("idx")} == {
-        name: data for name, data in wanted.items() if name.endswith("idx")
-    }
+    async with Engine.open(other.root, bench.engine.options, clock=bench.clock, threaded=False) as other.engine:
+        for each in (bench, other):
+            for count in (2 * LARGE, 3, 2 * LARGE):
+                await each.write(count)
+                await each.engine.delete_records("t", before_seq=3)
+                await each.engine.delete_records("t", match=TagMatch(f"tag-{len(each.written) - 2}".encode()))
+                await each.absorb()
+        copies = [each.engine.absorber.copying.copies for each in (bench, other)]
+    assert copies == [2, 0]
+    assert bench.files() == other.files()
+    assert len(bench.files()) == 2
 
 
 async def test_what_is_deleted_while_it_copies_stays_deleted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,12 +150,14 @@ writer.datasync = datasync
     await bench.write(LARGE)
     absorbing = asyncio.create_task(bench.absorb())
     opened = await asyncio.get_running_loop().run_in_executor(None, os.open, gate, os.O_WRONLY)
-    log = bench.engine.catalog.topics["t"].log
-    assert log.held.written is not None
-    assert log.wal_needed_from() is not None
-    await bench.engine.delete_records("t", match=TagMatch(b"tag-7"))
-    os.close(opened)
-    await absorbing
+    try:
+        log = bench.engine.catalog.topics["t"].log
+        assert log.held.written is not None
+        assert log.wal_needed_from() is not None
+        await bench.engine.delete_records("t", match=TagMatch(b"tag-7"))
+    finally:
+        os.close(opened)
+        await absorbing
     gone = next(seq for seq, n in bench.written.items() if n == 7)
     assert log.held.absorbed == LARGE
     del bench.written[gone]
