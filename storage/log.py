@@ -7,6 +7,8 @@ view back to the published one. Used alike by the live path and by recovery; no 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import takewhile
 
 from storage.format import control
@@ -258,10 +260,7 @@ class Log:
         """Records in a loss range are not alive, should there be any: of a change of class that was not finished."""
         first_seq = max(first_seq, self.marks.live_floor, self.held.absorbed + 1)
         if first_seq <= last_seq and self.tail.totals(first_seq, last_seq + 1)[0]:
-            for seq in range(first_seq, min(last_seq, self.head) + 1):
-                size = self.tail.delete(seq)
-                if size is not None:
-                    self._count_deleted(seq, size)
+            self._count_deleted(*self.tail.delete_all(range(first_seq, min(last_seq, self.head) + 1)))
 
     def _raise_head(self, head: int) -> None:
         """Seqs up to `head` are gone for good: the next record gets a later one."""
@@ -295,17 +294,16 @@ class Log:
             more = self._find(request, found.absorbed + 1)
             found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone = 0
+        floor, absorbed = self.marks.live_floor, self.held.absorbed
         for seq, size in zip(found.seqs, found.sizes, strict=True):
-            if self.marks.live_floor <= seq <= last and self.held.delete(seq, size, place):
+            if floor <= seq <= last and seq <= absorbed and self.held.delete(seq, size, place):
                 gone += 1
-                self._count_deleted(seq, size)
-        seqs = request.seqs
-        for seq in seqs if seqs is not None else self.tagged(tag_match(request.match or []), last):
-            if max(self.marks.live_floor, self.held.absorbed + 1) <= seq <= last:
-                size = self.tail.delete(seq)
-                if size is not None:
-                    gone += 1
-                    self._count_deleted(seq, size)
+                self._count_deleted([seq], [size])
+        seqs = request.seqs if request.seqs is not None else self.tagged(tag_match(request.match or []), last)
+        first = max(floor, absorbed + 1)
+        deleted, sizes = self.tail.delete_all(sorted({seq for seq in seqs if first <= seq <= last}))
+        gone += len(deleted)
+        self._count_deleted(deleted, sizes)
         self._forget_below(self.earliest_seq)
         self.section = None
         return gone
@@ -319,15 +317,21 @@ class Log:
         """What the segments hold, alive, from `first_seq` on that a Delete wants by tag or seq. Blocking."""
         return find(self.held, request, max(first_seq, self.marks.live_floor), self.delete_end(request))
 
-    def _count_deleted(self, seq: int, size: int) -> None:
-        self.count -= 1
-        self.bytes -= size
+    def _count_deleted(self, seqs: Sequence[int], sizes: Sequence[int]) -> None:
+        """These records, ascending, are not alive any more."""
+        if not seqs:
+            return
+        self.count -= len(seqs)
+        self.bytes -= sum(sizes)
         if self.queue is not None:
-            self.queue.deleted(seq)
-        if seq >= self.assigned_floor:
-            self.assigned_count -= 1
-            self.assigned_bytes -= size
-            self._use(-size, -size if self.ephemeral and seq > self.durable_head else 0)
+            for seq in seqs:
+                self.queue.deleted(seq)
+        counted = bisect_left(seqs, self.assigned_floor)
+        size = sum(sizes[counted:])
+        in_memory = sum(sizes[max(counted, bisect_right(seqs, self.durable_head)) :]) if self.ephemeral else 0
+        self.assigned_count -= len(seqs) - counted
+        self.assigned_bytes -= size
+        self._use(-size, -in_memory)
 
     def tagged(self, match: TagMatch, last_seq: int) -> list[int]:
         """Seqs of the tail up to `last_seq` whose tag matches (deleted ones may be among them)."""

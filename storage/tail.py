@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress, repeat
 from typing import NamedTuple
 
@@ -61,6 +61,22 @@ class Span(NamedTuple):
     first_seq: int
     ts: int
     sizes: array[int]
+
+
+def stretches(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of each stretch of consecutive seqs in an ascending sequence."""
+    if not seqs:
+        return
+    if seqs[-1] - seqs[0] + 1 == len(seqs):
+        yield seqs[0], seqs[-1]
+        return
+    first = last = seqs[0]
+    for seq in seqs[1:]:
+        if seq != last + 1:
+            yield first, last
+            first = seq
+        last = seq
+    yield first, last
 
 
 class TailIndex:
@@ -283,6 +299,24 @@ class TailIndex:
             return None
         self.dead[index] = 1
         return self._payloads[index]
+
+    def delete_all(self, seqs: Sequence[int]) -> tuple[list[int], list[int]]:
+        """`delete` for many, ascending: the seqs of those that were alive, and the payload bytes of each."""
+        found: list[int] = []
+        sizes: list[int] = []
+        for begin, end in stretches(seqs):
+            for _, first, index, count in self._pieces(begin, end + 1):
+                if self.dead is None:
+                    self.dead = bytearray(len(self._sizes))
+                alive = self.dead[index : index + count].translate(_FLIP)
+                if not all(alive):
+                    found += compress(range(first, first + count), alive)
+                    sizes += compress(self._payloads[index : index + count], alive)
+                else:
+                    found += range(first, first + count)
+                    sizes += self._payloads[index : index + count]
+                self.dead[index : index + count] = b"\1" * count
+        return found, sizes
 
     def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
         """Lowest floor above `seq` with at least so many live records and payload bytes below it (the end if fewer)."""

@@ -19,7 +19,6 @@ import structlog
 from storage.catalog import Topic
 from storage.errors import StorageError, TopicNotFound
 from storage.format.control import Lease
-from storage.format.record import payload_size
 from storage.queues import reading
 from storage.queues.cohort import deal
 from storage.queues.leases import Holder, Job, JobRow
@@ -165,8 +164,7 @@ class Desk:
     async def close(self) -> None:
         """Nothing is handed out any more; what is on its way has ended on return."""
         self.closed = True
-        while self._works:
-            await asyncio.wait(self._works)
+        await self.quiet()
 
     async def quiet(self) -> None:
         """Nothing that was decided is waiting for the log."""
@@ -277,7 +275,6 @@ class Desk:
         self.serve()
 
     def _fail(self, hands: list[Hand], error: Exception) -> None:
-        self._retry_ms = self._engine.now_ms() + RETRY_MS
         if self._engine.catalog.by_id.get(self.topic.topic_id) is not self.topic:
             error = TopicNotFound(self.topic.name)
         for claim, _ in hands:
@@ -326,7 +323,8 @@ class Desk:
 
     def _hand_out(self, hands: list[Hand], found: reading.Found, leases: Sequence[tuple[Lease, str]]) -> None:
         """Answer the claims; where leases are frames, they have been applied by now."""
-        durable, stats, records = self.topic.leases_durable, self._queues.stats, found.records
+        durable, stats = self.topic.leases_durable, self._queues.stats
+        records, sizes = found.records, found.sizes
         if not durable:
             for value, node in leases:
                 self.table.apply(value, node)
@@ -334,10 +332,9 @@ class Desk:
         for (claim, jobs), (value, _) in zip(hands, leases, strict=True):
             given: list[ClaimedJob] = []
             for job, row in zip(jobs, value.jobs, strict=True):
-                record = records[job.seq]
-                job.size = payload_size(record.body, 0, len(record.body))
+                job.size = sizes[job.seq]
                 job.holder = claim.holder
-                given.append(ClaimedJob(record, row[1], row[2], row[3]))
+                given.append(ClaimedJob(records[job.seq], row[1], row[2], row[3]))
             stats.claims += 1
             stats.claimed += len(given)
             claimed = Claimed(self, claim, given, ready)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.catalog import Topic
 from storage.errors import RecordCorrupt
+from storage.format.record import payload_size
 from storage.read import Reader
 from storage.records import ReadQuery, StoredRecord
 from storage.scan import Piece, Scan
+from storage.tail import stretches
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -19,11 +21,11 @@ MAX_BYTES = 8 << 20
 
 
 class Found(NamedTuple):
-    """Records by seq; those asked for and in neither are gone, or over MAX_BYTES (`full`)."""
+    """Records by seq, and their payload bytes. Those asked for and not there are corrupt, gone, or over MAX_BYTES."""
 
     records: dict[int, StoredRecord]
+    sizes: dict[int, int]
     corrupt: list[int]
-    full: bool
 
 
 def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found | None:
@@ -31,8 +33,10 @@ def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found | Non
     log = topic.log
     if seqs[0] <= log.held.absorbed or seqs[-1] > log.head:
         return None
+    sizes: list[int] = []
     scan = Scan(topic, ReadQuery(limit=len(seqs), max_bytes=MAX_BYTES), engine.now_ms(), len(seqs))
-    for first, last in runs(seqs):
+    for first, last in stretches(seqs):
+        sizes += log.tail.payloads(first, last + 1)
         for span in log.tail.spans(first, last + 1):
             kept = log.cached.get(span.batch_seq)
             if kept is None:
@@ -41,23 +45,24 @@ def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found | Non
             scan.take(Piece(span, kept[0], kept[1] + span.offset, True, dead))
     if len(scan.records) < len(seqs):
         return None  # too many bytes, or expired: the long way tells
-    return Found({record.seq: record for record in scan.records}, [], False)
+    return Found(dict(zip(seqs, scan.records, strict=True)), dict(zip(seqs, sizes, strict=True)), [])
 
 
 async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:
     """The records with these ascending seqs. Raises TopicNotFound, Unavailable."""
-    found = Found({}, [], False)
+    found = Found({}, {}, [])
     reader, size = Reader(engine), 0
-    for first, last in runs(seqs):
+    for first, last in stretches(seqs):
         at = first - 1
         while at < last:
             if size >= MAX_BYTES:
-                return found._replace(full=True)
+                return found
             query = ReadQuery(from_seq=at, limit=last - at, max_bytes=MAX_BYTES - size, skip_corrupt=True)
             result = await reader.read(topic, query)
             for record in result.records:
                 if record.seq <= last:
                     found.records[record.seq] = record
+                    found.sizes[record.seq] = payload_size(record.body, 0, len(record.body))
                     size += len(record.body)
             found.corrupt.extend(seq for seq in result.corrupt_seqs or () if seq <= last)
             if result.next_from_seq <= at:
@@ -69,17 +74,3 @@ async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:
 def corrupt(topic: str, seq: int) -> RecordCorrupt:
     """What is said of a job whose record fails its check."""
     return RecordCorrupt(f"Record {seq} of {topic} fails its checksum.", topic=topic, seq=seq)
-
-
-def runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first, last) of each stretch of consecutive seqs."""
-    if seqs[-1] - seqs[0] + 1 == len(seqs):
-        yield seqs[0], seqs[-1]
-        return
-    first = last = seqs[0]
-    for seq in seqs[1:]:
-        if seq != last + 1:
-            yield first, last
-            first = seq
-        last = seq
-    yield first, last

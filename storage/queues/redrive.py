@@ -90,13 +90,12 @@ async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) ->
         if table is not None:
             table.put_back(held)
         raise
-    outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in seqs), return_exceptions=True)
-    refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if outcome is not None]
-    if refused:
-        try:
-            await queues.mover.call_off(source, refused)
-        finally:
-            queues.mover.kick(source)
+    try:
+        outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in seqs), return_exceptions=True)
+        refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if outcome is not None]
+        await queues.mover.call_off(source, refused)
+    finally:
+        queues.mover.kick(source)  # also when whoever asked has gone: what is open is carried through
     errors = [outcome for outcome in outcomes if outcome is not None]
     if len(errors) == len(seqs):
         raise errors[0]

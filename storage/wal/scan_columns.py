@@ -17,7 +17,7 @@ from storage.wal.units import ScannedUnit
 
 
 class Rows(NamedTuple):
-    """Consecutive units, each of a Batch frame of `leads` bytes (0: none) and `counts` records without a tag or a delay."""
+    """Consecutive units, each of a Batch frame of `leads` bytes (0: none) and `counts` records without tag or delay."""
 
     offsets: array[int]
     ends: array[int]

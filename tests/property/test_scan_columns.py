@@ -39,6 +39,5 @@ def test_most_units_are_rows(written: list[EncodedUnit]) -> None:
     assert rows + len(apart) == len(units)
     for each in apart:
         steps = each.unit.steps
-        assert (
-            len(steps) != 1 or getattr(steps[0], "run", None) is None or steps[0].run.tagged or steps[0].run.delayed
-        ), "a row was left out"
+        run = getattr(steps[0], "run", None)
+        assert len(steps) != 1 or run is None or run.tagged or run.delayed, "a row was left out"
