@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from storage.absorption import Plan, Source, append, open_writer, plan_turn
+from storage.catalog import Topic
 from storage.encode import encode_controls
 from storage.format import control
 from storage.log import Log
@@ -24,6 +25,7 @@ from storage.segment.errors import SegmentBroken
 from storage.segment.rewrite import rewrite_anew
 from storage.segment.writer import MAX_JUMP, ActiveSegment
 from storage.segment_store import id_of
+from storage.slices import in_slices
 from storage.tail import Span
 from storage.wal.fetch import WalFileGone
 from storage.wal.position import split
@@ -37,6 +39,10 @@ _log = structlog.get_logger("storage")
 _SIDE_BY_SIDE = 8
 #: Most logs absorbed in one round, oldest records first: the rest comes with the next one.
 _ROUND_LOGS = 512
+#: Most segments kept open for writing between two rounds, the ones last written to: two descriptors each.
+_HELD_WRITERS = 256
+#: Segments too old are looked for so many times within the age they may have.
+_SEEK_OLD = 100
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop.
 _WORTH_FINISHING = 1000
 
@@ -47,6 +53,7 @@ class Absorber:
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._writers: dict[int, ActiveSegment] = {}
+        self._sought_old_ms = 0
         #: Counters for the metrics: records and bytes absorbed, segments opened and sealed, files given up.
         self.records = 0
         self.bytes = 0
@@ -60,7 +67,7 @@ class Absorber:
         before = -1
         while before != self.records:  # a log takes several turns when much has come; nothing moved = nothing can be
             before = self.records
-            due = [log for log in self._logs() if self._due(log)]
+            due = await self._logs(self._due)
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.absorbed + 1) or 0)
             await self._absorb(due[:_ROUND_LOGS])
         await self._seal_old()
@@ -70,23 +77,25 @@ class Absorber:
         before = -1
         while before != self.records:
             before = self.records
-            await self._absorb([log for log in self._logs() if log.head - log.held.absorbed >= _WORTH_FINISHING])
+            await self._absorb(await self._logs(lambda log: log.head - log.held.absorbed >= _WORTH_FINISHING))
 
     async def absorb_all(self) -> None:
         """Everything published, of every log that can be, is in segments on return. Raises as `work`."""
         before = -1
         while before != self.records:  # else nothing comes of trying again now
             before = self.records
-            await self._absorb([log for log in self._logs() if log.oldest_unabsorbed() is not None])
+            await self._absorb(await self._logs(lambda log: log.oldest_unabsorbed() is not None))
 
-    def _logs(self) -> list[Log]:
-        engine = self._engine
-        usable = {shard.index for shard in engine.shards if shard.log.failed is None and not shard.log.full}
-        return [
-            topic.log
-            for topic in engine.catalog.topics.values()
-            if not topic.provisional and topic.log.shard in usable and topic.topic_id not in engine.changing
-        ]
+    async def _logs(self, wanted: Callable[[Log], bool]) -> list[Log]:
+        """Those of which this is true, and that can be worked on now."""
+        topics = in_slices(list(self._engine.catalog.topics.values()), self._engine.clock)
+        found = [topic async for topic in topics if wanted(topic.log)]
+        return [topic.log for topic in found if self._usable(topic)]  # as things are now, at the end of all slices
+
+    def _usable(self, topic: Topic) -> bool:
+        engine, log = self._engine, self._engine.shards[topic.log.shard].log
+        there = engine.catalog.by_id.get(topic.topic_id) is topic and not topic.provisional
+        return there and topic.topic_id not in engine.changing and log.failed is None and not log.full
 
     def _due(self, log: Log) -> bool:
         if log.head <= log.held.absorbed or (first := log.oldest_unabsorbed()) is None:
@@ -105,10 +114,23 @@ class Absorber:
         )
 
     async def _absorb(self, logs: Sequence[Log]) -> None:
-        by_shard: defaultdict[int, list[Log]] = defaultdict(list)
-        for log in logs:
-            by_shard[log.shard].append(log)
-        await _all(self._absorb_shard(index, of_shard) for index, of_shard in by_shard.items())
+        for begin in range(0, len(logs), _ROUND_LOGS):
+            some = logs[begin : begin + _ROUND_LOGS]
+            by_shard: defaultdict[int, list[Log]] = defaultdict(list)
+            for log in some:
+                by_shard[log.shard].append(log)
+            try:
+                await _all(self._absorb_shard(index, of_shard) for index, of_shard in by_shard.items())
+            finally:
+                self._hold_few([log.topic_id for log in some])
+
+    def _hold_few(self, last_used: list[int]) -> None:
+        """Nobody is at the files now: keep those open that are likely to be written to again, and not too many."""
+        for topic_id in last_used:
+            if topic_id in self._writers:
+                self._writers[topic_id] = self._writers.pop(topic_id)
+        for topic_id in list(self._writers)[:-_HELD_WRITERS]:
+            self._drop_writer(topic_id)
 
     async def _absorb_shard(self, index: int, logs: list[Log]) -> None:
         engine = self._engine
@@ -236,9 +258,11 @@ class Absorber:
         if not max_age_ms:
             return
         oldest = engine.now_ms() - max_age_ms
-        for log in self._logs():
-            segment = log.held.manifest.active
-            if segment is not None and segment.count and segment.first_ts < oldest:
+        if engine.monotonic_ms() - self._sought_old_ms < max_age_ms // _SEEK_OLD:
+            return  # it is a long way through all topics
+        self._sought_old_ms = engine.monotonic_ms()
+        for log in await self._logs(lambda log: _begun_before(log, oldest)):
+            if (segment := log.held.manifest.active) is not None and _begun_before(log, oldest):
                 await self._seal(log, segment)
 
     async def _seal(self, log: Log, segment: Segment) -> None:
@@ -256,6 +280,11 @@ class Absorber:
     def forget(self, topic_id: int) -> None:
         """The log is gone."""
         self._drop_writer(topic_id)
+
+
+def _begun_before(log: Log, ts: int) -> bool:
+    segment = log.held.manifest.active
+    return segment is not None and segment.count > 0 and segment.first_ts < ts
 
 
 async def _all(works: Iterable[Awaitable[Any]]) -> None:

@@ -19,6 +19,8 @@ from storage.absorber import Absorber
 from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.clock import Clock, EngineTime, SystemClock
+from storage.cold.directory import DirectoryStore
+from storage.cold.marker import Marker
 from storage.cold.open import open_store
 from storage.cold.store import ColdStore
 from storage.cold.tier import ColdTier
@@ -186,7 +188,11 @@ class EngineCore:
                 store = open_store(options.cold_dir, self.fs, timeout_s=options.cold_timeout_s)
             except ValueError as error:
                 raise OpenError(f"{error}.") from error
-        return None if store is None else ColdTier(store, self.cluster_id)
+        if not isinstance(store, DirectoryStore):
+            return None if store is None else ColdTier(store, self.cluster_id)
+        marker = Marker(self.fs, self.path, store, self.cluster_id)
+        marker.check()
+        return ColdTier(store, self.cluster_id, marker.settle)
 
     def _time_from(self, stored_ms: int) -> int:
         self._time.raise_to(stored_ms)

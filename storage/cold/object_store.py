@@ -8,8 +8,9 @@ Time: requests that fail or stall are tried again RETRIES times with growing pau
 `timeout_s`, plus what its bytes may take at BYTES_PER_S; of a listing, each page. What was given up may still happen
 in the store.
 
-An upload of more than PART_BYTES goes in parts and appears once the last has arrived. One given up or killed midway
-leaves parts that are invisible but paid for: set a lifecycle rule on the bucket that drops incomplete uploads.
+An upload of more than PART_BYTES goes in parts and appears once the last has arrived. One that fails or takes too long
+is taken back. One killed midway, or of a store that does not even answer that, leaves parts that are invisible but paid
+for: set a lifecycle rule on the bucket that drops incomplete uploads.
 """
 
 from __future__ import annotations
@@ -180,18 +181,26 @@ class ObjectStore:
     def _put_large(self, key: str, source: File, size: int) -> None:
         unread: list[OSError] = []
 
-        def pieces() -> Iterator[bytes]:
+        def read() -> Iterator[bytes]:
             try:
                 yield from _pieces(source, size)
             except OSError as error:
                 unread.append(error)
                 raise
 
+        def pieces(now: Callable[[], float], until: float) -> Iterator[bytes]:
+            for piece in read():
+                # An upload that ends for want of a piece is taken back, and its parts with it; one cancelled is not.
+                if now() > until:
+                    raise TimeoutError
+                yield piece
+
         async def send() -> None:
-            async with asyncio.timeout(self._allowed_s(size)):
+            loop, allowed_s = asyncio.get_running_loop(), self._allowed_s(size)
+            async with asyncio.timeout(allowed_s + self._timeout_s):
                 await self._remote.put_async(
                     key,
-                    pieces(),
+                    pieces(loop.time, loop.time() + allowed_s),
                     use_multipart=True,
                     chunk_size=PART_BYTES,
                     max_concurrency=PARTS_AT_ONCE,

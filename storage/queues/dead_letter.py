@@ -132,8 +132,11 @@ class Mover:
         name = topic.config.dead_letter
         if name is None:
             return None
-        if name not in self._engine.catalog.topics:
-            await self._engine.admin.put(name, TopicConfig(durability=topic.config.durability))
+        there = self._engine.catalog.topics.get(name)
+        if there is None or there.provisional:
+            # Another move may be making it just now: behind a change of it, it is there.
+            config = TopicConfig(durability=topic.config.durability) if there is None else there.config
+            await self._engine.admin.put(name, config)
         return self._engine.topic(name)
 
     async def _call_off(self, topic: Topic, seq: int, move: Move) -> None:

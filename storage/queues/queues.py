@@ -155,6 +155,10 @@ class Queues:
             if value < 0:
                 raise InvalidRequest(f"{field} must not be negative.", field=field)
         desk = await self._open(name)
+        if desk.topic.config.ttl_ms:
+            # What is too old must not be taken and dropped again: the claim would be given less than there is.
+            await self.engine.expiry.expire_if_possible(desk.topic)
+            desk = await self._open(name)
         lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
         if attempt_key is not None and (again := await self._repeated(desk, node, attempt_key)) is not None:
             return again
