@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from storage.absorption import Plan, Source, append, open_writer, plan_turn
+from storage.absorption import Plan, plan_turn
 from storage.catalog import Topic
+from storage.copying import Copied, Copy, append, open_writer, read_sources
+from storage.copyist import Copyist
 from storage.encode import encode_controls
 from storage.format import control
 from storage.log import Log
@@ -26,7 +28,6 @@ from storage.segment.rewrite import rewrite_anew
 from storage.segment.writer import MAX_JUMP, ActiveSegment
 from storage.segment_store import id_of
 from storage.slices import in_slices
-from storage.tail import Span
 from storage.wal.fetch import WalFileGone
 from storage.wal.position import split
 
@@ -54,6 +55,8 @@ class Absorber:
         self._engine = engine
         self._writers: dict[int, ActiveSegment] = {}
         self._sought_old_ms = 0
+        #: Who makes the large copies.
+        self.copying = Copyist(engine)
         #: Counters for the metrics: records and bytes absorbed, segments opened and sealed, files given up.
         self.records = 0
         self.bytes = 0
@@ -71,6 +74,7 @@ class Absorber:
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.absorbed + 1) or 0)
             await self._absorb(due[:_ROUND_LOGS])
         await self._seal_old()
+        await self.copying.rest()
 
     async def finish(self) -> None:
         """Before a clean stop: what is left to be replayed at the next start is little. Raises as `work`."""
@@ -190,15 +194,11 @@ class Absorber:
     async def _write(self, log: Log, plan: Plan) -> bool:
         """Copy the frames into the segment's files; False when that has to be tried again."""
         engine = self._engine
-        cached = {span.batch_seq: log.cached[span.batch_seq] for span in plan.spans if span.batch_seq in log.cached}
         dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
         # From here to the mark the log is kept: what is deleted meanwhile is in these files, alive.
         log.held.written = Written(plan.first_seq, dead, engine.shards[log.shard].applied_place)
-        missing = [span for span in plan.spans if span.batch_seq not in cached]
         try:
-            read = await engine.wal_files.fetch(log.shard, missing) if missing else {}
-            sources = [Source(*_place(span, cached, read), span) for span in plan.spans]
-            written = await engine.run_io(self._append, log, plan, sources, dead)
+            copied = await self._copy(log, plan, plan.copy(log, engine.path, dead))
         except SegmentBroken as error:
             self.broken += 1
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
@@ -206,26 +206,31 @@ class Absorber:
             return False
         except WalFileGone:
             return False  # trimmed: what lay in it is dead by now
-        plan.segment.data_bytes = self._writers[log.topic_id].data_bytes
+        plan.segment.data_bytes = copied.data_bytes
         self.records += plan.last_seq + 1 - plan.first_seq
-        self.bytes += written
+        self.bytes += copied.written
         return True
 
-    def _append(self, log: Log, plan: Plan, sources: list[Source], dead: int) -> int:
-        """On the I/O pool. Bytes of frames written."""
+    async def _copy(self, log: Log, plan: Plan, job: Copy) -> Copied:
+        if self.copying.wants(plan.records, plan.size_bytes):
+            self._drop_writer(log.topic_id)  # it knows nothing of what another appends
+            copied = await self.copying.make(self._engine.wal_directory(log.shard), job)
+            if copied is not None:
+                return copied
+        return await self._engine.run_io(self._append, log, job)
+
+    def _append(self, log: Log, job: Copy) -> Copied:
+        """On the I/O pool, in files that stay open."""
         engine = self._engine
+        sources = read_sources(engine.wal_files, log.shard, job.rows)
         writer = self._writers.get(log.topic_id)
-        id = id_of(log.topic_id, plan.segment)
-        if writer is None or writer.id != id:
-            if writer is not None:
-                writer.close()
-            writer = self._writers[log.topic_id] = open_writer(engine.fs, engine.path, id, plan.segment)
-        if writer.end_seq != plan.segment.end_seq:
-            # An earlier turn was written and its mark failed: the same again, from the marked end.
-            writer.close()
-            del self._writers[log.topic_id]
-            writer = self._writers[log.topic_id] = ActiveSegment.open(engine.fs, engine.path, id, plan.segment.end_seq)
-        return append(writer, plan, sources, dead)
+        if writer is not None and (writer.id != job.id or writer.end_seq != job.end_seq):
+            # Of another segment; or an earlier turn was written and its mark failed: the same again, from its end.
+            self._drop_writer(log.topic_id)
+            writer = None
+        if writer is None:
+            writer = self._writers[log.topic_id] = open_writer(engine.fs, job)
+        return append(writer, job, sources)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """The files' state on disk is unknown after a failed sync: go on in new ones, made of what was marked."""
@@ -292,10 +297,3 @@ async def _all(works: Iterable[Awaitable[Any]]) -> None:
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-def _place(span: Span, cached: dict[int, tuple[bytes, int]], read: dict[int, tuple[bytes, int]]) -> tuple[bytes, int]:
-    if span.batch_seq in cached:
-        payload, offset = cached[span.batch_seq]
-        return payload, offset + span.offset
-    return read[span.first_seq]

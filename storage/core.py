@@ -148,7 +148,7 @@ class EngineCore:
 
     def _recover(self) -> Recovered:
         begin = self.clock.monotonic_ns()
-        self._lock = take_lock(self.fs, self.path)
+        self._lock = take_lock(self.fs, self.path, self.clock)
         found = open_format(self.fs, self.path, self.options.wal_shards)
         self.cluster_id = found.cluster_id
         previous = self._lock.previous()
@@ -257,6 +257,7 @@ class EngineCore:
     async def _release(self) -> None:
         self.ready = False
         await self.relocator.settled()
+        await self.absorber.copying.close()  # whatever came before: the lock is held as long as it lives
         for shard in self.shards:
             try:
                 await shard.stop()
@@ -318,6 +319,11 @@ class EngineCore:
 
     def monotonic_ms(self) -> int:
         return self.clock.monotonic_ns() // 1_000_000
+
+    @property
+    def lock_descriptor(self) -> int | None:
+        """By which a process of our own holds the directory too; None where none may be at its files."""
+        return None if self._pool is None or self._lock is None else self._lock.descriptor()
 
     def wal_directory(self, shard: int) -> str:
         return self._directories[shard]

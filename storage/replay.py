@@ -20,13 +20,17 @@ from storage.wal.units import ScannedUnit
 
 
 class Replay:
-    """Replays one shard. `as_of`: place by topic_id below which the snapshot's section knows everything."""
+    """Replays one shard. `as_of`: place by topic_id below which the snapshot's section knows everything.
+
+    `beyond`: something was applied that the snapshot, should it be that of a clean stop, did not know.
+    """
 
     def __init__(self, catalog: Catalog, as_of: dict[int, int], directory: str, salvage: Salvage | None) -> None:
         self._catalog = catalog
         self._as_of = as_of
         self._directory = directory
         self._salvage = salvage
+        self._next_topic_id = catalog.next_topic_id
         self.beyond = False
 
     def known_below(self, number: int) -> int:
@@ -47,7 +51,7 @@ class Replay:
         if log is not None and place < self._as_of.get(topic_id, 0):
             self._index(log, unit, place)
             return
-        self.beyond = True
+        self.beyond = self.beyond or self._is_news(unit.steps[0])
         if log is None and self._salvage is not None:
             self._salvage.ownerless(unit.steps)
         if log is not None:
@@ -55,6 +59,17 @@ class Replay:
             if log.ephemeral and log.half_written is None:
                 log.half_written = _first_append(unit)
         apply_unit(self._catalog, unit, place, position(number, scanned.end))
+
+    def _is_news(self, step: Step) -> bool:
+        """Whether a clean stop's snapshot did not know of it. Where no section says up to where it knows a log, it knew
+        that the log had been deleted, if it had given the id out; and a mark may say nothing that is not known."""
+        if isinstance(step, ControlStep) and isinstance(step.value, control.CheckpointMark):
+            return any(self._is_further(topic_id, seq) for topic_id, seq in step.value.absorbed.items())
+        return step.topic_id in self._as_of or step.topic_id >= self._next_topic_id
+
+    def _is_further(self, topic_id: int, absorbed: int) -> bool:
+        log = self._catalog.log(topic_id) if topic_id in self._as_of else None
+        return topic_id >= self._next_topic_id or (log is not None and absorbed > log.held.absorbed)
 
     def _index(self, log: Log, unit: Unit, place: int) -> None:
         """Below as_of: head, counts, keys and floors are in the section; only places and delete flags are not."""

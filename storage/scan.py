@@ -18,7 +18,7 @@ from storage.records import ReadQuery, StoredRecord
 from storage.segment import names
 from storage.segment.names import SegmentId
 from storage.segment.reader import SegmentSlice
-from storage.tail import Span
+from storage.spans import Span
 from storage.wal.position import split
 
 

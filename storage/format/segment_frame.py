@@ -70,25 +70,41 @@ def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sequence[int]]]) -> 
     Raises FrameError, before anything is returned, when an Append frame of that size does not begin where one should.
     """
     parts: list[bytes | memoryview] = []
-    runs: list[tuple[int, Sequence[int]]] = []
+    runs: list[_Run] = []
     length = 0
     for data, offset, sizes in pieces:
         end = offset + sum(sizes)
         if not 0 <= offset <= end <= len(data):
             raise FrameError(f"frames at [{offset}, {end}) of {len(data)} bytes")
         parts.append(data[offset:end])
-        runs.append((length, sizes))
+        size = sizes[0] if len(sizes) == 1 or len({*sizes}) == 1 else 0
+        if runs and size and runs[-1].size == size:
+            runs[-1].count += len(sizes)
+        else:
+            runs.append(_Run(length, size, len(sizes), sizes))
         length += end - offset
     parts.append(b"\0")
     # Each frame loses a byte at its head and gets one at its end. Seen from one byte further on, all of it stays where
     # it is but for five bytes: frame_len and type give way to the delete byte of the frame before, and frame_len.
     out = bytearray().join(parts)
-    for start, sizes in runs:
-        if len(sizes) >= _STRIDES_PAY and len({*sizes}) == 1:
-            _convert_alike(out, start, len(sizes), sizes[0])
+    for run in runs:
+        if run.count >= _STRIDES_PAY and run.size:
+            _convert_alike(out, run.start, run.count, run.size)
         else:
-            _convert_run(out, start, sizes)
+            _convert_run(out, run.start, [run.size] * run.count if run.size else run.sizes)
     return memoryview(out)[1:]
+
+
+class _Run:
+    """Frames one behind the other in what is converted: `count` of one `size`, or (`size` 0) of many `sizes`."""
+
+    __slots__ = ("count", "size", "sizes", "start")
+
+    def __init__(self, start: int, size: int, count: int, sizes: Sequence[int]) -> None:
+        self.start = start
+        self.size = size
+        self.count = count
+        self.sizes = sizes
 
 
 def _convert_alike(out: bytearray, start: int, count: int, size: int) -> None:

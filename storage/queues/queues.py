@@ -399,7 +399,7 @@ class Queues:
     def _oldest_ready_age_ms(log: Log, now: int) -> int | None:
         assert log.queue is not None
         seqs = [seq for seq in (log.queue.first_back(), next(_fresh(log, log.queue.taken), None)) if seq is not None]
-        stamp = log.held.stamp(min(seqs)) if seqs else None
+        stamp = log.held.time_of(min(seqs)) if seqs else None
         return None if stamp is None else max(0, now - stamp)
 
     def leases(self, name: str, state: JobState | None = None, after: int = 0, limit: int = 100) -> list[JobView]:

@@ -24,7 +24,6 @@ from tests.support.crash_ledger import Outcome
 from tests.support.crash_view import TopicView, view
 from tests.support.job_ledger import JobLedger, Lease, Queue, Sent, parts_of
 
-
 TURNS = 30
 
 

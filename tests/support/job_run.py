@@ -26,7 +26,6 @@ from tests.support.job_session import JobSession
 from tests.support.sim_disk import Loss, SimDisk, When
 from tests.support.spec_decoder import SpecViolation, read_files
 
-
 #: Turns of the loop in which open moves have come to their end.
 SETTLING_TURNS = 200
 

@@ -42,19 +42,23 @@ class Connection:
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """The status and the decoded JSON of the answer."""
-        assert self._writer is not None
         assert self._reader is not None
-        text = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
         try:
             async with asyncio.timeout(ANSWER_S):
-                self._writer.write(head.encode() + b"\r\n\r\n" + text)
-                await self._writer.drain()
+                await self.send(method, path, body)
                 return await self._answer(self._reader)
         except (OSError, asyncio.IncompleteReadError) as error:
             if isinstance(error, TimeoutError):
                 raise
             raise Cut(sent=True) from None
+
+    async def send(self, method: str, path: str, body: Any = None) -> None:
+        """The request alone: for somebody who does not stay for the answer. Raises OSError."""
+        assert self._writer is not None
+        text = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        self._writer.write(head.encode() + b"\r\n\r\n" + text)
+        await self._writer.drain()
 
     @staticmethod
     async def _answer(reader: asyncio.StreamReader) -> tuple[int, Any]:

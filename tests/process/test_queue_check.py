@@ -1,0 +1,644 @@
+"""The judge of queue histories is no use if it lets things pass, or sees ghosts: both kinds are shown to it by hand.
+
+Times are ms from 0; "a takes 1 at 10" means asked at 10 and answered at 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.kill_ledger import Outcome
+from tests.support.queue_check import check, violations
+from tests.support.queue_history import Act, Claim, Clock, Dead, History, Lease, Look, Operation, Produce, Rules, Settle
+
+LEASE_MS = 100
+OK, FAILED, UNKNOWN = Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN
+
+
+class HandSet(Clock):
+    """Says what it is told to."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+
+    def __call__(self) -> float:
+        return self.ms
+
+
+class Given(NamedTuple):
+    """A lease in a claim's answer; by default dealt when it was asked for."""
+
+    seq: int
+    token: str
+    deliveries: int = 1
+    deadline: int = 0
+    name: str = ""
+
+
+class Script:
+    """Writes a history line by line. Jobs are called j1, j2, ... after their seqs; `over`: from when to when."""
+
+    def __init__(self, *, leases_durable: bool = False, max_deliveries: int = 0) -> None:
+        self.clock = HandSet()
+        rules = Rules(leases_durable=leases_durable, max_deliveries=max_deliveries, slack_ms=0)
+        self.history = History(rules, self.clock)
+
+    def note(self, operation: Operation, at: float, took: float, outcome: Outcome) -> None:
+        self.clock.ms = at
+        self.history.begin(operation)
+        self.clock.ms = at + took
+        if outcome is OK:
+            self.history.ok(operation)
+        elif outcome is FAILED:
+            self.history.failed(operation)
+
+    def jobs(self, *seqs: int, at: float = 0, outcome: Outcome = OK, delay_ms: int = 0) -> None:
+        first = seqs[0] if outcome is OK else 0
+        names = tuple(f"j{seq}" for seq in seqs)
+        self.note(Produce(node="p", names=names, first_seq=first, delay_ms=delay_ms), at, 1, outcome)
+
+    def takes(self, node: str, *given: Given, at: float, took: float = 1, outcome: Outcome = OK, **more: Any) -> None:
+        leases = tuple(
+            Lease(
+                each.seq, each.token, each.deadline or int(at) + LEASE_MS, each.deliveries, each.name or f"j{each.seq}"
+            )
+            for each in given
+        )
+        self.note(Claim(node=node, max=10, lease_ms=LEASE_MS, leases=leases, **more), at, took, outcome)
+
+    def settles(
+        self, act: Act, node: str, *pairs: tuple[int, str | None], at: float, took: float = 1, outcome: Outcome = OK,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        seqs, tokens = tuple(seq for seq, _ in pairs), tuple(token for _, token in pairs)
+        settle = Settle(node=node, act=act, seqs=seqs, tokens=tokens, **more)
+        self.note(settle, at, took, outcome)
+
+    def acks(self, node: str, *pairs: tuple[int, str | None], **more: Any) -> None:
+        self.settles(Act.ACK, node, *pairs, **more)
+
+    def nacks(self, node: str, *pairs: tuple[int, str | None], **more: Any) -> None:
+        self.settles(Act.NACK, node, *pairs, **more)
+
+    def extends(self, node: str, seq: int, token: str, *, at: float, ms: int, **more: Any) -> None:
+        self.settles(Act.EXTEND, node, (seq, token), at=at, lease_ms=ms, **{"deadlines": {seq: int(at + ms)}, **more})
+
+    def crash(self, at: float, *, clean: bool = False) -> None:
+        self.clock.ms = at
+        self.history.ended(clean=clean)
+        self.history.started()
+
+    def looks(self, *present: int, at: float, dead: Sequence[Dead] = (), final: bool = False) -> None:
+        there = {seq: f"j{seq}" for seq in present}
+        self.note(Look(node="looker", present=there, dead=tuple(dead), final=final), at, 1, OK)
+
+    def wrong(self, sentence: str) -> None:
+        with pytest.raises(AssertionError, match=sentence):
+            check(self.history)
+
+    def right(self) -> None:
+        assert violations(self.history) == []
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def durable() -> Script:
+    return Script(leases_durable=True)
+
+
+# -- what goes well ---------------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_are_acked_dead_or_still_there() -> None:
+    script = Script(max_deliveries=2)
+    script.jobs(1, 2, 3)
+    script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
+    script.acks("a", (1, "A"), at=20)
+    script.takes("b", Given(2, "C", 2), at=111)
+    script.looks(3, at=300, dead=[Dead(2, 2, "j2")], final=True)
+    script.right()
+
+
+def test_a_claim_that_waits_beyond_a_deadline_is_dealt_the_job_a_moment_after_it(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A", deadline=110), at=10)
+    script.takes("b", Given(1, "B", 2, deadline=211), at=50, took=70)
+    script.right()
+
+
+def test_at_the_deadline_itself_the_lease_is_valid(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A", deadline=110), at=10)
+    script.acks("a", (1, "A"), at=110, took=0)
+    script.looks(at=500, final=True)
+    script.right()
+    other = Script()
+    other.jobs(1)
+    other.takes("a", Given(1, "A", deadline=110), at=10)
+    other.takes("b", Given(1, "B", 2, deadline=210), at=50, took=70)
+    other.wrong("B 0 ms before A of a expired")
+
+
+def test_a_job_that_a_claim_without_an_answer_took_comes_back_with_one_delivery_more(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", at=10, outcome=UNKNOWN)
+    script.takes("b", Given(1, "B", 2), at=20)
+    script.right()
+
+
+def test_a_lost_answer_that_is_asked_for_again_under_its_key(script: Script) -> None:
+    script.jobs(1, 2)
+    script.takes("a", at=10, outcome=UNKNOWN, key="k")
+    script.takes("b", Given(2, "B"), at=20)
+    script.takes("a", Given(1, "A", deadline=110), at=50, key="k")
+    script.extends("a", 1, "A", at=60, ms=300)
+    script.takes("a", Given(1, "A", deadline=360), at=70, key="k")
+    script.acks("a", (1, "A"), at=350)
+    script.takes("a", Given(2, "C", 2), at=400, key="k")
+    script.right()
+
+
+def test_a_lost_ack_may_have_happened_or_not() -> None:
+    for script in (Script(), Script(leases_durable=True)):
+        script.jobs(1, 2)
+        script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
+        script.acks("a", (1, "A"), (2, "B"), at=20, outcome=UNKNOWN)
+        script.crash(30)
+        script.looks(2, at=40)
+        deliveries = 2 if script.history.rules.leases_durable else 1
+        script.takes("b", Given(2, "C", deliveries), at=120)
+        script.acks("b", (2, "C"), at=130)
+        script.looks(at=200, final=True)
+        script.right()
+
+
+def test_a_nack_an_extension_and_a_late_ack(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.nacks("a", (1, "A"), at=20, delay_ms=30)
+    script.takes("a", Given(1, "B", 2), at=50)
+    script.extends("a", 1, "B", at=60, ms=500)
+    script.acks("b", (1, "B"), at=70, skipped=frozenset({1}))
+    script.extends("a", 1, "B", at=300, ms=10)
+    script.takes("b", Given(1, "C", 3), at=311)
+    script.acks("a", (1, "B"), at=312, skipped=frozenset({1}))
+    script.acks("b", (1, None), at=320)
+    script.looks(at=400, final=True)
+    script.right()
+
+
+def test_leases_that_outlive_the_process_or_do_not(script: Script, durable: Script) -> None:
+    for each in (script, durable):
+        each.jobs(1)
+        each.takes("a", Given(1, "A"), at=10, key="k")
+        each.crash(20)
+    script.acks("a", (1, "A"), at=30, skipped=frozenset({1}))
+    script.takes("b", Given(1, "B", 1), at=40)
+    script.right()
+    durable.takes("a", Given(1, "A", deadline=110), at=30, key="k")
+    durable.acks("a", (1, "A"), at=40)
+    durable.looks(at=60, final=True)
+    durable.right()
+
+
+def test_a_clean_stop_keeps_every_lease(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.crash(20, clean=True)
+    script.acks("a", (1, "A"), at=40)
+    script.looks(at=60, final=True)
+    script.right()
+
+
+def test_an_answer_of_a_process_that_is_dead_by_then(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10, took=2)
+    script.acks("a", (1, "A"), at=20, took=30)
+    script.history.eras[-1].ended = 25
+    script.history.started()
+    script.looks(at=60, final=True)
+    script.right()
+
+
+def test_an_append_without_an_answer_may_be_there_but_whole(script: Script) -> None:
+    script.jobs(1, 2, outcome=UNKNOWN)
+    script.crash(10)
+    script.jobs(1, at=20)
+    script.looks(1, at=40, final=True)
+    script.right()
+    other = Script()
+    other.jobs(1, 2, outcome=UNKNOWN)
+    other.crash(10)
+    other.looks(1, at=40, final=True)
+    other.wrong(r"job 2 \(j2\): is lost")
+
+
+# -- two leases at a time ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_two_hold_at_a_time(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.takes("b", Given(1, "B", 2), at=60)
+    script.wrong("job 1: b was given B 50 ms before A of a expired")
+
+
+def test_a_nack_that_came_later_or_was_refused_is_no_excuse(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.nacks("a", (1, "A"), at=20, outcome=FAILED)
+    script.takes("b", Given(1, "B", 2), at=60)
+    script.nacks("a", (1, "A"), at=70, outcome=UNKNOWN)
+    script.wrong("b was given B 50 ms before A")
+
+
+def test_an_extension_counts(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.extends("a", 1, "A", at=50, ms=200)
+    script.takes("b", Given(1, "B", 2), at=150)
+    script.wrong("b was given B 100 ms before A")
+
+
+def test_a_lost_extension_may_count(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.extends("a", 1, "A", at=50, ms=200, outcome=UNKNOWN, deadlines={})
+    script.acks("a", (1, "A"), at=220)
+    script.looks(at=400, final=True)
+    script.right()
+    other = Script()
+    other.jobs(1)
+    other.takes("a", Given(1, "A"), at=10)
+    other.extends("a", 1, "A", at=50, ms=200, outcome=UNKNOWN, deadlines={})
+    other.takes("b", Given(1, "B", 2), at=111)
+    other.right()
+
+
+def test_durable_leases_that_a_crash_ended(durable: Script) -> None:
+    durable.jobs(1)
+    durable.takes("a", Given(1, "A"), at=10)
+    durable.crash(20)
+    durable.takes("b", Given(1, "B", 2), at=30)
+    durable.wrong("b was given B 80 ms before A")
+
+
+def test_leases_that_a_clean_stop_ended(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.crash(20, clean=True)
+    script.takes("b", Given(1, "B", 2), at=30)
+    script.wrong("b was given B 80 ms before A")
+
+
+def test_a_token_that_two_have(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A", deadline=110), at=10)
+    script.takes("b", Given(1, "A", deadline=110), at=12)
+    script.wrong("job 1: A was given to a and b")
+
+
+def test_a_job_that_comes_back_before_its_delay_is_over(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.nacks("a", (1, "A"), at=20, delay_ms=500)
+    script.takes("b", Given(1, "B", 2), at=150)
+    script.wrong("before the delay of its nack was over")
+
+
+def test_a_job_that_is_dealt_before_it_is_due(script: Script) -> None:
+    script.jobs(1, delay_ms=50)
+    script.takes("a", Given(1, "A"), at=10)
+    script.wrong("before the job was due")
+
+
+def test_a_deadline_that_is_not_the_time_of_the_claim_and_the_lease(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A", deadline=112), at=10)
+    script.wrong("not dealt while a asked for it")
+
+
+# -- acks and nacks ---------------------------------------------------------------------------------------------------
+
+
+def test_an_acked_job_that_comes_back(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.acks("a", (1, "A"), at=20)
+    script.crash(30)
+    script.takes("b", Given(1, "B"), at=200)
+    script.wrong("b was given B after it was acked under A")
+
+
+def test_an_acked_job_that_is_still_there(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.acks("a", (1, "A"), at=20)
+    script.looks(1, at=40)
+    script.wrong("was acked under A and is still there")
+
+
+def test_acks_of_a_lease_that_is_over(script: Script) -> None:
+    script.jobs(1, 2, 3)
+    script.takes("a", Given(1, "A"), Given(2, "B"), Given(3, "C"), at=10)
+    script.acks("a", (1, "A"), at=111)
+    script.wrong("ack by a under A counted 1 ms after its deadline")
+    script.nacks("a", (2, "B"), at=20)
+    script.acks("a", (2, "B"), at=30)
+    script.wrong("under B counted, though nack had ended it")
+    script.acks("a", (3, "C"), at=20)
+    script.acks("a", (3, "C"), at=20)
+    script.wrong("C was ended by ack and ack, both counted")
+
+
+def test_an_ack_of_a_lease_that_another_has_by_now(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.takes("b", Given(1, "B", 2), at=111)
+    script.extends("a", 1, "A", at=105, took=0, ms=900, outcome=UNKNOWN, deadlines={})
+    script.acks("a", (1, "A"), at=120)
+    script.wrong("under A counted, though b had the job under B")
+
+
+def test_an_ack_by_another_node_or_under_nobodys_token(script: Script) -> None:
+    script.jobs(1, 2)
+    script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
+    script.acks("b", (1, "A"), at=20)
+    script.wrong("ack by b under A counted, a lease of a")
+    script.acks("a", (2, "Z"), at=20)
+    script.wrong("job 2: ack under Z counted, and nobody has it")
+
+
+def test_a_token_of_before_a_crash_that_counts(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.crash(20)
+    script.acks("a", (1, "A"), at=30)
+    script.wrong("counted after a crash, and leases are not durable")
+
+
+def test_a_valid_lease_that_is_passed_over(script: Script, durable: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.acks("a", (1, "A"), at=20, skipped=frozenset({1}))
+    script.wrong("ack by a under A, a valid lease, was passed over")
+    durable.jobs(1)
+    durable.takes("a", Given(1, "A"), at=10)
+    durable.crash(20)
+    durable.extends("a", 1, "A", at=30, ms=50, skipped=frozenset({1}), deadlines={})
+    durable.wrong("extend by a under A, a valid lease, was passed over")
+
+
+def test_a_lost_ack_that_happened_cannot_be_undone_later(durable: Script) -> None:
+    durable.jobs(1)
+    durable.takes("a", Given(1, "A"), at=10)
+    durable.looks(1, at=15)
+    durable.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
+    durable.crash(30)
+    durable.acks("a", (1, "A"), at=40, skipped=frozenset({1}))
+    durable.right()
+    durable.takes("b", Given(1, "B", 2), at=200)
+    durable.wrong("b was given B after it was acked under A")
+
+
+def test_a_lost_ack_that_happened_leaves_nothing_behind(durable: Script) -> None:
+    durable.jobs(1)
+    durable.takes("a", Given(1, "A"), at=10)
+    durable.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
+    durable.crash(30)
+    durable.acks("a", (1, "A"), at=40, skipped=frozenset({1}))
+    durable.looks(1, at=60)
+    durable.wrong("was acked under A and is still there")
+
+
+def test_a_node_that_gives_no_token_is_asked_about_what_it_surely_held(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.nacks("a", (1, None), at=20)
+    script.takes("a", Given(1, "B", 2), at=30)
+    script.takes("a", at=40, outcome=UNKNOWN)
+    script.acks("a", (1, None), at=150)
+    script.looks(at=400, final=True)
+    script.right()
+    script.acks("b", (1, None), at=150)
+    script.wrong("job 1: ack by b counted, and it never had the job")
+
+
+def test_a_lost_ack_that_did_not_happen_cannot_happen_later(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
+    script.crash(30)
+    script.looks(1, at=40)
+    script.right()
+    script.looks(at=60)
+    script.wrong("is lost: it was never acked")
+
+
+def test_a_lost_ack_of_a_lease_with_a_successor_did_not_happen(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
+    script.takes("b", Given(1, "B", 2), at=111)
+    script.crash(120)
+    script.looks(at=140)
+    script.wrong("is lost: it was never acked")
+
+
+def test_an_extension_with_a_deadline_of_its_own(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.extends("a", 1, "A", at=20, ms=50, deadlines={1: 90})
+    script.wrong("gave the deadline 90")
+
+
+# -- what becomes of jobs ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_lost_or_made_up(script: Script) -> None:
+    script.jobs(1, 2)
+    script.looks(1, at=40)
+    script.wrong(r"job 2 \(j2\): is lost")
+    script.looks(1, 2, at=60)
+    script.wrong("was gone and is back")
+    script.takes("a", Given(7, "A", name="who"), at=80)
+    script.wrong("job 7 is who, which nobody produced")
+    script.takes("a", Given(2, "B", name="j1"), at=90)
+    script.wrong("job 2 is j2 and j1")
+
+
+def test_a_job_that_was_refused(script: Script) -> None:
+    script.jobs(1, outcome=FAILED)
+    script.takes("a", Given(1, "A"), at=10)
+    script.wrong("job 1 is j1, which was refused")
+
+
+def test_a_job_that_is_gone_and_then_handed_out(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
+    script.looks(at=40)
+    script.takes("b", Given(1, "B", 2), at=200)
+    script.wrong("was gone, and then b was given B")
+
+
+@pytest.fixture
+def buried() -> Script:
+    """A job that has had all its deliveries."""
+    script = Script(max_deliveries=1)
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    return script
+
+
+def test_a_dead_job_is_there_once_and_stays(buried: Script) -> None:
+    buried.looks(1, at=150, dead=[Dead(1, 1, "j1")])
+    buried.right()
+    buried.looks(at=160, dead=[Dead(1, 1, "j1"), Dead(1, 1, "j1")], final=True)
+    buried.wrong("job 1 is 2 times in the dead letter topic")
+    buried.looks(at=170, final=True)
+    buried.wrong("was in the dead letter topic and is not any more")
+
+
+def test_a_dead_job_that_is_still_in_the_queue_at_the_end(buried: Script) -> None:
+    buried.looks(1, at=150, dead=[Dead(1, 1, "j1")], final=True)
+    buried.wrong("is in the dead letter topic and still in the queue")
+
+
+def test_a_dead_job_that_had_been_acked(buried: Script) -> None:
+    buried.acks("a", (1, "A"), at=20)
+    buried.looks(at=150, dead=[Dead(1, 1, "j1")], final=True)
+    buried.wrong("was acked under A and dead-lettered")
+
+
+def test_a_job_that_is_dead_too_soon_or_with_another_count() -> None:
+    script = Script(max_deliveries=3)
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.looks(at=150, dead=[Dead(1, 1, "j1")], final=True)
+    script.wrong("dead-lettered after 1 deliveries")
+    script = Script(max_deliveries=1)
+    script.jobs(1)
+    script.takes("a", at=5, outcome=UNKNOWN)
+    script.takes("a", Given(1, "A", 2), at=10)
+    script.looks(at=150, dead=[Dead(1, 1, "j1")], final=True)
+    script.wrong("was delivered 2 times, its dead letter says 1")
+
+
+def test_a_job_that_is_delivered_more_often_than_allowed(buried: Script) -> None:
+    buried.takes("b", Given(1, "B", 2), at=111)
+    buried.wrong("delivered 2 times, 0 of them forgiven, at most 1 are allowed")
+
+
+def test_a_nack_without_penalty_allows_one_delivery_more(buried: Script) -> None:
+    buried.nacks("a", (1, "A"), at=20, penalty=False)
+    buried.takes("b", Given(1, "B", 2), at=111)
+    buried.looks(at=300, dead=[Dead(1, 2, "j1")], final=True)
+    buried.right()
+
+
+# -- deliveries, order, keys ------------------------------------------------------------------------------------------
+
+
+def test_deliveries_that_go_down_or_stay(script: Script, durable: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.takes("b", Given(1, "B", 1), at=200)
+    script.wrong("B says 1 deliveries, it must be 2 at least")
+    durable.jobs(1)
+    durable.takes("a", Given(1, "A"), at=10)
+    durable.crash(20)
+    durable.takes("b", Given(1, "B", 1), at=200)
+    durable.wrong("B says 1 deliveries, it must be 2 at least")
+
+
+def test_deliveries_that_nobody_had(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", at=300, outcome=UNKNOWN)
+    script.takes("a", Given(1, "A", 2), at=10)
+    script.wrong("A says 2 deliveries: of 1 nobody knows, and 0 claims were lost")
+
+
+def test_deliveries_that_outlive_a_crash_though_leases_do_not(script: Script) -> None:
+    script.jobs(1)
+    script.takes("a", Given(1, "A"), at=10)
+    script.takes("a", at=12, outcome=UNKNOWN)
+    script.crash(20)
+    script.takes("b", Given(1, "B", 2), at=30)
+    script.wrong("B says 2 deliveries: of 1 nobody knows")
+
+
+def test_a_lost_claim_took_no_more_than_it_asked_for(script: Script) -> None:
+    script.jobs(*range(1, 12))
+    script.takes("a", at=5, outcome=UNKNOWN)
+    for seq in range(1, 12):
+        script.takes("b", Given(seq, f"t{seq}", 2), at=10 * seq)
+    script.wrong("11 deliveries went to nobody, and lost claims asked for 10 jobs only")
+
+
+def test_fresh_jobs_out_of_order(script: Script) -> None:
+    script.jobs(1, 2, 3, 4)
+    script.takes("a", Given(2, "B"), Given(1, "A"), at=10)
+    script.wrong(r"a was given fresh jobs out of order: \[2, 1\]")
+    script.takes("a", Given(4, "D"), at=20)
+    script.takes("a", Given(3, "C"), at=30)
+    script.wrong("a was given the fresh job 3, when 4 was out already")
+
+
+def test_fresh_jobs_of_claims_side_by_side_have_no_order(script: Script) -> None:
+    script.jobs(1, 2, 3, 4)
+    script.takes("a", Given(2, "B", deadline=111), Given(4, "D", deadline=111), at=10, took=5)
+    script.takes("b", Given(1, "A", deadline=111), Given(3, "C", deadline=111), at=11, took=5)
+    script.right()
+
+
+def test_returned_jobs_come_first_and_in_order(script: Script) -> None:
+    script.jobs(1, 2, 3, 4)
+    script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
+    script.nacks("a", (2, "B"), (1, "A"), at=20)
+    script.takes("a", Given(3, "C"), Given(1, "D", 2), at=30)
+    script.wrong(r"given fresh jobs before returned ones: \[3, 1\]")
+    other = Script()
+    other.jobs(1, 2, 3, 4)
+    other.takes("a", Given(1, "A"), Given(2, "B"), at=10)
+    other.nacks("a", (2, "B"), (1, "A"), at=20)
+    other.takes("a", Given(2, "C", 2), Given(1, "D", 2), Given(3, "E"), at=30)
+    other.wrong(r"given returned jobs out of order: \[2, 1\]")
+
+
+def test_more_jobs_than_asked_for_or_one_twice(script: Script) -> None:
+    script.jobs(*range(1, 12))
+    script.takes("a", *(Given(seq, f"t{seq}") for seq in range(1, 12)), at=10)
+    script.wrong("a asked for 10 jobs and was given")
+
+
+def test_a_key_that_gives_other_jobs_while_its_own_are_leased(script: Script) -> None:
+    script.jobs(1, 2)
+    script.takes("a", Given(1, "A"), at=10, key="k")
+    script.takes("a", Given(2, "B"), at=20, key="k")
+    script.wrong("a asked again under k and was not given A")
+    script.wrong("a asked again under k and was given other jobs: B")
+
+
+def test_a_key_that_gives_another_deadline_or_count(durable: Script) -> None:
+    durable.jobs(1)
+    durable.takes("a", Given(1, "A", deadline=110), at=10, key="k")
+    durable.crash(20)
+    durable.takes("a", Given(1, "A", 2, deadline=130), at=30, key="k")
+    durable.wrong("A had the deadline 110, asked for again it has 130")
+    durable.wrong("A is Lease")
+
+
+def test_a_key_of_which_a_part_has_ended_gives_the_rest(script: Script) -> None:
+    script.jobs(1, 2, 3)
+    script.takes("a", Given(1, "A", deadline=110), Given(2, "B", deadline=110), at=10, key="k")
+    script.acks("a", (1, "A"), at=20)
+    script.takes("a", Given(2, "B", deadline=110), at=30, key="k")
+    script.right()

@@ -1,0 +1,77 @@
+"""The load and the judge of the kill test, with a liar between them and an honest broker: every lie comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import queue_liar
+from tests.support.broker_process import BrokerProcess
+from tests.support.queue_check import violations
+from tests.support.queue_liar import Liar
+from tests.support.queue_load import QueueLoad, Service
+
+DRAINED_WITHIN_S = 30.0
+LEASES: dict[str, Any] = {"durability": "disk", "leases_durable": False, "max_deliveries": 3}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("honest"), wal_shards=2) as process:
+        process.start()
+        yield process
+
+
+async def work_off(broker: BrokerProcess, load: QueueLoad, service: Service) -> list[str]:
+    """All jobs, to the end; what the judge says."""
+    service.port = broker.port
+    await load.create()
+    service.up()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(load.run())
+        async with asyncio.timeout(DRAINED_WITHIN_S):
+            while load.produced < load.jobs:
+                await asyncio.sleep(0.01)
+            service.calm = True
+            await load.drained()
+        service.over = True
+        await running
+    await load.look(final=True)
+    return violations(load.calls.history)
+
+
+async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: random.Random) -> None:
+    service = Service()
+    load = QueueLoad("honest", LEASES, service, dice, workers=6, jobs=400)
+    assert await work_off(broker, load, service) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "every", "lie", "sentence"),
+    [
+        ("/ack", 6, queue_liar.forget_an_ack, "after it was acked under"),
+        ("/ack", 1, queue_liar.count_what_is_passed_over, "counted"),
+        ("/ack", 3, queue_liar.pass_over_what_counts, "a valid lease, was passed over"),
+        ("/nack", 1, queue_liar.forget_a_delay, "before the delay of its nack was over"),
+        ("/claim", 1, queue_liar.hand_a_job_to_two, "expired"),
+        ("/claim", 3, queue_liar.end_leases_early, "expired"),
+        ("/claim", 3, queue_liar.swallow_a_job, "is lost"),
+        ("/claim", 3, queue_liar.miscount_deliveries, "deliveries, it must be"),
+        ("/claim", 3, queue_liar.mix_the_order_up, "out of order"),
+        ("/claim", 1, queue_liar.give_other_jobs_for_a_key, "asked again under"),
+        ("-dead/diff", 1, queue_liar.bury_a_job_twice, "times in the dead letter topic"),
+    ],
+)
+async def test_a_lie_comes_out(
+    broker: BrokerProcess, dice: random.Random, operation: str, every: int, lie: queue_liar.Lie, sentence: str
+) -> None:
+    liar = Liar(operation, lie, dice, every)
+    service = Service(liar.connect)
+    load = QueueLoad(lie.__name__, LEASES, service, dice, workers=6, jobs=400)
+    found = await work_off(broker, load, service)
+    assert liar.lies, "it had no occasion to lie"
+    assert [problem for problem in found if sentence in problem], found

@@ -1,0 +1,57 @@
+"""Leases of a queue without leases_durable outlive a clean stop, but sometimes did not.
+
+A frame that the stop's snapshot knew all about was taken for one that came after it, when no topic's section told its
+place: a checkpoint mark, or what is left in the log of a topic that was deleted. Recovery then believed the snapshot
+was not the last word, and voided every lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from storage import TopicConfig, TopicType
+from storage.engine import Engine
+from tests.unit.storage.machine import Machine, records
+
+
+async def absorb(engine: Engine) -> None:
+    """The queue is due, the other topic is not: its record keeps the mark in what is replayed."""
+    await engine.append("queue", records(5))
+    await engine.upkeep.tick()
+
+
+async def delete(engine: Engine) -> None:
+    await engine.append("gone", records(5))
+    await engine.upkeep.tick()
+    await engine.delete_topic("gone")
+
+
+@pytest.mark.parametrize("happens", [absorb, delete])
+async def test_a_lease_outlives_a_clean_stop_whatever_the_log_holds(
+    happens: Callable[[Engine], Awaitable[None]],
+) -> None:
+    async with Machine() as machine:
+        engine = await machine.start(checkpoint_records=5)
+        await engine.append("kept", records(1))
+        await engine.put_topic("queue", TopicConfig(type=TopicType.QUEUE))
+        await engine.append("queue", records(2))
+        await happens(engine)
+        [job] = (await engine.queues.claim("queue", "worker", lease_ms=60_000)).jobs
+        engine = await machine.restart(checkpoint_records=5)
+        settled = await engine.queues.ack("queue", "worker", [job.record.seq], lease_ids=[job.lease_id])
+        assert settled.done == [job.record.seq]
+
+
+async def test_what_comes_after_the_snapshot_of_a_clean_stop_still_counts() -> None:
+    async with Machine() as machine:
+        engine = await machine.start(checkpoint_records=5)
+        await engine.put_topic("queue", TopicConfig(type=TopicType.QUEUE))
+        await engine.append("queue", records(5))
+        [job] = (await engine.queues.claim("queue", "worker", lease_ms=60_000)).jobs
+        engine = await machine.restart(checkpoint_records=5)
+        await engine.put_topic("new", TopicConfig())
+        engine = await machine.kill(checkpoint_records=5)
+        settled = await engine.queues.ack("queue", "worker", [job.record.seq], lease_ids=[job.lease_id])
+        assert settled.done == []

@@ -1,0 +1,128 @@
+"""What became of each job, by looking: acked, dead-lettered once, or still there; and what was seen once stays so."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tests.support.kill_ledger import Outcome
+from tests.support.queue_history import Act, Look, Produce, Settle
+from tests.support.queue_track import Deal, Job, Tracks
+
+
+class FateCheck:
+    """All looks at the queue and its dead letter topic, in their order."""
+
+    def __init__(self, tracks: Tracks) -> None:
+        self._tracks = tracks
+        self._history = tracks.history
+        self._rules = tracks.history.rules
+        self._looks = [look for look in tracks.history.of(Look) if look.known]
+        self._seen_dead = [Counter(each.source_seq for each in look.dead) for look in self._looks]
+
+    def all(self) -> Iterator[str]:
+        for look in self._looks:
+            for seq, name in look.present.items():
+                self._tracks.sighted(seq, name)
+        for look, seen in zip(self._looks, self._seen_dead, strict=True):
+            yield from self._dead_letters(look, seen)
+        for before, after in pairwise(self._seen_dead):
+            for seq in before.keys() - after.keys():
+                yield f"job {seq} was in the dead letter topic and is not any more"
+        yield from self._batches()
+        for job in list(self._tracks.jobs.values()):
+            yield from (f"job {job.seq} ({job.name}): {problem}" for problem in self._of_job(job))
+
+    def _dead_letters(self, look: Look, seen: Counter[int]) -> Iterator[str]:
+        for seq, count in seen.items():
+            if count > 1:
+                yield f"job {seq} is {count} times in the dead letter topic"
+        for dead in look.dead:
+            job = self._tracks.sighted(dead.source_seq, dead.name)
+            if not 0 < self._rules.max_deliveries <= dead.deliveries:
+                yield f"job {job.seq} was dead-lettered after {dead.deliveries} deliveries"
+            last = job.deals[-1] if job.deals else None
+            if last is None or not look.final or not self._history.stands(last.era, look.era):
+                continue
+            given = last.lease.deliveries
+            if dead.deliveries < given:
+                yield f"job {job.seq} was delivered {given} times, its dead letter says {dead.deliveries}"
+
+    def _batches(self) -> Iterator[str]:
+        """Names that were answered with a seq; the others are only there when somebody has seen one of their batch."""
+        for produce in self._history.of(Produce):
+            if produce.known and not produce.first_seq:
+                yield f"{produce.names[0]} was produced, and got no seq"
+
+    # -- one job -----------------------------------------------------------------------------------------------------
+
+    def _of_job(self, job: Job) -> Iterator[str]:
+        produce = job.produce
+        if produce is None or produce.outcome is Outcome.FAILED:
+            return  # told already
+        gone: Look | None = None
+        dead: Look | None = None
+        for look, seen in zip(self._looks, self._seen_dead, strict=True):
+            if self._history.end(produce) >= look.invoked:
+                continue
+            if job.seq in look.present:
+                yield from self._there(job, look, gone, dead if look.final else None)
+            elif gone is None and job.seq not in seen:
+                yield from self._absent(job, look)
+            if job.seq in seen and dead is None:
+                dead = look
+                yield from self._dead(job, look)
+            if job.seq not in look.present:
+                gone = gone or look
+        yield from self._afterwards(job, gone)
+
+    def _there(self, job: Job, look: Look, gone: Look | None, dead: Look | None) -> Iterator[str]:
+        if gone is not None:
+            yield "was gone and is back"
+        if dead is not None or (look.final and job.seq in self._seen_dead[self._looks.index(look)]):
+            yield "is in the dead letter topic and still in the queue"
+        for deal, acked in self._acks(job):
+            if acked < look.invoked:
+                yield f"was acked under {deal.lease.token} and is still there"
+
+    def _absent(self, job: Job, look: Look) -> Iterator[str]:
+        """Neither in the queue nor dead: then its last lease was acked."""
+        dealt = [deal for deal in job.deals if deal.at <= self._history.end(look) + self._rules.slack_ms]
+        last = dealt[-1] if dealt else None
+        acks = [*job.loose, *(settle for settle in last.settles if last.done_by(settle))] if last else job.loose
+        if not any(self._may_have_acked(job, settle, look) for settle in acks):
+            yield "is lost: it was never acked, and is neither in the queue nor a dead letter"
+
+    def _may_have_acked(self, job: Job, settle: Settle, look: Look) -> bool:
+        if settle.act is not Act.ACK or not settle.possible or job.seq in settle.skipped:
+            return False
+        if settle.invoked >= self._history.end(look):
+            return False
+        # Seen in the queue when the ack was over: it had not happened.
+        return not any(
+            job.seq in each.present and self._history.end(settle) < each.invoked
+            for each in self._looks
+            if each.invoked < look.invoked
+        )
+
+    def _dead(self, job: Job, look: Look) -> Iterator[str]:
+        for deal, _ in self._acks(job):
+            if deal.at < look.answered:
+                yield f"was acked under {deal.lease.token} and dead-lettered"
+
+    def _afterwards(self, job: Job, gone: Look | None) -> Iterator[str]:
+        if gone is None:
+            return
+        for deal in job.deals:
+            if deal.at > gone.answered + self._rules.slack_ms:
+                yield f"was gone, and then {deal.claim.node} was given {deal.lease.token}"
+
+    def _acks(self, job: Job) -> Iterator[tuple[Deal, float]]:
+        """Leases that ended by an ack, and by when."""
+        for deal in job.deals:
+            acks = [settle for settle in deal.ends() if settle.act is Act.ACK and settle.known]
+            acked = min([deal.acked, *(self._history.end(settle) for settle in acks)])
+            if acked < math.inf:
+                yield deal, acked

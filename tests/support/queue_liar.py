@@ -1,0 +1,142 @@
+"""A go-between that breaks a queue's promises now and then: lies that the judge of histories must see through.
+
+It sits where a proxy would, between the workers and a broker that does nothing wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from tests.support.kill_connection import Connection
+
+Answer = tuple[int, Any]
+Ask = Callable[[str, str, Any], Awaitable[Answer]]
+_HELD_BACK_S = 0.03
+
+Lie = Callable[["Liar", Ask, str, dict[str, Any]], Awaitable[Answer]]
+
+
+class Liar:
+    """Makes connections that lie, in one of `every` calls on average. `lies`: how often it has."""
+
+    def __init__(self, operation: str, lie: Lie, dice: Random, every: int) -> None:
+        self.every = every
+        self.operation = operation
+        self.lie = lie
+        self.dice = dice
+        self.lies = 0
+        #: A job in an answer that has not been passed on yet.
+        self.held_back: dict[str, Any] | None = None
+
+    def connect(self, port: int) -> Connection:
+        return _LyingConnection(port, self)
+
+
+class _LyingConnection(Connection):
+    def __init__(self, port: int, liar: Liar) -> None:
+        super().__init__(port)
+        self._liar = liar
+
+    async def call(self, method: str, path: str, body: Any = None) -> Answer:
+        liar = self._liar
+        if method == "POST" and path.endswith(liar.operation) and liar.dice.randrange(liar.every) == 0:
+            return await liar.lie(liar, super().call, path, body)
+        return await super().call(method, path, body)
+
+
+async def forget_an_ack(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    liar.lies += 1
+    return 200, {"acked": len(body["seqs"]), "skipped": [], "ready": 0, "in_flight": 0}
+
+
+async def count_what_is_passed_over(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200 and answer["skipped"]:
+        liar.lies += 1
+        answer |= {"acked": len(body["seqs"]), "skipped": []}
+    return status, answer
+
+
+async def pass_over_what_counts(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200 and not answer["skipped"]:
+        liar.lies += 1
+        answer |= {"acked": 0, "skipped": body["seqs"]}
+    return status, answer
+
+
+async def forget_a_delay(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    liar.lies += body["delay_ms"] > 100
+    return await ask("POST", path, {**body, "delay_ms": 0})
+
+
+async def hand_a_job_to_two(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200 and answer["claimed"]:
+        if liar.held_back is None:
+            # Nobody has it yet, so nobody has ended its lease, when another one gets it, too.
+            liar.held_back = copy.deepcopy(answer["claimed"][-1])
+            await asyncio.sleep(_HELD_BACK_S)
+            liar.held_back = None
+        elif len(answer["claimed"]) < body["max"]:
+            liar.lies += 1
+            job = {**liar.held_back, "lease_id": f"lease_{liar.dice.getrandbits(64):016x}"}
+            job |= {"deliveries": job["deliveries"] + 1, "deadline": answer["claimed"][0]["deadline"]}
+            answer["claimed"].insert(0, job)
+            answer["count"] += 1
+    return status, answer
+
+
+async def end_leases_early(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    whole_ms = body["lease_ms"]
+    status, answer = await ask("POST", path, {**body, "lease_ms": whole_ms // 2})
+    if status == 200:
+        liar.lies += 1
+        for job in answer["claimed"]:
+            job["deadline"] += whole_ms - whole_ms // 2
+    return status, answer
+
+
+async def swallow_a_job(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200 and answer["claimed"]:
+        liar.lies += 1
+        job = answer["claimed"].pop()
+        answer["count"] -= 1
+        settle = {"node": body["node"], "seqs": [job["$seq"]], "lease_ids": [job["lease_id"]]}
+        await ask("POST", path.replace("/claim", "/ack"), settle)
+    return status, answer
+
+
+async def miscount_deliveries(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200:
+        for job in answer["claimed"]:
+            liar.lies += job["deliveries"] > 1
+            job["deliveries"] = 1
+    return status, answer
+
+
+async def mix_the_order_up(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200 and len(answer["claimed"]) > 1:
+        liar.lies += 1
+        answer["claimed"].reverse()
+    return status, answer
+
+
+async def give_other_jobs_for_a_key(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    liar.lies += "attempt_key" in body
+    return await ask("POST", path, {name: value for name, value in body.items() if name != "attempt_key"})
+
+
+async def bury_a_job_twice(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200 and answer["records"]:
+        liar.lies += 1
+        answer["records"].append(answer["records"][-1])
+    return status, answer

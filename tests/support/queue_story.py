@@ -1,0 +1,42 @@
+"""All that a history says of one job, a line an operation: for somebody who looks for the cause of a violation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.support.queue_history import Claim, History, Look, Operation, Produce, Settle
+
+
+def story(history: History, seq: int) -> Iterator[str]:
+    """Times are ms since the history began."""
+    begin = history.operations[0].invoked
+    for number, era in enumerate(history.eras):
+        yield f"process {number}: until {era.ended - begin:.0f}{', stopped in good order' if era.clean else ''}"
+    for operation in history.operations:
+        what = _part(operation, seq, begin)
+        if what:
+            when = f"{operation.invoked - begin:8.0f} to {operation.answered - begin:8.0f}"
+            yield f"{when}  process {operation.era}  {operation.node:6} {operation.outcome.value:7} {what}"
+
+
+def _part(operation: Operation, seq: int, begin: float) -> str:
+    """What it has to do with the job; empty when nothing."""
+    if isinstance(operation, Produce) and 0 <= seq - operation.first_seq < len(operation.names) and operation.first_seq:
+        return f"produced, delay {operation.delay_ms} ms"
+    if isinstance(operation, Claim):
+        for lease in operation.leases:
+            if lease.seq == seq:
+                dealt, until = lease.deadline - operation.lease_ms - begin, lease.deadline - begin
+                what = f"claimed as {lease.token}, dealt at {dealt:.0f} until {until:.0f}, delivery {lease.deliveries}"
+                return what + (f", key {operation.key}" if operation.key else "")
+    if isinstance(operation, Settle) and seq in operation.seqs:
+        what = f"{operation.act.value} under {operation.tokens[operation.seqs.index(seq)]}"
+        if operation.delay_ms:
+            what += f", delay {operation.delay_ms} ms"
+        if seq in operation.deadlines:
+            what += f", until {operation.deadlines[seq] - begin:.0f}"
+        return what + (", passed over" if seq in operation.skipped else "")
+    if isinstance(operation, Look):
+        letters = sum(1 for dead in operation.dead if dead.source_seq == seq)
+        return f"looked: {'there' if seq in operation.present else 'not there'}, {letters} dead letters"
+    return ""
