@@ -46,6 +46,7 @@ class Queues:
         self.mover = Mover(self)
         self._desks: dict[int, Desk] = {}
         self._leaving = False
+        self.workers: set[Worker] = set()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -58,10 +59,12 @@ class Queues:
                 self.mover.kick(topic)
 
     def begin_shutdown(self) -> None:
-        """Claims that wait are answered with nothing."""
+        """Claims that wait are answered with nothing, and workers end."""
         self._leaving = True
         for desk in self._desks.values():
             desk.send_away(None)
+        for worker in self.workers:
+            worker.wake()
 
     async def stop(self) -> None:
         """Nothing changes by itself any more; what is on its way has ended on return."""
@@ -218,6 +221,11 @@ class Queues:
         checks.table_of(topic)
         usual = topic.config.lease_ms
         return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nobody is given anything to wait for any more."""
+        return self._leaving
 
     async def claim_for(self, worker: Worker, count: int) -> Claimed:
         """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
