@@ -41,7 +41,7 @@ from storage.relocator import Relocator
 from storage.reservation import Reservations
 from storage.resharding import clean_up, is_due, recorded_shards, reshard
 from storage.snapshotter import Snapshotter
-from storage.start import announce_losses, hand_back_reservations
+from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations
 from storage.supervisor import Supervisor
 from storage.topic_admin import TopicAdmin
 from storage.upkeep import Upkeep
@@ -126,6 +126,7 @@ class EngineCore:
             self.store = recovered.store
             await self._open_writers(recovered)
             await announce_losses(self, recovered)
+            await end_leases_with_this_process(self, recovered)
         except BaseException:
             self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
             await self._release()

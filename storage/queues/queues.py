@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import structlog
-
 from storage.catalog import Topic
 from storage.config import Durability
 from storage.encode import encode_controls
-from storage.errors import InvalidRequest, ShuttingDown, StorageError, TopicNotFound
+from storage.errors import InvalidRequest, ShuttingDown, TopicNotFound
 from storage.format.control import Control, Lease
 from storage.format.wal_frame import FrameType
 from storage.log import Log
@@ -36,8 +34,6 @@ from storage.validation import check_topic_name
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
-
-_log = structlog.get_logger("storage")
 
 
 class Queues:
@@ -61,12 +57,6 @@ class Queues:
                 self.desk(topic).serve()
             if topic.log.moves.out:
                 self.mover.kick(topic)
-        if any(_has_volatile_leases(topic) for topic in self.engine.catalog.topics.values()):
-            # They came through a clean stop. Should this process be killed they are void: no snapshot may hold them.
-            try:
-                await self.engine.snapshotter.take()
-            except (StorageError, OSError) as error:
-                _log.warning("leases_not_noted", error=str(error))
 
     def begin_shutdown(self) -> None:
         """Claims that wait are answered with nothing, and workers end."""
@@ -447,11 +437,6 @@ class Queues:
     ) -> None:
         """`commit` of a Delete{seqs} and what goes with it. `known`: the same, with what it needs to know looked up."""
         await self.engine.admin.delete_jobs(topic, values, known, sync=sync)
-
-
-def _has_volatile_leases(topic: Topic) -> bool:
-    table = topic.log.queue
-    return table is not None and bool(table.jobs) and not topic.leases_durable
 
 
 def _fresh(log: Log, seq: int) -> Iterator[int]:

@@ -234,7 +234,9 @@ class _Comparison:
             else:
                 job.appended = Outcome.DONE
                 job.acked = job.purged = None
-            if own is not None:
+            if own is None:
+                job.lease = None
+            else:
                 job.seq = own.record.seq
                 if own.view is not None:
                     lasted |= bool(own.view.deliveries)

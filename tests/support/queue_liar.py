@@ -79,12 +79,14 @@ async def hand_a_job_to_two(liar: Liar, ask: Ask, path: str, body: dict[str, Any
     if status == 200 and answer["claimed"]:
         if liar.held_back is None:
             # Nobody has it yet, so nobody has ended its lease, when another one gets it, too.
-            liar.held_back = copy.deepcopy(answer["claimed"][-1])
+            liar.held_back = mine = copy.deepcopy(answer["claimed"][-1])
             await asyncio.sleep(_HELD_BACK_S)
-            liar.held_back = None
+            if liar.held_back is mine:
+                liar.held_back = None
         elif len(answer["claimed"]) < body["max"]:
             liar.lies += 1
-            job = {**liar.held_back, "lease_id": f"lease_{liar.dice.getrandbits(64):016x}"}
+            job, liar.held_back = liar.held_back, None
+            job["lease_id"] = f"lease_{liar.dice.getrandbits(64):016x}"
             job |= {"deliveries": job["deliveries"] + 1, "deadline": answer["claimed"][0]["deadline"]}
             answer["claimed"].insert(0, job)
             answer["count"] += 1

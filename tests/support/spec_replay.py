@@ -278,7 +278,7 @@ def _delete(log: Log, frame: Frame) -> None:
 
 def _lease(log: Log, frame: Frame) -> None:
     event, rows = frame.field("event"), frame.field("jobs")
-    if log.config_known and event != "dead" and not log.is_queue:
+    if log.config_known and event not in ("dead", "released") and not log.is_queue:
         raise _wrong(frame, f"a Lease that says {event} in a log that is no queue")
     if log.head is not None and any(row[0] > log.highest_given_out for row in rows):
         raise _wrong(frame, f"a Lease of seqs that were never given out: {rows}")
