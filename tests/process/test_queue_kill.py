@@ -99,11 +99,17 @@ async def be_killed_again_and_again(
         share = int(0.8 * JOBS * (number + 1) / (KILLS + 1))
         while sum(load.acked for load in loads) < share:
             await asyncio.sleep(0.005)
-        await asyncio.sleep(dice.uniform(0, 0.02))
-        service.down()
         if number == clean:
-            await asyncio.to_thread(broker.stop)
+            service.down()
+            assert await asyncio.to_thread(broker.stop) == 0
+        elif dice.random() < 0.5:
+            service.strike = broker.kill
+            while service.strike is not None:
+                await asyncio.sleep(0)
+            service.down()
         else:
+            await asyncio.sleep(dice.uniform(0, 0.02))
+            service.down()
             broker.kill()
         for load in loads:
             load.calls.history.ended(clean=number == clean)

@@ -20,6 +20,8 @@ from tests.support.queue_history import Act, Claim, History, Lease, Look, Produc
 
 LEASES_MS = (200, 500, 2000)
 MOST_AT_ONCE = 20
+#: Of a nack. The longest are longer than it takes a broker to come back.
+_DELAYS_MS = (0, 0, 0, 20, 20, 150, 150, 150, 4000)
 #: Every so many workers one gives no tokens: it must never lose a claim, so it stays for every answer.
 _PLAIN_EVERY = 5
 _LOOK_AGAIN_S = 0.02
@@ -40,6 +42,8 @@ class Service:
         self._up = asyncio.Event()
         self.calm = False
         self.over = False
+        #: Done once, at the very moment of the next answer to an ack: what it promises is most at risk then.
+        self.strike: Callable[[], None] | None = None
 
     def connect(self) -> Connection:
         return self._connect(self.port)
@@ -50,6 +54,11 @@ class Service:
     def up(self) -> None:
         """At `port`, to which everybody may turn now."""
         self._up.set()
+
+    def strike_now(self) -> None:
+        if self.strike is not None:
+            strike, self.strike = self.strike, None
+            strike()
 
     def down(self) -> None:
         self._up.clear()
@@ -145,12 +154,15 @@ class Worker:
         #: In hand when the connection ended: leases with their node, and the claim that was not answered.
         self._held: dict[str, tuple[str, Lease]] = {}
         self._unanswered: Claim | None = None
+        #: Leases it has had and has no more, by seq: it may get the job once more, and mistake one lease for the other.
+        self._stale: dict[int, Lease] = {}
 
     async def run(self) -> None:
         service = self._load.service
         while not service.over:
             await service.serving()
             self._node = f"w{self._number}.{len(self._calls.history.eras)}"
+            self._stale.clear()
             try:
                 async with service.connect() as connection:
                     await self._try_again(connection)
@@ -213,6 +225,10 @@ class Worker:
             if leases:
                 await self._settle(connection, Act.ACK, leases, node=node)
             return
+        stale = [self._stale.pop(lease.seq) for lease in leases if lease.seq in self._stale]
+        if stale and node == self._node and not self._plain:
+            await self._settle(connection, self._dice.choice((Act.ACK, Act.NACK)), stale, node=node)
+            self._load.counts["tried a stale token"] += len(stale)
         self._held |= {lease.token: (node, lease) for lease in leases}
         self._dice.shuffle(leases)
         while leases:
@@ -243,6 +259,7 @@ class Worker:
             await self._go()
         else:
             self._load.counts["let a lease run out"] += len(some)
+            self._stale |= {lease.seq: lease for lease in some}
             for lease in some[:: dice.choice((1, 2))]:
                 del self._held[lease.token]
 
@@ -256,7 +273,7 @@ class Worker:
             tokens=tuple(None if plain else lease.token for lease in leases),
         )
         if act is Act.NACK:
-            settle.delay_ms = dice.choice((0, 0, 20, 150))
+            settle.delay_ms = 0 if self._load.service.calm else dice.choice(_DELAYS_MS)
             settle.penalty = dice.random() < 0.5 or self._load.service.calm
         elif act is Act.EXTEND:
             settle.lease_ms = dice.choice((100, 1000))
@@ -268,8 +285,11 @@ class Worker:
         done = len(leases) - len(settle.skipped)
         self._load.counts[f"{act.value} counted"] += done
         self._load.counts[f"{act.value} passed over"] += len(settle.skipped)
+        if act is Act.NACK:
+            self._stale |= {lease.seq: lease for lease in leases}
         if act is not Act.EXTEND:
             for lease in leases:
                 self._held.pop(lease.token, None)
-        if act is Act.ACK:
+        if act is Act.ACK and done:
             self._load.acked += done
+            self._load.service.strike_now()
