@@ -1,7 +1,8 @@
-"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, as uvicorn's zttp has them, with one mend.
+"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, as uvicorn's zttp has them, with two mends of HTTP/2.
 
 uvicorn 0.54 does not note that an HTTP/2 request has ended when it ends with its headers: a POST without a body would
-wait for one for ever. Its HTTP/1.1 half does note it.
+wait for one for ever. Its HTTP/1.1 half does note it. And it does not wait for a client that has closed the window of
+one stream: all that such a stream is sent would gather in memory.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 from broker.http1 import Http1Protocol
@@ -18,15 +20,63 @@ if TYPE_CHECKING:
     from broker.http.hot import HotWrites
 
 
+class StreamFlow:
+    """Stands where an answer looks for whether it may go on: not while its connection or its own stream is full."""
+
+    def __init__(self, connection: FlowControl, cycle: Any) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._moved = asyncio.Event()
+
+    @property
+    def write_paused(self) -> bool:
+        waiting: int | None = self._cycle.stream.pending_bytes
+        return self._connection.write_paused or (waiting is not None and waiting > HIGH_WATER_LIMIT)
+
+    async def drain(self) -> None:
+        """Until there is room, or nobody to send to any more."""
+        while self.write_paused and not self._cycle.disconnected:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def look_again(self) -> None:
+        self._moved.set()
+
+
 class Http2Protocol(ZttpH2Protocol):
-    """A request that ends with its headers has no body to wait for."""
+    """A request that ends with its headers has no body to wait for; a stream that is full is waited for."""
 
     def handle_request(self, event: Any) -> None:
         super().handle_request(event)
-        cycle = self.cycles.get(event.stream_id) if event.end_stream else None
+        cycle: Any = self.cycles.get(event.stream_id)
         if cycle is not None:
-            cycle.more_body = False
-            cycle.message_event.set()
+            cycle.flow = StreamFlow(self.flow, cycle)
+            if event.end_stream:
+                cycle.more_body = False
+                cycle.message_event.set()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look_again()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._look_again()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._look_again()
+
+    def handle_rst_stream(self, event: Any) -> None:
+        cycle: Any = self.cycles.get(event.stream_id)
+        super().handle_rst_stream(event)
+        if cycle is not None:
+            cycle.flow.look_again()
+
+    def _look_again(self) -> None:
+        for cycle in self.cycles.values():
+            flow: Any = cycle.flow
+            flow.look_again()
 
 
 class OnePortProtocol(AutoZttpProtocol):

@@ -9,6 +9,7 @@ from msgspec.structs import fields
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+from storage.directory import MAX_SHARDS
 from storage.options import Options, Recovery
 
 _OPTIONS = Options()
@@ -20,8 +21,9 @@ Positive = Annotated[int, Field(ge=1)]
 class StorageSettings(BaseSettings):
     """Sizes are bytes, times ms (µs where the name says so)."""
 
-    wal_shards: Annotated[int, Field(ge=0, le=256)] = Field(
-        _OPTIONS.wal_shards, description="Log writers; 0 = as the directory has them, min(cpus, 8) for a new one."
+    wal_shards: Annotated[int, Field(ge=0, le=MAX_SHARDS)] = Field(
+        _OPTIONS.wal_shards,
+        description="Log writers, at most 99; 0 = as the directory has them, min(cpus, 8) for a new one.",
     )
     wal_file_bytes: Annotated[int, Field(ge=1 << 16)] = Field(
         _OPTIONS.wal_file_bytes, description="Size of a log file."
@@ -75,6 +77,10 @@ class StorageSettings(BaseSettings):
     checkpoint_age_ms: Count = Field(
         _OPTIONS.checkpoint_age_ms,
         description="A topic with a record this old in the log is moved; so is one that holds up an old log file.",
+    )
+    absorb_process_records: Count = Field(
+        _OPTIONS.absorb_process_records,
+        description="From so many records of a topic at once on, a process of its own moves them; 0 = never.",
     )
     cold_dir: str = Field(
         _OPTIONS.cold_dir, description="Where older segments move to: a path, or s3://, gs://, az://; empty = nowhere."

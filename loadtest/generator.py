@@ -26,7 +26,7 @@ from typing import cast
 import msgspec
 import uvloop
 
-from loadtest.scenario import Scenario, append_request, numbered, read_requests, topic_name
+from loadtest.scenario import Scenario, append_request, numbered, read_requests
 
 _TICK_S = 0.001
 _GRACE_S = 10.0
@@ -60,7 +60,7 @@ class Load:
         self.task = task
         self.keep_ledger = bool(task.ledger)
         scenario, host = task.scenario, f"{task.host}:{task.port}"
-        topics = [topic_name(index) for index in range(scenario.topics)]
+        topics = scenario.topic_names
         if scenario.kind == "read":
             self._requests = [read_requests(scenario, topic, host) for topic in topics]
         else:

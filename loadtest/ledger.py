@@ -12,7 +12,6 @@ from array import array
 import msgspec
 
 from loadtest.own_broker import ask
-from loadtest.scenario import topic_name
 
 _PAGE = 1000
 
@@ -55,16 +54,16 @@ def load(path: str) -> list[tuple[int, int, int, int]]:
     return list(zip(rows[0::4], rows[1::4], rows[2::4], rows[3::4], strict=True))
 
 
-def verify(host: str, port: int, path: str, topics: int, batch: int) -> Verdict:
-    """Read everything and compare it with the ledger at `path`."""
+def verify(host: str, port: int, path: str, topics: list[str], batch: int) -> Verdict:
+    """Read everything and compare it with the ledger at `path`, whose topics are numbered as in the list."""
     acked = load(path)
     verdict = Verdict(acknowledged=len(acked) * batch)
-    for topic in range(topics):
+    for topic, name in enumerate(topics):
         mine = {number: first for number, index, first, _ in acked if index == topic}
         for number, index, first, last in acked:
             if index == topic and last - first + 1 != batch:
                 verdict.problems.append(f"write {number} of {batch} records was given seqs {first} to {last}")
-        _compare(stored(host, port, topic_name(topic)), mine, batch, topic_name(topic), verdict)
+        _compare(stored(host, port, name), mine, batch, name, verdict)
     return verdict
 
 

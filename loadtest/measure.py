@@ -16,7 +16,7 @@ from loadtest import scenario as scenarios
 from loadtest.generator import Seen, Task
 from loadtest.observed import Cpu, WalUse, busy_s, counters, cpu_of, wal_use
 from loadtest.own_broker import OwnBroker, ask
-from loadtest.scenario import PRELOAD_BATCH, Scenario, append_body, topic_name
+from loadtest.scenario import PRELOAD_BATCH, Scenario, append_body
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -51,8 +51,8 @@ class Measured(msgspec.Struct, kw_only=True):
 def prepare(target: Target, scenario: Scenario) -> None:
     """Make the topics anew; for readers, with records in them."""
     config = msgspec.json.encode({"durability": scenario.durability})
-    for index in range(scenario.topics):
-        path = f"/v0/topics/{topic_name(index)}"
+    for name in scenario.topic_names:
+        path = f"/v0/topics/{name}"
         _expect(target, "DELETE", path)
         _expect(target, "PUT", path, config)
         if scenario.kind == "read":
@@ -81,7 +81,7 @@ def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: b
             if kill and target.own is not None:
                 target.own.start()
                 target.port = target.own.port
-            verdict = ledger.verify(target.host, target.port, path, scenario.topics, scenario.batch)
+            verdict = ledger.verify(target.host, target.port, path, scenario.topic_names, scenario.batch)
     records = seen.requests * scenario.batch
     return Measured(
         scenario=scenario,
@@ -101,14 +101,8 @@ def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: b
 
 
 def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tuple[Seen, Cpu, WalUse, float]:
-    task = Task(scenario=scenario, host=target.host, port=target.port, ledger=path)
-    with subprocess.Popen(
-        [sys.executable, "-m", "loadtest.generator"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as generator:
-        assert generator.stdin is not None
+    with generate(Task(scenario=scenario, host=target.host, port=target.port, ledger=path)) as generator:
         assert generator.stdout is not None
-        generator.stdin.write(msgspec.json.encode(task))
-        generator.stdin.close()
         generator.stdout.readline()
         wal_before = counters(target.host, target.port)
         before, busy = _cpu(target), busy_s()
@@ -121,9 +115,25 @@ def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tu
             generator.stdout.readline()
             after, busy, wal_after = _cpu(target), busy_s() - busy, counters(target.host, target.port)
         last = generator.stdout.readline()
+    return seen_in(last), after.since(before), wal_use(wal_before, wal_after), busy
+
+
+def generate(task: Task) -> subprocess.Popen[bytes]:
+    """A generator under way: it prints a line where its window begins, one where it ends, and what it saw."""
+    generator = subprocess.Popen(
+        [sys.executable, "-m", "loadtest.generator"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert generator.stdin is not None
+    generator.stdin.write(msgspec.json.encode(task))
+    generator.stdin.close()
+    return generator
+
+
+def seen_in(last: bytes) -> Seen:
+    """What the generator's last line says."""
     if not last:
         raise RuntimeError("the generator failed; see above")
-    return msgspec.json.decode(last, type=Seen), after.since(before), wal_use(wal_before, wal_after), busy
+    return msgspec.json.decode(last, type=Seen)
 
 
 def _cpu(target: Target) -> Cpu:

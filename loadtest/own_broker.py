@@ -23,9 +23,18 @@ class BrokerFailed(Exception):
 class OwnBroker:
     """Start, kill, start again on the same data, close. `tree` is the folder whose `broker` package is run."""
 
-    def __init__(self, *, tree: Path | None = None, settings: dict[str, str] | None = None, parent: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        tree: Path | None = None,
+        settings: dict[str, str] | None = None,
+        parent: str = "",
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """`settings` are TOPICS_* without that prefix and count from the next start on; `environment` is all else."""
         self._tree = tree or Path(__file__).resolve().parents[1]
-        self._settings = settings or {}
+        self.settings = settings or {}
+        self._others = environment or {}
         self._work = Path(tempfile.mkdtemp(prefix="topics-load-", dir=parent or None))
         self._log = self._work / "log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -75,7 +84,7 @@ class OwnBroker:
             "TOPICS_DATA_DIR": str(self.data_dir),
             "PYTHONPATH": str(self._tree),
         }
-        return inherited | own | {f"TOPICS_{name}": value for name, value in self._settings.items()}
+        return inherited | self._others | own | {f"TOPICS_{name}": value for name, value in self.settings.items()}
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. `start` goes on with the same data."""

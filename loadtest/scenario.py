@@ -24,6 +24,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 0.0
     preload: int = 100_000
     seqs: bool = True
+    #: Number of the first of the topics, so that two loads at once can have topics of their own.
+    first_topic: int = 0
 
     @property
     def name(self) -> str:
@@ -32,9 +34,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             return f"diff-{self.batch}"
         return f"append-{self.durability}-{self.batch}" + (f"-{self.rate:g}ps" if self.rate else "")
 
-
-def topic_name(index: int) -> str:
-    return f"load-{index}"
+    @property
+    def topic_names(self) -> list[str]:
+        """The topics that the connections are spread over."""
+        return [f"load-{self.first_topic + index}" for index in range(self.topics)]
 
 
 def record(size_bytes: int, index: int) -> bytes:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from storage.absorption import Plan, Source, append, open_writer, plan_turn
+from storage.absorption import Plan, plan_turn
+from storage.catalog import Topic
+from storage.copying import Copied, Copy, append, open_writer, read_sources
+from storage.copyist import Copyist
 from storage.encode import encode_controls
 from storage.format import control
 from storage.log import Log
@@ -24,7 +27,7 @@ from storage.segment.errors import SegmentBroken
 from storage.segment.rewrite import rewrite_anew
 from storage.segment.writer import MAX_JUMP, ActiveSegment
 from storage.segment_store import id_of
-from storage.tail import Span
+from storage.slices import in_slices
 from storage.wal.fetch import WalFileGone
 from storage.wal.position import split
 
@@ -37,6 +40,10 @@ _log = structlog.get_logger("storage")
 _SIDE_BY_SIDE = 8
 #: Most logs absorbed in one round, oldest records first: the rest comes with the next one.
 _ROUND_LOGS = 512
+#: Most segments kept open for writing between two rounds, the ones last written to: two descriptors each.
+_HELD_WRITERS = 256
+#: Segments too old are looked for so many times within the age they may have.
+_SEEK_OLD = 100
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop.
 _WORTH_FINISHING = 1000
 
@@ -47,6 +54,9 @@ class Absorber:
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._writers: dict[int, ActiveSegment] = {}
+        self._sought_old_ms = 0
+        #: Who makes the large copies.
+        self.copying = Copyist(engine)
         #: Counters for the metrics: records and bytes absorbed, segments opened and sealed, files given up.
         self.records = 0
         self.bytes = 0
@@ -60,33 +70,36 @@ class Absorber:
         before = -1
         while before != self.records:  # a log takes several turns when much has come; nothing moved = nothing can be
             before = self.records
-            due = [log for log in self._logs() if self._due(log)]
+            due = await self._logs(self._due)
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.absorbed + 1) or 0)
             await self._absorb(due[:_ROUND_LOGS])
         await self._seal_old()
+        await self.copying.rest()
 
     async def finish(self) -> None:
         """Before a clean stop: what is left to be replayed at the next start is little. Raises as `work`."""
         before = -1
         while before != self.records:
             before = self.records
-            await self._absorb([log for log in self._logs() if log.head - log.held.absorbed >= _WORTH_FINISHING])
+            await self._absorb(await self._logs(lambda log: log.head - log.held.absorbed >= _WORTH_FINISHING))
 
     async def absorb_all(self) -> None:
         """Everything published, of every log that can be, is in segments on return. Raises as `work`."""
         before = -1
         while before != self.records:  # else nothing comes of trying again now
             before = self.records
-            await self._absorb([log for log in self._logs() if log.oldest_unabsorbed() is not None])
+            await self._absorb(await self._logs(lambda log: log.oldest_unabsorbed() is not None))
 
-    def _logs(self) -> list[Log]:
-        engine = self._engine
-        usable = {shard.index for shard in engine.shards if shard.log.failed is None and not shard.log.full}
-        return [
-            topic.log
-            for topic in engine.catalog.topics.values()
-            if not topic.provisional and topic.log.shard in usable and topic.topic_id not in engine.changing
-        ]
+    async def _logs(self, wanted: Callable[[Log], bool]) -> list[Log]:
+        """Those of which this is true, and that can be worked on now."""
+        topics = in_slices(list(self._engine.catalog.topics.values()), self._engine.clock)
+        found = [topic async for topic in topics if wanted(topic.log)]
+        return [topic.log for topic in found if self._usable(topic)]  # as things are now, at the end of all slices
+
+    def _usable(self, topic: Topic) -> bool:
+        engine, log = self._engine, self._engine.shards[topic.log.shard].log
+        there = engine.catalog.by_id.get(topic.topic_id) is topic and not topic.provisional
+        return there and topic.topic_id not in engine.changing and log.failed is None and not log.full
 
     def _due(self, log: Log) -> bool:
         if log.head <= log.held.absorbed or (first := log.oldest_unabsorbed()) is None:
@@ -105,10 +118,23 @@ class Absorber:
         )
 
     async def _absorb(self, logs: Sequence[Log]) -> None:
-        by_shard: defaultdict[int, list[Log]] = defaultdict(list)
-        for log in logs:
-            by_shard[log.shard].append(log)
-        await _all(self._absorb_shard(index, of_shard) for index, of_shard in by_shard.items())
+        for begin in range(0, len(logs), _ROUND_LOGS):
+            some = logs[begin : begin + _ROUND_LOGS]
+            by_shard: defaultdict[int, list[Log]] = defaultdict(list)
+            for log in some:
+                by_shard[log.shard].append(log)
+            try:
+                await _all(self._absorb_shard(index, of_shard) for index, of_shard in by_shard.items())
+            finally:
+                self._hold_few([log.topic_id for log in some])
+
+    def _hold_few(self, last_used: list[int]) -> None:
+        """Nobody is at the files now: keep those open that are likely to be written to again, and not too many."""
+        for topic_id in last_used:
+            if topic_id in self._writers:
+                self._writers[topic_id] = self._writers.pop(topic_id)
+        for topic_id in list(self._writers)[:-_HELD_WRITERS]:
+            self._drop_writer(topic_id)
 
     async def _absorb_shard(self, index: int, logs: list[Log]) -> None:
         engine = self._engine
@@ -168,15 +194,11 @@ class Absorber:
     async def _write(self, log: Log, plan: Plan) -> bool:
         """Copy the frames into the segment's files; False when that has to be tried again."""
         engine = self._engine
-        cached = {span.batch_seq: log.cached[span.batch_seq] for span in plan.spans if span.batch_seq in log.cached}
         dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
         # From here to the mark the log is kept: what is deleted meanwhile is in these files, alive.
         log.held.written = Written(plan.first_seq, dead, engine.shards[log.shard].applied_place)
-        missing = [span for span in plan.spans if span.batch_seq not in cached]
         try:
-            read = await engine.wal_files.fetch(log.shard, missing) if missing else {}
-            sources = [Source(*_place(span, cached, read), span) for span in plan.spans]
-            written = await engine.run_io(self._append, log, plan, sources, dead)
+            copied = await self._copy(log, plan, plan.copy(log, engine.path, dead))
         except SegmentBroken as error:
             self.broken += 1
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
@@ -184,26 +206,31 @@ class Absorber:
             return False
         except WalFileGone:
             return False  # trimmed: what lay in it is dead by now
-        plan.segment.data_bytes = self._writers[log.topic_id].data_bytes
+        plan.segment.data_bytes = copied.data_bytes
         self.records += plan.last_seq + 1 - plan.first_seq
-        self.bytes += written
+        self.bytes += copied.written
         return True
 
-    def _append(self, log: Log, plan: Plan, sources: list[Source], dead: int) -> int:
-        """On the I/O pool. Bytes of frames written."""
+    async def _copy(self, log: Log, plan: Plan, job: Copy) -> Copied:
+        if self.copying.wants(plan.records, plan.size_bytes):
+            self._drop_writer(log.topic_id)  # it knows nothing of what another appends
+            copied = await self.copying.make(self._engine.wal_directory(log.shard), job)
+            if copied is not None:
+                return copied
+        return await self._engine.run_io(self._append, log, job)
+
+    def _append(self, log: Log, job: Copy) -> Copied:
+        """On the I/O pool, in files that stay open."""
         engine = self._engine
+        sources = read_sources(engine.wal_files, log.shard, job.rows)
         writer = self._writers.get(log.topic_id)
-        id = id_of(log.topic_id, plan.segment)
-        if writer is None or writer.id != id:
-            if writer is not None:
-                writer.close()
-            writer = self._writers[log.topic_id] = open_writer(engine.fs, engine.path, id, plan.segment)
-        if writer.end_seq != plan.segment.end_seq:
-            # An earlier turn was written and its mark failed: the same again, from the marked end.
-            writer.close()
-            del self._writers[log.topic_id]
-            writer = self._writers[log.topic_id] = ActiveSegment.open(engine.fs, engine.path, id, plan.segment.end_seq)
-        return append(writer, plan, sources, dead)
+        if writer is not None and (writer.id != job.id or writer.end_seq != job.end_seq):
+            # Of another segment; or an earlier turn was written and its mark failed: the same again, from its end.
+            self._drop_writer(log.topic_id)
+            writer = None
+        if writer is None:
+            writer = self._writers[log.topic_id] = open_writer(engine.fs, job)
+        return append(writer, job, sources)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """The files' state on disk is unknown after a failed sync: go on in new ones, made of what was marked."""
@@ -236,9 +263,11 @@ class Absorber:
         if not max_age_ms:
             return
         oldest = engine.now_ms() - max_age_ms
-        for log in self._logs():
-            segment = log.held.manifest.active
-            if segment is not None and segment.count and segment.first_ts < oldest:
+        if engine.monotonic_ms() - self._sought_old_ms < max_age_ms // _SEEK_OLD:
+            return  # it is a long way through all topics
+        self._sought_old_ms = engine.monotonic_ms()
+        for log in await self._logs(lambda log: _begun_before(log, oldest)):
+            if (segment := log.held.manifest.active) is not None and _begun_before(log, oldest):
                 await self._seal(log, segment)
 
     async def _seal(self, log: Log, segment: Segment) -> None:
@@ -258,15 +287,13 @@ class Absorber:
         self._drop_writer(topic_id)
 
 
+def _begun_before(log: Log, ts: int) -> bool:
+    segment = log.held.manifest.active
+    return segment is not None and segment.count > 0 and segment.first_ts < ts
+
+
 async def _all(works: Iterable[Awaitable[Any]]) -> None:
     """Run them side by side to their ends; raises what the first of them raised, when all are done."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-def _place(span: Span, cached: dict[int, tuple[bytes, int]], read: dict[int, tuple[bytes, int]]) -> tuple[bytes, int]:
-    if span.batch_seq in cached:
-        payload, offset = cached[span.batch_seq]
-        return payload, offset + span.offset
-    return read[span.first_seq]

@@ -19,6 +19,8 @@ from storage.absorber import Absorber
 from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.clock import Clock, EngineTime, SystemClock
+from storage.cold.directory import DirectoryStore
+from storage.cold.marker import Marker
 from storage.cold.open import open_store
 from storage.cold.store import ColdStore
 from storage.cold.tier import ColdTier
@@ -39,7 +41,7 @@ from storage.relocator import Relocator
 from storage.reservation import Reservations
 from storage.resharding import clean_up, is_due, recorded_shards, reshard
 from storage.snapshotter import Snapshotter
-from storage.start import announce_losses, hand_back_reservations
+from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations
 from storage.supervisor import Supervisor
 from storage.topic_admin import TopicAdmin
 from storage.upkeep import Upkeep
@@ -124,6 +126,7 @@ class EngineCore:
             self.store = recovered.store
             await self._open_writers(recovered)
             await announce_losses(self, recovered)
+            await end_leases_with_this_process(self, recovered)
         except BaseException:
             self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
             await self._release()
@@ -146,7 +149,7 @@ class EngineCore:
 
     def _recover(self) -> Recovered:
         begin = self.clock.monotonic_ns()
-        self._lock = take_lock(self.fs, self.path)
+        self._lock = take_lock(self.fs, self.path, self.clock)
         found = open_format(self.fs, self.path, self.options.wal_shards)
         self.cluster_id = found.cluster_id
         previous = self._lock.previous()
@@ -186,7 +189,11 @@ class EngineCore:
                 store = open_store(options.cold_dir, self.fs, timeout_s=options.cold_timeout_s)
             except ValueError as error:
                 raise OpenError(f"{error}.") from error
-        return None if store is None else ColdTier(store, self.cluster_id)
+        if not isinstance(store, DirectoryStore):
+            return None if store is None else ColdTier(store, self.cluster_id)
+        marker = Marker(self.fs, self.path, store, self.cluster_id)
+        marker.check()
+        return ColdTier(store, self.cluster_id, marker.settle)
 
     def _time_from(self, stored_ms: int) -> int:
         self._time.raise_to(stored_ms)
@@ -251,6 +258,7 @@ class EngineCore:
     async def _release(self) -> None:
         self.ready = False
         await self.relocator.settled()
+        await self.absorber.copying.close()  # whatever came before: the lock is held as long as it lives
         for shard in self.shards:
             try:
                 await shard.stop()
@@ -312,6 +320,11 @@ class EngineCore:
 
     def monotonic_ms(self) -> int:
         return self.clock.monotonic_ns() // 1_000_000
+
+    @property
+    def lock_descriptor(self) -> int | None:
+        """By which a process of our own holds the directory too; None where none may be at its files."""
+        return None if self._pool is None or self._lock is None else self._lock.descriptor()
 
     def wal_directory(self, shard: int) -> str:
         return self._directories[shard]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import uuid
 from typing import NamedTuple
 
 from storage import layout
+from storage.clock import Clock, SystemClock
 from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
 from storage.filesystem import FileSystem, Lock, write_whole
 
 MAX_SHARDS = 99
+#: How long a start waits for what a killed process has left running, and how often it looks.
+_ORPHAN_MS = 2000
+_LOOK_AGAIN_S = 0.02
 #: A folder that we may not sync is none that this program made.
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP)
 
@@ -42,13 +47,36 @@ def ensure_dir(fs: FileSystem, path: str) -> None:
             raise
 
 
-def take_lock(fs: FileSystem, root: str) -> Lock:
-    """Hold the directory for this process. Raises AlreadyLocked."""
+def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
+    """Hold the directory for this process. Raises AlreadyLocked.
+
+    At once where whoever made the lock lives. Where it was killed, a process of its own may have it open still, at
+    the end of what it was doing (`copy_process`): that is waited for, so that a start right behind a kill succeeds.
+    """
     ensure_dir(fs, root)
+    path, clock, still = layout.join(root, layout.LOCK), clock or SystemClock(), threading.Condition()
+    give_up_ns = clock.monotonic_ns() + _ORPHAN_MS * 1_000_000
+    while True:
+        try:
+            return fs.lock(path)
+        except BlockingIOError:
+            if clock.monotonic_ns() >= give_up_ns or _holder_runs(fs, path):
+                raise AlreadyLocked(f"{root} is in use by another process (its .lock is held).", path=root) from None
+        with still:
+            clock.wait(still, _LOOK_AGAIN_S)
+
+
+def _holder_runs(fs: FileSystem, path: str) -> bool:
+    """Whether the process that the lock file names is there. The name may be that of the holder before, for a moment.
+
+    Another container's number means nothing here: then it is waited for in vain, or not at all.
+    """
+    file = fs.open(path, write=False)
     try:
-        return fs.lock(layout.join(root, layout.LOCK))
-    except BlockingIOError:
-        raise AlreadyLocked(f"{root} is in use by another process (its .lock is held).", path=root) from None
+        pid = file.pread(4096, 0).partition(b"\n")[0]
+    finally:
+        file.close()
+    return not pid.isdigit() or fs.runs(int(pid))
 
 
 def lock_text(pid: int, boot: str = "") -> str:

@@ -9,7 +9,8 @@ Source: storage.md §6 (another shard count), §4.
 from __future__ import annotations
 
 from storage import layout
-from storage.absorption import Plan, Source, append, open_writer, plan_turn
+from storage.absorption import Plan, plan_turn
+from storage.copying import Copy, append, open_writer, read_sources
 from storage.errors import WalCorrupt
 from storage.format.idx_entry import set_bits
 from storage.log import Log
@@ -17,7 +18,7 @@ from storage.manifest import Segment, opened
 from storage.options import Options
 from storage.retained import Written
 from storage.segment.writer import MAX_JUMP, ActiveSegment
-from storage.segment_store import SegmentStore, id_of
+from storage.segment_store import SegmentStore
 from storage.wal.fetch import WalFileGone, WalReader
 
 
@@ -33,8 +34,9 @@ def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> in
     try:
         while log.oldest_unabsorbed() is not None:
             plan = _next(log, options)
-            writer = _writer(store, log, plan.segment, writer)
-            moved += _move(wal, log, plan, writer)
+            job = plan.copy(log, store.root, log.tail.dead_bits(plan.first_seq, plan.last_seq + 1))
+            writer = _writer(store, job, writer)
+            moved += _move(wal, log, plan, job, writer)
     finally:
         if writer is not None:
             writer.close()
@@ -71,25 +73,22 @@ def _next(log: Log, options: Options) -> Plan:
     return plan
 
 
-def _writer(store: SegmentStore, log: Log, segment: Segment, writer: ActiveSegment | None) -> ActiveSegment:
-    id = id_of(log.topic_id, segment)
+def _writer(store: SegmentStore, job: Copy, writer: ActiveSegment | None) -> ActiveSegment:
     if writer is not None:
-        if writer.id == id:
+        if writer.id == job.id:
             return writer
         writer.close()
-    return open_writer(store.fs, store.root, id, segment)
+    return open_writer(store.fs, job)
 
 
-def _move(wal: WalReader, log: Log, plan: Plan, writer: ActiveSegment) -> int:
-    dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
+def _move(wal: WalReader, log: Log, plan: Plan, job: Copy, writer: ActiveSegment) -> int:
     try:
-        read = wal.read(log.shard, plan.spans)
+        sources = read_sources(wal, log.shard, job.rows)
     except WalFileGone as error:
         raise WalCorrupt(
             f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset
         ) from error
-    sources = [Source(*read[span.first_seq], span) for span in plan.spans]
-    plan.segment.data_bytes += append(writer, plan, sources, dead)
-    log.held.written = Written(plan.first_seq, dead, log.applied_place)
+    plan.segment.data_bytes = append(writer, job, sources).data_bytes
+    log.held.written = Written(plan.first_seq, job.dead, log.applied_place)
     log.absorb(plan.last_seq)
     return plan.last_seq + 1 - plan.first_seq

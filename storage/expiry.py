@@ -14,6 +14,7 @@ from storage.encode import encode_controls
 from storage.errors import Unavailable
 from storage.format import control
 from storage.records import LossCause
+from storage.slices import in_slices
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -72,8 +73,9 @@ class Expiry:
 
     async def tick(self) -> None:
         """The worker's round over all topics."""
-        for topic in list(self._engine.catalog.topics.values()):
-            await self.expire_if_possible(topic)
+        async for topic in in_slices(list(self._engine.catalog.topics.values()), self._engine.clock):
+            if topic.config.ttl_ms:
+                await self.expire_if_possible(topic)
             if topic.log.keys is not None:
                 dropped = topic.log.keys.expire(self._engine.now_ms(), topic.config.idempotency_window_ms)
                 self._engine.catalog.usage.keys -= dropped

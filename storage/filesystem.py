@@ -10,7 +10,7 @@ What a crash keeps (power loss; a killed process loses nothing that a call had r
     open(create), rename,
     mkdir, unlink, rmdir   nothing until sync_dir(parent) returns; a file synced but never
                            entered in its directory by sync_dir may be gone as a whole
-    lock                   released when the process ends, however it ends
+    lock                   released when the last process that has it open ends, however it ends
 
 Every call raises OSError and nothing else. After datasync or sync has raised, the state of
 the pages is unknown for good: the caller must never sync that file again and believe it.
@@ -78,7 +78,15 @@ class Lock(Protocol):
         """What the file held when the lock was taken ('' for a new one)."""
         ...
 
-    def release(self) -> None: ...
+    def descriptor(self) -> int | None:
+        """What another process must have open for the directory to stay locked as long as it lives, whoever made the
+        lock; None where no other process can reach these files.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let go of it. Others that have the descriptor open still hold it."""
+        ...
 
 
 class FileSystem(Protocol):
@@ -116,6 +124,12 @@ class FileSystem(Protocol):
 
     def lock(self, path: str) -> Lock:
         """flock(LOCK_EX | LOCK_NB), creating the file. BlockingIOError when another process holds it."""
+        ...
+
+    def runs(self, pid: int) -> bool:
+        """Whether there is a process of that number, as far as can be told: one that has ended is not, waited for or
+        not.
+        """
         ...
 
     def boot_id(self) -> str:

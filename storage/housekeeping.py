@@ -20,6 +20,7 @@ from storage.segment.names import SegmentId
 from storage.segment.rewrite import remove, rewrite_anew
 from storage.segment_recovery import remove_folder
 from storage.segment_store import id_of
+from storage.slices import in_slices
 from storage.wal.submission import Unit
 
 if TYPE_CHECKING:
@@ -48,10 +49,11 @@ class Housekeeping:
     async def work(self) -> None:
         """See the module. Raises StorageError, OSError, SegmentError; what was not done is tried again."""
         engine = self._engine
-        for topic in list(engine.catalog.topics.values()):
+        async for topic in in_slices(list(engine.catalog.topics.values()), engine.clock):
             for log in topic.logs:
-                if len(log.held.manifest) and engine.shards[log.shard].log.failed is None:
-                    for segment in list(log.held.manifest.segments):
+                due = [segment for segment in log.held.manifest.segments if wants_care(log, segment)]
+                if due and engine.shards[log.shard].log.failed is None:
+                    for segment in due:
                         await self._keep(log, segment)
         await self._remove_retired()
         await self._remove_folders()
@@ -151,6 +153,11 @@ class Housekeeping:
             await engine.run_io(remove_folder, engine.fs, engine.path, topic_id)
             if not engine.relocator.take_deleted(topic_id):
                 engine.catalog.pending_deletes.discard(topic_id)
+
+
+def wants_care(log: Log, segment: Segment) -> bool:
+    """Whether there may be something to do about it. Asked of every segment there is, every second."""
+    return segment.flips != 0 or (segment.sealed and (not segment.live or needs_rewrite(log, segment)))
 
 
 def needs_rewrite(log: Log, segment: Segment) -> bool:

@@ -11,6 +11,7 @@ from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.inspect import DataDirectory, FormatFile, SnapshotView, WalPath
 from storage.inspect_folders import named_segments, unnamed
 from storage.inspect_frames import Counts
+from storage.inspect_layout import Change, change_under_way
 from storage.inspect_manifest import NamedSegments
 from storage.inspect_segments import Checked, check_segment
 from storage.inspect_wal import DAMAGE, FileEnd, Finding, ShardWalk
@@ -142,23 +143,34 @@ class _Verification:
 
     def _logs(self, made: FormatFile | None) -> None:
         folders = self._directory.shard_folders()
-        self._verdict.shards = len(folders)
-        self._total = sum(self._directory.size(file.path) for file in self._directory.all_wal_files())
+        change = change_under_way(self._directory, [view for _, view in self._valid[-2:]])
+        if change is not None:
+            self._say("wal", change.describe(), problem=False)
+            folders = [(shard, folder) for shard, folder in folders if folder in change.folders]
+        files_in = {folder: self._files_of(change, folder, shard) for shard, folder in folders}
+        self._verdict.shards = change.shards if change else len(folders)
+        self._total = sum(self._directory.size(file.path) for files in files_in.values() for file in files)
         self._total += sum(map(self._directory.size, self._directory.segment_data_files()))
         bare: list[str] = []
         for shard, folder in folders:
-            files = self._directory.wal_files(folder, shard)
+            files = files_in[folder]
             self._verdict.wal_files += len(files)
             self._check_numbers(folder, [file.number for file in files])
             walk = ShardWalk(
                 self._directory, self._verdict.counts, self._names, self._take, self._advance, self._segments
             )
             end = walk.run(files)
-            self._check_snapshots_of(shard, files, end)
-            self._check_reserve(layout.join(folder, layout.RESERVE))
             if not files:
                 bare.append(folder)
-        self._check_folders(made, [folder for _, folder in folders], bare)
+            if change is None:
+                self._check_snapshots_of(shard, files, end)
+                self._check_reserve(layout.join(folder, layout.RESERVE))
+        if change is None:
+            self._check_folders(made, [folder for _, folder in folders], bare)
+
+    def _files_of(self, change: Change | None, folder: str, shard: int) -> list[WalPath]:
+        files = self._directory.wal_files(folder, shard)
+        return [file for file in files if change is None or file.number >= change.first]
 
     def _check_folders(self, made: FormatFile | None, found: list[str], bare: list[str]) -> None:
         """The shards there should be (a snapshot's count wins over FORMAT's), each with a log once there is any."""
@@ -274,7 +286,7 @@ class _Verification:
                 self._stranger(name)
         snapshots = set(self._directory.snapshots().values())
         for name in self._directory.names("meta"):
-            if (path := layout.join("meta", name)) not in snapshots and name != layout.RESERVE:
+            if (path := layout.join("meta", name)) not in snapshots and name not in (layout.RESERVE, layout.COLD_STORE):
                 self._stranger(path)
         folders = [folder for _, folder in self._directory.shard_folders()]
         for folder in sorted({"wal", *folders}):

@@ -2,7 +2,7 @@
 
 DATA_DIR/
   .lock  FORMAT
-  meta/snapshot-<n, 16 digits>.bin  meta/reserve
+  meta/snapshot-<n, 16 digits>.bin  meta/reserve  meta/cold-store
   wal/CURRENT, wal-<n, 16 digits>.log, reserve            when there is 1 shard
   wal/shard-NN/CURRENT, wal-<n>.log, reserve              when there are more
   quarantine/
@@ -17,6 +17,7 @@ LOCK = ".lock"
 FORMAT = "FORMAT"
 CURRENT = "CURRENT"
 RESERVE = "reserve"
+COLD_STORE = "cold-store"
 TMP_SUFFIX = ".tmp"
 
 _WAL = re.compile(r"wal-(\d{16})\.log")

@@ -60,6 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 4 * MIB
     checkpoint_age_ms: int = 60_000
     """A log is absorbed when it has so many records or bytes behind its last mark, one so old, or holds up a file."""
+    absorb_process_records: int = 1000
+    """From so many records in one go on, a process of its own copies them; 0 = never."""
     cold_dir: str = ""
     """Where sealed segments move to, oldest first: a path or a URL (s3://, gs://, az://); "" = they stay."""
     cold_threads: int = 4

@@ -77,7 +77,7 @@ class PosixFile:
 
 
 class PosixLock:
-    """A flock held for the life of the process."""
+    """A flock held for the life of the process, and of those that were given its descriptor."""
 
     def __init__(self, fd: int, previous: str) -> None:
         self._fd = fd
@@ -91,6 +91,9 @@ class PosixLock:
 
     def previous(self) -> str:
         return self._previous
+
+    def descriptor(self) -> int:
+        return self._fd
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
@@ -149,6 +152,19 @@ class PosixFileSystem:
             os.close(fd)
             raise
         return PosixLock(fd, previous)
+
+    def runs(self, pid: int) -> bool:
+        try:
+            os.kill(pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+        except OSError:
+            pass  # somebody else's
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+        except (OSError, IndexError):
+            return True  # the kernel has just said so, and tells no more
 
     def boot_id(self) -> str:
         try:

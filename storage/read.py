@@ -16,7 +16,7 @@ from storage.records import ReadQuery, ReadResult, StoredRecord, Tombstone
 from storage.scan import Piece, Scan, cut
 from storage.segment_io import SegmentGone, look_into
 from storage.segment_store import id_of
-from storage.tail import Span
+from storage.spans import Span
 from storage.wal.fetch import WalFileGone
 
 if TYPE_CHECKING:

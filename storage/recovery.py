@@ -55,6 +55,8 @@ class Recovered(NamedTuple):
     """topic_ids that salvage gave a new epoch: to be written before ready."""
     wounds: list[LogEnd]
     """Shards with damage that salvage has skipped: to be healed when all of that is durable."""
+    volatile: list[int]
+    """topic_ids of queues whose leases the snapshot of a clean stop holds, though a crash voids them."""
     last_ts: int
     report: Report
     store: SegmentStore
@@ -127,7 +129,7 @@ def recover(
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
     if salvage is not None:
         salvage.report_ownerless()
-    settle_jobs(catalog, clean=clean)
+    volatile = settle_jobs(catalog, clean=clean)
     _renew_keys(catalog, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
@@ -139,6 +141,7 @@ def recover(
         losses,
         renewed,
         [end for end in ends if end.holes or end.missing],
+        volatile if loaded.body is not None and loaded.body.clean else [],
         last_ts,
         report,
         store,

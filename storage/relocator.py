@@ -119,6 +119,8 @@ class Relocator:
         if cold is None:
             return
         if self._present is None:
+            if cold.settle is not None:
+                await self._run(cold.settle, any(_has_cold(topic) for topic in self._engine.catalog.topics.values()))
             self._present = await self._take_stock(cold)
         await self._remove_hot_data()
         await self._remove_logs(cold)
@@ -290,3 +292,7 @@ class Relocator:
         for topic_id in found.keys() - engine.catalog.by_id.keys() - engine.catalog.pending_deletes:
             _log.warning("stranger_in_cold_tier", folder=cold.log_folder(topic_id))  # not ours to remove
         return set(found)
+
+
+def _has_cold(topic: Topic) -> bool:
+    return any(segment.tier == COLD for log in topic.logs for segment in log.held.manifest.segments)

@@ -77,10 +77,10 @@ class Retained:
             found += self.tail.live_seqs(max(seq, self.absorbed + 1), end_seq, count - len(found))
         return found
 
-    def stamp(self, seq: int) -> int | None:
+    def time_of(self, seq: int) -> int | None:
         """When the record `seq` was appended; of one in a segment, when the oldest in there was."""
         if seq > self.absorbed:
-            return self.tail.stamp(seq)
+            return self.tail.time_of(seq)
         segment = self.manifest.containing(seq)
         return segment.first_ts if segment is not None else None
 
@@ -201,13 +201,12 @@ class Retained:
         live, size = self.tail.totals(max(start, floor), end)
         # In a replay a record that is not in the log any more may well be in the segment: its files tell, later.
         dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
-        stamps = self.tail.stamps(start, end, segment.last_ts)
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))
-            segment.details.stamps.extend(stamps)
+            segment.details.stamps.extend(self.tail.stamps(start, end, segment.last_ts))
         if not segment.count:
-            segment.first_ts = stamps[0]
-        segment.last_ts = stamps[-1]
+            segment.first_ts = self.tail.stamp(start, start, segment.last_ts)
+        segment.last_ts = self.tail.stamp(last_seq, start, segment.last_ts)
         if written is not None and dead:
             # Deleted since the frames were copied: to be flagged.
             known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)

@@ -6,24 +6,20 @@ over in silence.
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from storage.catalog import Topic
 from storage.errors import RecordCorrupt
 from storage.format import idx_entry, segment_frame
 from storage.format.checksum import checksum
+from storage.format.segment_frame import lengths_of_live
 from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE
 from storage.records import ReadQuery, StoredRecord
 from storage.segment import names
 from storage.segment.names import SegmentId
 from storage.segment.reader import SegmentSlice
-from storage.tail import Span
+from storage.spans import Span
 from storage.wal.position import split
-
-_LENGTHS = struct.Struct("<HHI")
-_LENGTHS_AT = segment_frame.HEADER_SIZE - _LENGTHS.size
-_IDENTITY = struct.Struct("<QQ")
 
 
 class Piece(NamedTuple):
@@ -52,17 +48,6 @@ def cut(span: Span, max_records: int, max_bytes: int) -> Span:
         size += each
         count += 1
     return span if count == len(span.sizes) else span._replace(sizes=span.sizes[: max(1, count)])
-
-
-def sound_segment_frame(data: bytes, at: int, entry: idx_entry.Entry, topic_id: int, seq: int) -> bool:
-    """Whether the frame that a live entry names is whole, live, and the record it should be."""
-    end = at + entry.len
-    return (
-        segment_frame.verify(data, at, entry.len)
-        and data[end - 1] == segment_frame.LIVE
-        and not entry.flags & idx_entry.DELETED
-        and _IDENTITY.unpack_from(data, at + 5) == (topic_id, seq)
-    )
 
 
 class Scan:
@@ -167,36 +152,38 @@ class Scan:
 
     def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
         """Examine records of a segment; the last seq examined. `dead` has a bit for each of them."""
-        query, records = self._query, self.records
+        query, records, topic_id, oldest_ts = self._query, self.records, id.topic_id, self._oldest_ts
         data, base, seq = found.data, found.base, found.first_seq - 1
         filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
-        for entry in found.entries:
+        for offset, length, ts, flags in found.entries:
             seq += 1
             if seq >= end_seq:
                 return end_seq - 1
             self.scanned += 1
             gone, dead = dead & 1, dead >> 1
-            if gone or not entry.len or entry.ts < self._oldest_ts:
-                if not gone and not entry.len:
-                    self._damaged_segment(id, seq, entry.offset, names.IDX)
+            if gone or not length or ts < oldest_ts:
+                if not gone and not length:
+                    self._damaged_segment(id, seq, offset, names.IDX)
                 if self.scanned >= self._max_scan:
                     self.done = True
                     return seq
                 continue
-            at = entry.offset - base
-            if not sound_segment_frame(data, at, entry, id.topic_id, seq):
-                self._damaged_segment(id, seq, entry.offset, names.DATA)
+            at = offset - base
+            lengths = lengths_of_live(data, at, length, topic_id, seq)
+            if lengths is None or flags & idx_entry.DELETED:
+                self._damaged_segment(id, seq, offset, names.DATA)
                 continue
-            node_len, tag_len, data_len = _LENGTHS.unpack_from(data, at + _LENGTHS_AT)
-            tag_at = at + segment_frame.HEADER_SIZE + node_len
+            node_len, tag_len, data_len = lengths
+            node_at = at + segment_frame.HEADER_SIZE
+            tag_at = node_at + node_len
             body_at = tag_at + tag_len
-            node, tag = data[tag_at - node_len : tag_at], data[tag_at:body_at]
-            if not filtered or self._fits(node, tag, entry.ts):
+            node, tag = data[node_at:tag_at], data[tag_at:body_at]
+            if not filtered or self._fits(node, tag, ts):
                 if records and self.size + data_len > query.max_bytes:
                     self.done = True
                     return seq - 1
                 self.size += data_len
-                records.append(StoredRecord(seq, entry.ts, node, tag, data[body_at : body_at + data_len]))
+                records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
                 if len(records) >= query.limit:
                     self.done = True
                     return seq

@@ -16,7 +16,7 @@ def collect_segments(engine: Engine) -> list[Family]:
     if not engine.ready:
         return []
     absorber, housekeeping, relocator = engine.absorber, engine.housekeeping, engine.relocator
-    cold = engine.store.cold
+    cold, copying = engine.store.cold, absorber.copying
     logs = [topic.log for topic in engine.catalog.topics.values()]
     counters = [
         ("topics_segments_opened", "Segments begun.", absorber.opened),
@@ -27,6 +27,9 @@ def collect_segments(engine: Engine) -> list[Family]:
         ("topics_absorbed_records", "Records moved from the log to segments.", absorber.records),
         ("topics_absorbed_bytes", "Bytes moved from the log to segments.", absorber.bytes),
         ("topics_absorb_failures", "Turns in which the records of a topic could not be moved.", absorber.failures),
+        ("topics_absorb_process_turns", "Turns that a process of its own made the copies of.", copying.copies),
+        ("topics_absorb_process_starts", "Starts of that process.", copying.started),
+        ("topics_absorb_process_deaths", "How often it died, or could not be started.", copying.died),
         ("topics_flagged_records", "Deleted records flagged in segments.", housekeeping.flagged),
         ("topics_segments_relocated", "Segments moved to the cold tier.", relocator.relocated),
         ("topics_segments_relocated_bytes", "Bytes of these.", relocator.relocated_bytes),
@@ -47,6 +50,7 @@ def collect_segments(engine: Engine) -> list[Family]:
             "Seqs that are in the log and in no segment.",
             sum(log.head - max(log.held.absorbed, log.marks.live_floor - 1) for log in logs),
         ),
+        ("topics_absorb_process_running", "1 while there is a process that copies.", int(copying.pid is not None)),
         ("topics_pending_deletes", "Deleted topics whose files are still there.", len(engine.catalog.pending_deletes)),
     ]
     return [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import structlog
+
 from storage.catalog import Topic, shard_of
 from storage.config import Durability
 from storage.encode import encode_controls
-from storage.errors import StorageFull
+from storage.errors import StorageFailed, StorageFull
 from storage.format import control
 from storage.log import Log
 from storage.mend import heal
@@ -16,6 +18,8 @@ from storage.recovery import Recovered
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
 
 
 async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
@@ -51,6 +55,26 @@ async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
         await engine.snapshotter.take()
         for end in recovered.wounds:
             await engine.run_io(heal, engine.fs, engine.path, end, engine.options)
+
+
+async def end_leases_with_this_process(engine: EngineCore, recovered: Recovered) -> None:
+    """A snapshot of a clean stop holds leases that are not durable: whatever ends this process next voids them.
+
+    A frame behind that snapshot says so by being there, before a job can be given to anybody. Claims write none, and
+    without it a kill would bring back leases that others have taken over meanwhile, tokens and all.
+    """
+    pending: list[asyncio.Future[int | None]] = []
+    for topic_id in recovered.volatile:
+        log = engine.catalog.by_id[topic_id].log
+        value = control.HeadWatermark(reserved=max(log.reserved, log.assigned_head))
+        frame = encode_controls([value], topic_id, engine.now_ms())
+        pending.append(engine.submit_controls(log, frame, frees=True))
+    for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        # A shard that has stopped hands out nothing; and no disk is so full that this is kept from it for long.
+        if isinstance(outcome, StorageFull):
+            _log.warning("leases_not_ended", error=str(outcome))
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, StorageFailed):
+            raise outcome
 
 
 async def settle_debt(engine: EngineCore, log: Log) -> None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, compress, repeat
+from itertools import accumulate, chain, compress, repeat
+from operator import sub
 from typing import NamedTuple
+
+from storage.spans import Rows, Span
 
 _TRIM_ROWS = 4096
 
@@ -50,17 +53,6 @@ class Singles(NamedTuple):
         """All but the first `count`."""
         columns = (self.stamps[count:], self.offsets[count:], self.sizes[count:], self.payloads[count:])
         return Singles(self.first_seq + count, *columns)
-
-
-class Span(NamedTuple):
-    """Records of one batch that a read wants: frames lie back to back from `offset` behind the batch's place."""
-
-    batch_seq: int
-    place: int
-    offset: int
-    first_seq: int
-    ts: int
-    sizes: array[int]
 
 
 def stretches(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -214,7 +206,7 @@ class TailIndex:
                 break
         return found
 
-    def stamp(self, seq: int) -> int | None:
+    def time_of(self, seq: int) -> int | None:
         """Time of the record `seq`, which is here."""
         row = bisect_right(self._seqs, seq) - 1
         return self._stamps[row] if row >= 0 else None
@@ -259,6 +251,8 @@ class TailIndex:
 
     def dead_bits(self, first_seq: int, end_seq: int) -> int:
         """A bitset: bit i is set when there is no record first_seq + i that is not deleted."""
+        if self.dead is None and self.index(end_seq) - self.index(first_seq) == end_seq - first_seq:
+            return 0
         bits = (1 << (end_seq - first_seq)) - 1
         for _, seq, _, count in self._pieces(first_seq, end_seq):
             bits ^= ((1 << count) - 1) << (seq - first_seq)
@@ -273,6 +267,11 @@ class TailIndex:
             found.extend(repeat(before, count))
         found.extend(repeat(before, end_seq - first_seq - len(found)))
         return found
+
+    def stamp(self, seq: int, first_seq: int, before: int) -> int:
+        """What `stamps(first_seq, seq + 1, before)` ends with."""
+        row = bisect_right(self._seqs, seq) - 1
+        return self._stamps[row] if row >= self._row_from(first_seq) else before
 
     def payloads(self, first_seq: int, end_seq: int) -> array[int]:
         """Payload bytes of each seq, 0 of a missing one."""
@@ -367,6 +366,21 @@ class TailIndex:
                     first, self._places[row], offset, first + a, self._stamps[row], self._sizes[start + a : start + b]
                 )
             row += 1
+
+    def rows(self, seq: int, end_seq: int) -> Rows:
+        """Rows that begin below `end_seq`, whole but for what lies below `seq` of the first one: see `Rows`."""
+        a, b = self._row_from(seq), bisect_left(self._seqs, end_seq)
+        if b <= a:
+            return Rows.none()
+        start, stop = self._starts[a] - self._trimmed_records, self._row_end(b - 1)
+        skip = max(0, seq - self._seqs[a])
+        seqs, places, starts = self._seqs[a:b], self._places[a:b], self._starts[a:b]
+        seqs[0] += skip
+        starts[0] += skip
+        if places[0]:
+            places[0] += sum(self._sizes[start : start + skip])
+        counts = array("I", map(sub, chain(starts[1:], (stop + self._trimmed_records,)), starts))
+        return Rows(seqs, self._stamps[a:b], places, counts, self._sizes[start + skip : stop])
 
     def dead_between(self, first_seq: int, count: int) -> bytes | None:
         """Deletion bytes of `count` records of one batch from `first_seq`; None when none is deleted."""

@@ -19,7 +19,8 @@ _JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliverie
 #: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
 #: body is a whole value of data or meta.
 _DUE = re.compile(rb',"deliver_at":\d+}\Z')
-_DUE_BYTES = len(b',"deliver_at":}') + 20
+_DUE_KEY = b',"deliver_at":'
+_DUE_BYTES = len(_DUE_KEY) + 21
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -38,12 +39,20 @@ def claimed(claim: Claimed, started: float) -> bytes:
 def jobs(found: Sequence[ClaimedJob]) -> bytes:
     """The jobs as JSON objects, separated by commas."""
     names = Names(tags=True)
+    text = b",".join(
+        [
+            _JOB % (seq, lease_id, deadline, ts, names[node, tag] if node or tag else b"", deliveries, body[1:])
+            for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
+        ]
+    )
+    if _DUE_KEY not in text:
+        return text
     return b",".join([_job(job, names) for job in found])
 
 
 def _job(job: ClaimedJob, names: Names) -> bytes:
     (seq, ts, node, tag, body), lease_id, deadline, deliveries = job
-    if b"deliver_at" in body[-_DUE_BYTES:]:
+    if _DUE_KEY in body[-_DUE_BYTES:]:
         body = _DUE.sub(b"}", body)
     labels = names[node, tag] if node or tag else b""
     return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, body[1:])

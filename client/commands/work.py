@@ -76,12 +76,16 @@ def _run(client: Client, queue: str, node: str, job: Job, command: str, lease_s:
     }
     line: bytes | None = one_line(job.data_raw) + b"\n"
     with subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=os.environ | known) as process:
-        while process.returncode is None:
-            try:
-                process.communicate(line, timeout=lease_s * _EXTEND_AT)
-            except subprocess.TimeoutExpired:
-                line = None  # it goes on with what it was given
-                client.extend(queue, node, [job], round(lease_s * 1000))
+        try:
+            while process.returncode is None:
+                try:
+                    process.communicate(line, timeout=lease_s * _EXTEND_AT)
+                except subprocess.TimeoutExpired:
+                    line = None  # it goes on with what it was given
+                    client.extend(queue, node, [job], round(lease_s * 1000))
+        except BaseException:
+            process.terminate()  # another worker gets the job
+            raise
     if process.returncode:
         note(f"Job {job.seq} failed (exit status {process.returncode}).")
     return process.returncode == 0

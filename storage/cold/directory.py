@@ -10,8 +10,9 @@ Put, each step durable before the next counts on it:
 
 Delete is unlink and fsync of the folder; a folder that this empties is removed, as far as that goes.
 
-The root is made when the store is opened and never again: should it be gone later (a file system that is no longer
-mounted), every call says unavailable, none says that an object is missing. A file system that hangs (NFS) hangs the
+The root is made when the store is opened and never again: should it be gone later, or the marker in it that the store
+was told to expect (a file system that is no longer mounted; `storage/cold/marker.py`), every call says unavailable,
+none says that an object is missing. A file system that hangs (NFS) hangs the
 calls, since the kernel offers no way out: only this tier's own threads wait for it.
 """
 
@@ -29,6 +30,8 @@ from storage.directory import ensure_dir
 from storage.errors import OpenError
 from storage.filesystem import File, FileSystem, write_whole
 
+#: A file beside the objects of a cluster, and none itself.
+MARKER = ".topics-cold"
 PIECE_BYTES = 1 << 20
 #: Puts and deletes wait for each other by folder; folders share so many locks.
 LOCKS = 64
@@ -43,12 +46,17 @@ class DirectoryStore:
         """Make the root where it is missing, durably. Raises OpenError."""
         self._fs = fs
         self._root = os.path.abspath(root)
+        self._marker: str | None = None
         # By folder, not by key: a delete that removes an emptied folder must not meet a put that counts on it.
         self._locks = [threading.Lock() for _ in range(LOCKS)]
         try:
             ensure_dir(fs, self._root)
         except OSError as error:
             raise OpenError(f"The cold directory {self._root} cannot be made: {_words(error)}.") from error
+
+    def expect(self, marker: str) -> None:
+        """From now on the store is there only where this file is."""
+        self._marker = marker
 
     def put(self, key: str, path: str) -> None:
         check_key(key)
@@ -168,7 +176,7 @@ class DirectoryStore:
             key = f"{prefix}/{name}" if prefix else name
             if self._fs.is_dir(f"{self._root}/{key}"):
                 yield from self._keys(key)
-            elif is_key(key):
+            elif is_key(key) and name != MARKER:
                 yield key
 
     @contextlib.contextmanager
@@ -195,6 +203,8 @@ class DirectoryStore:
     def _need_root(self, key: str) -> None:
         if not self._fs.is_dir(self._root):
             raise ColdUnavailable(key, f"the directory {self._root} is gone")
+        if self._marker is not None and not self._fs.exists(self._marker):
+            raise ColdUnavailable(key, f"{self._marker} is gone: is the file system mounted?")
 
     @contextlib.contextmanager
     def _failures(self, key: str) -> Generator[None]:

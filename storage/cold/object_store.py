@@ -5,17 +5,19 @@ AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL; GOOGLE_APPLICATION_CREDENTI
 AZURE_STORAGE_ACCOUNT_KEY; or the role of the machine). http is spoken only to an endpoint given as http://.
 
 Time: requests that fail or stall are tried again RETRIES times with growing pauses, and a call is given up after
-`timeout_s`, plus what its bytes may take at BYTES_PER_S; of a listing, each page. What was given up may still happen
-in the store.
+`timeout_s`, plus what its bytes may take at BYTES_PER_S; of a listing, each page. An upload in parts then has
+`timeout_s` more to be taken back. What was given up may still happen in the store.
 
-An upload of more than PART_BYTES goes in parts and appears once the last has arrived. One given up or killed midway
-leaves parts that are invisible but paid for: set a lifecycle rule on the bucket that drops incomplete uploads.
+An upload of more than PART_BYTES goes in parts and appears once the last has arrived. One that fails or takes too long
+is taken back. One killed midway, or of a store that does not even answer that, leaves parts that are invisible but paid
+for: set a lifecycle rule on the bucket that drops incomplete uploads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -179,23 +181,37 @@ class ObjectStore:
 
     def _put_large(self, key: str, source: File, size: int) -> None:
         unread: list[OSError] = []
+        given_up = threading.Event()
 
-        def pieces() -> Iterator[bytes]:
+        def read() -> Iterator[bytes]:
             try:
                 yield from _pieces(source, size)
             except OSError as error:
                 unread.append(error)
                 raise
 
+        def pieces() -> Iterator[bytes]:
+            for piece in read():
+                # An upload that ends for want of a piece is taken back, and its parts with it; one cancelled is not.
+                if given_up.is_set():
+                    raise TimeoutError
+                yield piece
+
+        async def upload() -> None:
+            await self._remote.put_async(
+                key,
+                pieces(),
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=PARTS_AT_ONCE,
+            )
+
         async def send() -> None:
-            async with asyncio.timeout(self._allowed_s(size)):
-                await self._remote.put_async(
-                    key,
-                    pieces(),
-                    use_multipart=True,
-                    chunk_size=PART_BYTES,
-                    max_concurrency=PARTS_AT_ONCE,
-                )
+            uploading = asyncio.ensure_future(upload())
+            await asyncio.wait([uploading], timeout=self._allowed_s(size))
+            given_up.set()
+            async with asyncio.timeout(self._timeout_s):
+                await uploading
 
         try:
             self._call(key, send)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 
 from storage.cold.store import ColdError, ColdStore
 from storage.segment import names
@@ -23,9 +24,11 @@ _BELOW = re.compile(r"([0-9a-f]{16})/([^/]+)")
 class ColdTier:
     """Every method may be called from any thread; what asks the store only from those that may wait for it."""
 
-    def __init__(self, store: ColdStore, cluster_id: str) -> None:
+    def __init__(self, store: ColdStore, cluster_id: str, settle: Callable[[bool], None] | None = None) -> None:
+        """`settle` is to be called before anything moves there: see `Marker.settle`."""
         self.store = store
         self.cluster_id = cluster_id
+        self.settle = settle
         #: Key of the folder that all logs are in.
         self.folder = f"{cluster_id}/{names.TOPICS}"
         self._counting = threading.Lock()

@@ -70,25 +70,41 @@ def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sequence[int]]]) -> 
     Raises FrameError, before anything is returned, when an Append frame of that size does not begin where one should.
     """
     parts: list[bytes | memoryview] = []
-    runs: list[tuple[int, Sequence[int]]] = []
+    runs: list[_Run] = []
     length = 0
     for data, offset, sizes in pieces:
         end = offset + sum(sizes)
         if not 0 <= offset <= end <= len(data):
             raise FrameError(f"frames at [{offset}, {end}) of {len(data)} bytes")
         parts.append(data[offset:end])
-        runs.append((length, sizes))
+        size = sizes[0] if len(sizes) == 1 or len({*sizes}) == 1 else 0
+        if runs and size and runs[-1].size == size:
+            runs[-1].count += len(sizes)
+        else:
+            runs.append(_Run(length, size, len(sizes), sizes))
         length += end - offset
     parts.append(b"\0")
     # Each frame loses a byte at its head and gets one at its end. Seen from one byte further on, all of it stays where
     # it is but for five bytes: frame_len and type give way to the delete byte of the frame before, and frame_len.
     out = bytearray().join(parts)
-    for start, sizes in runs:
-        if len(sizes) >= _STRIDES_PAY and len({*sizes}) == 1:
-            _convert_alike(out, start, len(sizes), sizes[0])
+    for run in runs:
+        if run.count >= _STRIDES_PAY and run.size:
+            _convert_alike(out, run.start, run.count, run.size)
         else:
-            _convert_run(out, start, sizes)
+            _convert_run(out, run.start, [run.size] * run.count if run.size else run.sizes)
     return memoryview(out)[1:]
+
+
+class _Run:
+    """Frames one behind the other in what is converted: `count` of one `size`, or (`size` 0) of many `sizes`."""
+
+    __slots__ = ("count", "size", "sizes", "start")
+
+    def __init__(self, start: int, size: int, count: int, sizes: Sequence[int]) -> None:
+        self.start = start
+        self.size = size
+        self.count = count
+        self.sizes = sizes
 
 
 def _convert_alike(out: bytearray, start: int, count: int, size: int) -> None:
@@ -130,6 +146,27 @@ def verify(buffer: bytes | memoryview, offset: int, length: int) -> bool:
         and delete_byte in (LIVE, DELETED)
         and checksum(APPEND + buffer[offset + 4 : end]) == stored
     )
+
+
+def lengths_of_live(buffer: bytes, offset: int, length: int, topic_id: int, seq: int) -> tuple[int, int, int] | None:
+    """node_len, tag_len and data_len of the whole, valid, live frame of this record; None when it is not there.
+
+    As `verify` of buffer[offset:offset + length], for reads, which go through thousands: a field is looked at once.
+    """
+    end = offset + length - _TAIL.size
+    if length < OVERHEAD or end + _TAIL.size > len(buffer):
+        return None
+    frame_len, _, stored_id, stored_seq, _, node_len, tag_len, data_len = HEADER.unpack_from(buffer, offset)
+    stored, delete_byte = _TAIL.unpack_from(buffer, end)
+    if (
+        checksum(APPEND + buffer[offset + 4 : end]) != stored
+        or frame_len != length - 4
+        or stored_seq != seq
+        or stored_id != topic_id
+        or delete_byte != LIVE
+    ):
+        return None
+    return node_len, tag_len, data_len
 
 
 def decode(buffer: bytes | memoryview, offset: int = 0) -> SegmentFrame:

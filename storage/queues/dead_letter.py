@@ -16,7 +16,7 @@ import structlog
 from storage.append import Write
 from storage.catalog import Topic
 from storage.config import TopicConfig
-from storage.errors import StorageError
+from storage.errors import StorageError, StorageFailed
 from storage.format import control
 from storage.format.control import Control, Lease
 from storage.queues import reading
@@ -43,6 +43,10 @@ class Mover:
         self._queues = queues
         self._engine = queues.engine
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        #: (source topic_id, seq) of moves that somebody is carrying out, redrives too.
+        self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
+        #: Those whose first step somebody is about to take.
+        self.opening: set[tuple[int, int]] = set()
         self._stopped = False
 
     def kick(self, topic: Topic) -> None:
@@ -88,7 +92,21 @@ class Mover:
         return False
 
     async def move(self, topic: Topic, seq: int) -> None:
-        """One step after the other until the record is gone from here. Raises StorageError when one is refused."""
+        """One step after the other until the record is gone from here. Raises StorageError when one is refused.
+
+        One caller a move at a time: two who both find that the copy has not come would make two.
+        """
+        key = (topic.topic_id, seq)
+        while (other := self._under_way.get(key)) is not None:
+            await asyncio.wait([other])
+        done = self._under_way[key] = self._engine.loop.create_future()
+        try:
+            await self._move(topic, seq)
+        finally:
+            del self._under_way[key]
+            done.set_result(None)
+
+    async def _move(self, topic: Topic, seq: int) -> None:
         log = topic.log
         if seq not in log.moves.out and not await self._open(topic, seq):
             return
@@ -101,13 +119,21 @@ class Mover:
             return
         dest = self._engine.catalog.by_id.get(move.dest_id)
         came = dest is not None and (log.topic_id, seq) in dest.log.moves.came
-        if not came and (dest is None or not self._wanted(topic, dest, move)):
+        if dest is None:  # deleted, and the copy with it if there was one
             await self._call_off(topic, seq, move)
             return
-        assert dest is not None
+        if not came and self._may_have_come(dest):
+            raise StorageFailed()
+        if not came and not self._wanted(topic, dest, move):
+            await self._call_off(topic, seq, move)
+            return
         if not came:
             await self._copy(topic, seq, move, dest)
         await self._finish(topic, seq, dest)
+
+    def _may_have_come(self, dest: Topic) -> bool:
+        """Whether only the next start can tell: what was on its way when the shard stopped may be there after all."""
+        return self._engine.shards[dest.log.shard].log.failed is not None
 
     @staticmethod
     def _wanted(topic: Topic, dest: Topic, move: Move) -> bool:
@@ -132,8 +158,11 @@ class Mover:
         name = topic.config.dead_letter
         if name is None:
             return None
-        if name not in self._engine.catalog.topics:
-            await self._engine.admin.put(name, TopicConfig(durability=topic.config.durability))
+        there = self._engine.catalog.topics.get(name)
+        if there is None or there.provisional:
+            # Another move may be making it just now: behind a change of it, it is there.
+            config = TopicConfig(durability=topic.config.durability) if there is None else there.config
+            await self._engine.admin.put(name, config)
         return self._engine.topic(name)
 
     async def _call_off(self, topic: Topic, seq: int, move: Move) -> None:
@@ -148,7 +177,8 @@ class Mover:
         for seq in seqs:
             move = topic.log.moves.out.get(seq)
             dest = self._engine.catalog.by_id.get(move.dest_id) if move is not None else None
-            if move is not None and (dest is None or (topic.topic_id, seq) not in dest.log.moves.came):
+            came = dest is not None and (topic.topic_id, seq) in dest.log.moves.came
+            if move is not None and not came and (dest is None or not self._may_have_come(dest)):
                 await self._call_off(topic, seq, move)
 
     async def _copy(self, topic: Topic, seq: int, move: Move, dest: Topic) -> None:

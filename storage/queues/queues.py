@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import structlog
-
 from storage.catalog import Topic
 from storage.config import Durability
 from storage.encode import encode_controls
-from storage.errors import InvalidRequest, ShuttingDown, StorageError, TopicNotFound
+from storage.errors import InvalidRequest, ShuttingDown, TopicNotFound
 from storage.format.control import Control, Lease
 from storage.format.wal_frame import FrameType
 from storage.log import Log
@@ -37,8 +35,6 @@ from storage.validation import check_topic_name
 if TYPE_CHECKING:
     from storage.core import EngineCore
 
-_log = structlog.get_logger("storage")
-
 
 class Queues:
     """See the module."""
@@ -50,6 +46,7 @@ class Queues:
         self.mover = Mover(self)
         self._desks: dict[int, Desk] = {}
         self._leaving = False
+        self.workers: set[Worker] = set()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -60,18 +57,14 @@ class Queues:
                 self.desk(topic).serve()
             if topic.log.moves.out:
                 self.mover.kick(topic)
-        if any(_has_volatile_leases(topic) for topic in self.engine.catalog.topics.values()):
-            # They came through a clean stop. Should this process be killed they are void: no snapshot may hold them.
-            try:
-                await self.engine.snapshotter.take()
-            except (StorageError, OSError) as error:
-                _log.warning("leases_not_noted", error=str(error))
 
     def begin_shutdown(self) -> None:
-        """Claims that wait are answered with nothing."""
+        """Claims that wait are answered with nothing, and workers end."""
         self._leaving = True
         for desk in self._desks.values():
             desk.send_away(None)
+        for worker in self.workers:
+            worker.wake()
 
     async def stop(self) -> None:
         """Nothing changes by itself any more; what is on its way has ended on return."""
@@ -155,6 +148,10 @@ class Queues:
             if value < 0:
                 raise InvalidRequest(f"{field} must not be negative.", field=field)
         desk = await self._open(name)
+        if desk.topic.config.ttl_ms:
+            # What is too old must not be taken and dropped again: the claim would be given less than there is.
+            await self.engine.expiry.expire_if_possible(desk.topic)
+            desk = await self._open(name)
         lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
         if attempt_key is not None and (again := await self._repeated(desk, node, attempt_key)) is not None:
             return again
@@ -224,6 +221,11 @@ class Queues:
         checks.table_of(topic)
         usual = topic.config.lease_ms
         return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nobody is given anything to wait for any more."""
+        return self._leaving
 
     async def claim_for(self, worker: Worker, count: int) -> Claimed:
         """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
@@ -387,7 +389,7 @@ class Queues:
     def _oldest_ready_age_ms(log: Log, now: int) -> int | None:
         assert log.queue is not None
         seqs = [seq for seq in (log.queue.first_back(), next(_fresh(log, log.queue.taken), None)) if seq is not None]
-        stamp = log.held.stamp(min(seqs)) if seqs else None
+        stamp = log.held.time_of(min(seqs)) if seqs else None
         return None if stamp is None else max(0, now - stamp)
 
     def leases(self, name: str, state: JobState | None = None, after: int = 0, limit: int = 100) -> list[JobView]:
@@ -435,11 +437,6 @@ class Queues:
     ) -> None:
         """`commit` of a Delete{seqs} and what goes with it. `known`: the same, with what it needs to know looked up."""
         await self.engine.admin.delete_jobs(topic, values, known, sync=sync)
-
-
-def _has_volatile_leases(topic: Topic) -> bool:
-    table = topic.log.queue
-    return table is not None and bool(table.jobs) and not topic.leases_durable
 
 
 def _fresh(log: Log, seq: int) -> Iterator[int]:

@@ -60,7 +60,8 @@ async def _found(queues: Queues, source: Topic, queue: str) -> list[int]:
     reader, seqs, at = Reader(queues.engine), list[int](), 0
     while at < source.log.head:
         result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
-        seqs += [each.seq for each in result.records if came_from(each.body) == queue and _is_free(source, each.seq)]
+        ours = [each.seq for each in result.records if came_from(each.body) == queue]
+        seqs += [seq for seq in ours if _is_free(queues, source, seq)]
         if result.next_from_seq <= at:
             break
         at = result.next_from_seq
@@ -68,8 +69,8 @@ async def _found(queues: Queues, source: Topic, queue: str) -> list[int]:
     return seqs
 
 
-def _is_free(source: Topic, seq: int) -> bool:
-    if seq in source.log.moves.out:
+def _is_free(queues: Queues, source: Topic, seq: int) -> bool:
+    if seq in source.log.moves.out or (source.topic_id, seq) in queues.mover.opening:
         return False
     table = source.log.queue
     job = table.jobs.get(seq) if table is not None else None
@@ -78,17 +79,26 @@ def _is_free(source: Topic, seq: int) -> bool:
 
 async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) -> int:
     """Open the moves of these records and carry them out; how many came through. Raises what refused all of them."""
-    seqs = [seq for seq in seqs if _is_free(source, seq) and source.log.is_live(seq)]
+    seqs = [seq for seq in seqs if _is_free(queues, source, seq) and source.log.is_live(seq)]
     if not seqs:
         return 0
     table = source.log.queue
     held = table.hold_seqs(seqs) if table is not None else []
     value = Lease(event="dead", jobs=[(seq, 0, 0, 0, 0, 0) for seq in seqs], dest_id=queue.topic_id)
-    try:
-        await queues.commit(source, [value], sync=True)
-    except BaseException:
-        if table is not None:
+    opening = {(source.topic_id, seq) for seq in seqs}
+    queues.mover.opening |= opening
+
+    def opened(done: asyncio.Future[None]) -> None:
+        queues.mover.opening -= opening
+        if table is not None and (done.cancelled() or done.exception() is not None):
             table.put_back(held)
+
+    committing = asyncio.ensure_future(queues.commit(source, [value], sync=True))
+    committing.add_done_callback(opened)
+    try:
+        await asyncio.shield(committing)
+    except asyncio.CancelledError:
+        committing.add_done_callback(lambda _: queues.mover.kick(source))  # the frame is on its way all the same
         raise
     try:
         outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in seqs), return_exceptions=True)

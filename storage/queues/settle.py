@@ -7,12 +7,18 @@ from functools import partial
 from storage.catalog import Catalog
 
 
-def settle_jobs(catalog: Catalog, *, clean: bool) -> None:
-    """`clean`: the last stop was one, and no frame follows its snapshot; else leases that are not durable are void."""
+def settle_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
+    """`clean`: the last stop was one, and no frame follows its snapshot; else leases that are not durable are void.
+
+    topic_ids of queues with such leases, void by now or not.
+    """
+    volatile: list[int] = []
     for topic in catalog.topics.values():
         log = topic.log
         queue = log.queue
         if queue is not None:
+            if queue.jobs and not topic.leases_durable:
+                volatile.append(topic.topic_id)
             if not clean and not topic.leases_durable:
                 queue.forget_leases()
                 for seq, move in log.moves.out.items():
@@ -24,6 +30,7 @@ def settle_jobs(catalog: Catalog, *, clean: bool) -> None:
     for topic in catalog.topics.values():
         if topic.log.moves.came and topic.log.moves.forget_finished(partial(_is_open, catalog)):
             topic.log.section = None
+    return volatile
 
 
 def _is_open(catalog: Catalog, source_id: int, seq: int) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from storage.errors import ShuttingDown
 from storage.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Worker:
         self._room = asyncio.Event()
 
     async def __aenter__(self) -> Worker:
+        self._queues.workers.add(self)
         return self
 
     async def __aexit__(
@@ -46,6 +48,8 @@ class Worker:
     async def __anext__(self) -> ClaimedJob:
         while not self._coming:
             while (room := self.max - len(self._held)) <= 0:
+                if self._queues.leaving:
+                    raise ShuttingDown()
                 self._room.clear()
                 await self._room.wait()
             claimed = await self._queues.claim_for(self, room)
@@ -59,8 +63,13 @@ class Worker:
         self._held.pop(seq, None)
         self._room.set()
 
+    def wake(self) -> None:
+        """The engine stops: whoever waits for room here is told."""
+        self._room.set()
+
     def close(self) -> None:
         """Give everything back at once."""
+        self._queues.workers.discard(self)
         held, self._held = self._held, {}
         self._coming.clear()
         self._queues.give_back(self, list(held.items()))

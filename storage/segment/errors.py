@@ -21,6 +21,9 @@ class SegmentCorrupt(SegmentError):
         self.offset = offset
         self.what = what
 
+    def __reduce__(self) -> tuple[type[SegmentCorrupt], tuple[str, int, str]]:
+        return type(self), (self.file, self.offset, self.what)
+
 
 class SegmentBroken(SegmentError):
     """A write or sync of the segment failed before; its files must never be synced again.

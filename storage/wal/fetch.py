@@ -9,7 +9,7 @@ from typing import Any
 
 from storage import layout
 from storage.filesystem import File, FileSystem
-from storage.tail import Span
+from storage.spans import Span
 from storage.wal.position import split
 
 MAX_OPEN = 64
@@ -25,6 +25,9 @@ class WalFileGone(Exception):
         self.file = file
         self.offset = offset
         self.seq = seq
+
+    def __reduce__(self) -> tuple[type[WalFileGone], tuple[int, int, int]]:
+        return type(self), (self.file, self.offset, self.seq)
 
 
 class WalReader:

@@ -1,35 +1,18 @@
-"""A process that runs `scan_worker`, and the thread that takes in what it finds.
-
-Not multiprocessing: that would import the main module of whoever embeds the engine once more, or fork a process that
-has threads. The interpreter is started afresh, without `site` and without the engine's package but for what the worker
-needs; so it is there in a fraction of the time `import storage` takes.
-"""
+"""A process that runs `scan_worker`, and the thread that takes in what it finds."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
+from storage import worker_process
 from storage.wal.scan_inline import Job
-from storage.wal.scan_worker import receive, send
+from storage.worker_pipe import receive, send
 
 #: What a worker has found and nobody has asked for yet; then it waits. A file of 64 MiB makes 4 to 16 MiB of it.
 _HELD_BYTES = 16 << 20
-
-_BOOT = """
-import sys, types
-sys.path[:] = sys.argv[2:]
-package = types.ModuleType("storage")
-package.__path__ = [sys.argv[1]]
-sys.modules["storage"] = package
-from storage.wal.scan_worker import main
-main()
-"""
 
 
 class ScanProcess:
@@ -39,7 +22,6 @@ class ScanProcess:
     """
 
     def __init__(self, changed: threading.Condition, next_job: Callable[[ScanProcess], tuple[int, Job] | None]) -> None:
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         self._changed = changed
         self._next_job = next_job
         #: (index of the job, pickled Found), in the order of the jobs.
@@ -47,12 +29,7 @@ class ScanProcess:
         self._held_bytes = 0
         self._ended = False  # nothing more comes
         self._closed = False
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-u", "-c", _BOOT, package, *filter(None, sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for the process that was started by hand, which then ends this one
-        )
+        self._process = worker_process.start("storage.wal.scan_worker")
         with changed:
             self._first = next_job(self)  # now, so that nobody finds the worker with nothing to do
         self._thread = threading.Thread(target=self._run, name="storage-scan", daemon=True)
@@ -88,7 +65,7 @@ class ScanProcess:
         """The thread: one job after another, until there is none left or the process has ended."""
         assert self._process.stdin is not None
         job = self._first
-        with contextlib.suppress(OSError):  # the process is gone: who asks for the rest will be told
+        with suppress(OSError):  # the process is gone: who asks for the rest will be told
             while job is not None:
                 send(self._process.stdin, job[0], True, job[1])
                 job = self._take_in()
@@ -122,8 +99,5 @@ class ScanProcess:
             self._changed.notify_all()
         self._process.kill()
         self._process.wait()
-        self._thread.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(OSError):
-                pipe.close()
+        self._thread.join()  # it is at the pipes
+        worker_process.end(self._process)

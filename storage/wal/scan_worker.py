@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import gc
 import pickle
-import struct
 import sys
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from storage.format.control import UnknownFrameType
 from storage.posix import PosixFileSystem
@@ -20,8 +19,8 @@ from storage.wal.reader import FrameStream
 from storage.wal.scan_columns import Packed, pack
 from storage.wal.scan_inline import Job
 from storage.wal.units import BadUnit, ScannedUnit, UnitScan
+from storage.worker_pipe import receive, send
 
-_HEAD = struct.Struct("<QIB")
 _MESSAGE_LOG_BYTES = 1 << 20
 
 
@@ -55,25 +54,6 @@ def scan(job: Job) -> Iterator[tuple[bool, Found]]:
     except (OSError, BadUnit, UnknownFrameType) as error:
         failure = error
     yield True, Found(pack(pending), findings, failure)
-
-
-def send(out: IO[bytes], index: int, last: bool, value: object) -> None:
-    """One message, whole. Raises OSError."""
-    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    left = memoryview(_HEAD.pack(len(data), index, last) + data)
-    while left:
-        left = left[out.write(left) :]
-    out.flush()
-
-
-def receive(source: IO[bytes]) -> tuple[int, bool, bytes] | None:
-    """(index, whether it is the job's last, pickled value); None when nothing whole comes any more."""
-    head = source.read(_HEAD.size)
-    if len(head) < _HEAD.size:
-        return None
-    size, index, last = _HEAD.unpack(head)
-    data = source.read(size)
-    return (index, bool(last), data) if len(data) == size else None
 
 
 def main() -> None:

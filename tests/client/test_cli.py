@@ -16,6 +16,7 @@ from tests.client.fake_broker import FakeBroker, answer_lost, error, no_connecti
 Topics = Callable[..., Result]
 
 COMMANDS = ["serve", "list", "put", "append", "read", "tail", "state", "delete"]
+COMMANDS += ["work", "claim", "ack", "nack", "extend", "leases", "pause", "resume", "purge", "redrive"]
 NOBODY = "http://127.0.0.1:1"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from tests.crash.cold_view import MOUNT
 from tests.crash.segment_workloads import SEGMENTS, SHARDED
 from tests.crash.workloads import DISK, FSYNC, with_class, workload
 from tests.support.crash_session import Session
 
-COLD = msgspec.structs.replace(SEGMENTS, cold_dir="/mnt/cold", hot_retain_segments=1)
-COLD_SHARDED = msgspec.structs.replace(SHARDED, cold_dir="/mnt/cold", hot_retain_segments=0)
+COLD = msgspec.structs.replace(SEGMENTS, cold_dir=MOUNT, hot_retain_segments=1)
+COLD_SHARDED = msgspec.structs.replace(SHARDED, cold_dir=MOUNT, hot_retain_segments=0)
 
 
 async def _settle(s: Session) -> None:

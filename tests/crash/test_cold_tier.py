@@ -2,73 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable
 from random import Random
 
 import pytest
 
-from storage.format.idx_entry import ENTRY_SIZE
-from storage.manifest import COLD
-from storage.segment import names
-from storage.segment_store import id_of
-from tests.crash import cold_workloads
+from tests.crash.cold_view import MOUNT, tier_problems
 from tests.crash.workloads import WORKLOADS
 from tests.support.crash_check import End
 from tests.support.crash_run import Crashed, CrashPoint, Cut, Workload, run, run_until, run_with_error, trace
 from tests.support.crash_session import ROOT, Session
-from tests.support.sim_disk import Loss, SimDisk, When
+from tests.support.sim_disk import Loss, When
 
-MOUNT = cold_workloads.COLD.cold_dir
 NAMES = [name for name, workload in WORKLOADS.items() if workload.options.cold_dir]
 SAMPLE = 25
-
-
-def _objects(disk: SimDisk) -> dict[str, bytes]:
-    """Content by key of all that is in the cold directory but for folders."""
-    return {
-        path.removeprefix(f"{MOUNT}/"): disk.read_file(path)
-        for path in disk.tree()
-        if path.startswith(f"{MOUNT}/") and not path.endswith("/")
-    }
-
-
-def _problems(session: Session) -> list[str]:
-    """Where tier and manifests differ. What is read along proves that a copy of every record is there."""
-    engine, disk = session.engine, session.disk
-    there = _objects(disk)
-    expected: set[str] = set()
-    problems: list[str] = []
-    cold = engine.store.cold
-    assert cold is not None
-    for topic in engine.catalog.topics.values():
-        log = topic.log
-        named: list[dict[str, int]] = []
-        for segment in log.held.manifest.segments:
-            id = id_of(log.topic_id, segment)
-            data_here = disk.exists(names.path(ROOT, id, names.DATA))
-            if data_here == (segment.tier == COLD):
-                problems.append(f"{id} is {segment.tier}, and its .data is {'' if data_here else 'not '}here")
-            if segment.tier != COLD:
-                continue
-            named.append({"first_seq": segment.first_seq, "end_seq": segment.end_seq, "gen": segment.gen})
-            expected |= {cold.key(id, names.DATA), cold.key(id, names.IDX)}
-            index = disk.read_file(names.path(ROOT, id, names.IDX))
-            if len(index) != segment.count * ENTRY_SIZE or there.get(cold.key(id, names.IDX)) != index:
-                problems.append(f"{id}: the .idx there is not the one here")
-            if len(there.get(cold.key(id, names.DATA), b"")) != segment.data_bytes:
-                problems.append(f"{id}: the .data there is not {segment.data_bytes} bytes long")
-        key = cold.topic_key(log.topic_id)
-        if named or key in there:
-            expected.add(key)
-            if key not in there or json.loads(there[key])["segments"] != named:
-                problems.append(f"topic.json of {topic.name} does not name {named}")
-    problems += [f"{key} is there, and nothing names it" for key in sorted(there.keys() - expected)]
-    problems += [f"{key} is not there" for key in sorted(expected - there.keys())]
-    if engine.catalog.pending_deletes:
-        problems.append(f"still to be deleted: {engine.catalog.pending_deletes}")
-    return problems
 
 
 async def _settled_after(workload: Workload, crashed: Crashed, cut: Cut) -> list[str]:
@@ -78,7 +26,7 @@ async def _settled_after(workload: Workload, crashed: Crashed, cut: Cut) -> list
         await session.absorb()
         await session.relocate()
     assert not session.refusals, session.refusals
-    problems = _problems(session)
+    problems = tier_problems(session)
     await session.engine.close()
     return problems
 

@@ -9,97 +9,32 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from random import Random
 
-import msgspec
 import pytest
 
-from storage import Durability, Options, TopicConfig, layout, snapshot
+from storage import layout, snapshot
 from storage.errors import StorageError
-from tests.crash.workloads import DISK, EPHEMERAL, FSYNC, MEMORY, with_class
-from tests.support.crash_check import End, Ending, check
-from tests.support.crash_run import SMALL, Crashed, CrashPoint, Cut, carry_on, run, succeed, until_crash
-from tests.support.crash_session import ROOT, Session
-from tests.support.crash_view import view
-from tests.support.sim_disk import Loss, SimDisk, When
-from tests.support.spec_decoder import Decoded, read_files
-
-OPTIONS = msgspec.structs.replace(
-    SMALL, wal_file_bytes=4096, wal_reserve_bytes=2048, sync_point_bytes=256, segment_max_events=4, checkpoint_records=1
+from tests.crash.resharding import (
+    CHANGES,
+    crashed_with,
+    cut_by,
+    decoded,
+    examine,
+    filled,
+    log_folders,
+    points_of,
+    segment_files,
+    shards,
+    stopped,
 )
-#: From where to where; where both are above 1 they have folders in common.
-CHANGES = [(1, 3), (3, 1), (2, 4), (4, 2)]
+from tests.crash.workloads import DISK, FSYNC
+from tests.support.crash_check import End, Ending, check
+from tests.support.crash_run import Crashed, CrashPoint, Cut, carry_on, run, succeed
+from tests.support.crash_session import ROOT, Session
+from tests.support.sim_disk import Loss, SimDisk
+
 SAMPLE_POINTS = 20
 SAMPLE_ERRORS = 12
 MAX_FAILURES = 3
-
-
-def shards(count: int) -> Options:
-    return msgspec.structs.replace(OPTIONS, wal_shards=count)
-
-
-async def some_of_everything(s: Session) -> None:
-    """Classes, keys, tags, deletions in segments and out of them, configs, topics gone, names used again, losses."""
-    await s.append("f", 3, tag="x", config=FSYNC)
-    await s.append("f", 2, tag="y", key="k1")
-    await s.append("d", 6, config=DISK, tag="x")
-    await s.append("e", 2, config=DISK)
-    await s.put("e", EPHEMERAL)
-    await s.append("e", 3)
-    await s.append("gone", 2, config=FSYNC)
-    await s.append("again", 2, config=FSYNC)
-    await s.absorb()
-    await s.snapshot()
-    await s.drop("gone")
-    await s.drop("again")
-    await s.append("again", 3, config=DISK)
-    await s.append("m", 5, config=MEMORY)
-    await s.append("f", 7, meta=True, key="k2")
-    await s.remove("f", tag="x")
-    await s.append("f", 2, tag="x")
-    await s.remove("d", before_seq=3)
-    await s.put("c", with_class(FSYNC, cap_records=3))
-    for _ in range(4):
-        await s.append("c", 2, size=300)
-    await s.append("empty", 2, tag="z", config=FSYNC)
-    await s.remove("empty", tag="z")
-    await s.put("bare", TopicConfig(durability=Durability.FSYNC, ttl_ms=10**8))
-    await s.append("d", 4, size=600)
-
-
-async def filled(count: int) -> Session:
-    session = Session(SimDisk(), shards(count))
-    await session.start()
-    await some_of_everything(session)
-    return session
-
-
-def crashed_with(count: int) -> Crashed:
-    async def work() -> Crashed:
-        session = await filled(count)
-        session.disk.process_kill()
-        return Crashed(session.disk, session.ledger, session.clock, orderly=True)
-
-    return run(work())
-
-
-def log_folders(disk: SimDisk) -> dict[str, list[str]]:
-    """Log files by folder."""
-    found: dict[str, list[str]] = {}
-    for path in disk.tree():
-        folder, _, name = path.removeprefix(f"{ROOT}/").rpartition("/")
-        if folder.startswith("wal") and name.endswith(".log"):
-            found.setdefault(folder, []).append(name)
-    return found
-
-
-def segment_files(disk: SimDisk) -> dict[str, int]:
-    """Bytes by path."""
-    return {path: len(data) for path, data in disk.content().items() if path.startswith(f"{ROOT}/topics/")}
-
-
-def decoded(disk: SimDisk) -> Decoded:
-    """The directory as the independent decoder reads it; it raises where it is not as the format says."""
-    files = {path.removeprefix(f"{ROOT}/"): data for path, data in disk.content().items() if "/quarantine/" not in path}
-    return read_files({path: lambda data=data: data for path, data in files.items()})
 
 
 @pytest.mark.parametrize("end", ["kill", "power", "clean"])
@@ -217,34 +152,6 @@ async def test_either_snapshot_of_a_change_tells_all_alone(damaged: int) -> None
 # -- stopped at every call ---------------------------------------------------------------------------------------------
 
 
-async def _examine(found: SimDisk, crashed: Crashed, count: int, ending: Ending, seed: int) -> list[str]:
-    """Start with a count what a broken change has left, twice; write; cut the power; start with any count."""
-    rng = Random(seed)
-    ledger = crashed.ledger.copy()
-    session = Session(found.process_kill(), shards(count), clock=crashed.clock, ledger=ledger)
-    await session.start()
-    problems = await check(session.engine, ledger, ending)
-    first = await view(session.engine)
-    again = Session(session.disk.process_kill(), shards(count), clock=crashed.clock, ledger=ledger)
-    await again.start()
-    if await view(again.engine) != first:
-        problems.append("recovered twice, it is not the same")
-    await carry_on(again)
-    last = Session(
-        again.disk.power_cut(rng.choice(list(Loss)), rng.randrange(1 << 30)),
-        shards(rng.choice([0, 1, 2, 3])),
-        clock=crashed.clock,
-        ledger=ledger,
-    )
-    await last.start()
-    return problems + [f"crashed again: {each}" for each in await check(last.engine, ledger, Ending(End.POWER))]
-
-
-async def _stopped(disk: SimDisk, count: int, crashed: Crashed) -> SimDisk:
-    await until_crash(disk, Session(disk, shards(count), clock=crashed.clock).start())
-    return disk
-
-
 def _failures(before: int, after: int, tries: Iterable[tuple[CrashPoint, Cut]]) -> Iterator[str]:
     crashed = crashed_with(before)
     for point, cut in tries:
@@ -252,9 +159,9 @@ def _failures(before: int, after: int, tries: Iterable[tuple[CrashPoint, Cut]]) 
         disk.crash_at(point.index, point.when)
         for count in (before, after):
             try:
-                run(_stopped(disk, after, crashed))
+                run(stopped(disk, after, crashed))
                 found = cut.of(disk)
-                problems = run(_examine(found, crashed, count, Ending(cut.end, orderly=False), cut.seed))
+                problems = run(examine(found, crashed, count, Ending(cut.end, orderly=False), cut.seed))
             except Exception as error:
                 error.add_note(f"{before} to {after}, {point}, {cut}, then {count}")
                 raise
@@ -262,25 +169,12 @@ def _failures(before: int, after: int, tries: Iterable[tuple[CrashPoint, Cut]]) 
                 yield "\n  ".join([f"{before} to {after}, {point}, {cut}, then {count}", *problems])
 
 
-def _points(before: int, after: int) -> list[CrashPoint]:
-    crashed = crashed_with(before)
-    disk = crashed.disk.process_kill()
-    run(_stopped(disk, after, crashed))
-    return [CrashPoint(index, when) for index in disk.crash_points() for when in When]
-
-
-def _cut(rng: Random) -> Cut:
-    if rng.random() < 0.3:
-        return Cut(End.KILL, seed=rng.randrange(1 << 30))
-    return Cut(End.POWER, rng.choice(list(Loss)), rng.randrange(1 << 30))
-
-
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_change_stopped_at_some_calls_loses_nothing(before: int, after: int) -> None:
     rng = Random(random.getrandbits(32))
-    points = _points(before, after)
+    points = points_of(crashed_with(before), after)
     sample = rng.sample(points, min(SAMPLE_POINTS, len(points)))
-    assert list(islice(_failures(before, after, ((point, _cut(rng)) for point in sample)), MAX_FAILURES)) == []
+    assert list(islice(_failures(before, after, ((point, cut_by(rng)) for point in sample)), MAX_FAILURES)) == []
 
 
 @pytest.mark.long
@@ -289,7 +183,7 @@ def test_a_change_stopped_at_some_calls_loses_nothing(before: int, after: int) -
 def test_a_change_stopped_at_any_call_loses_nothing(before: int, after: int) -> None:
     rng = Random(random.getrandbits(32))
     cuts = [Cut(End.KILL), *(Cut(End.POWER, loss, rng.randrange(1 << 30)) for loss in (*Loss, Loss.TORN))]
-    tries = ((point, cut) for point in _points(before, after) for cut in cuts)
+    tries = ((point, cut) for point in points_of(crashed_with(before), after) for cut in cuts)
     assert list(islice(_failures(before, after, tries), MAX_FAILURES)) == []
 
 
@@ -315,15 +209,15 @@ def test_an_error_in_a_change_refuses_the_start_or_does_no_harm(before: int, aft
     rng = Random(random.getrandbits(32))
     crashed = crashed_with(before)
     whole = crashed.disk.process_kill()
-    run(_stopped(whole, after, crashed))
+    run(stopped(whole, after, crashed))
     refused = 0
     for index in rng.sample(range(len(whole.calls)), SAMPLE_ERRORS):
         disk = crashed.disk.process_kill()
         refused += run(_refused(disk, after, crashed, index, code))
-        cut = _cut(rng)
+        cut = cut_by(rng)
         for count in (before, after):
             found = cut.of(disk)
-            problems = run(_examine(found, crashed, count, Ending(cut.end, orderly=False), cut.seed))
+            problems = run(examine(found, crashed, count, Ending(cut.end, orderly=False), cut.seed))
             assert problems == [], f"{before} to {after}, errno {code} at call {index}, {cut}, then {count}"
     assert refused > 2
 

@@ -21,6 +21,7 @@ from broker.settings import (
 )
 from broker.storage_settings import StorageSettings
 from storage import Options, Recovery
+from storage.directory import MAX_SHARDS
 from tests.support.live_server import ROOT
 
 
@@ -95,7 +96,8 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MAX_BODY_BYTES", "0"),
         ("MAX_PARKED", "-1"),
         ("ALLOW_INSECURE_NO_AUTH", "maybe"),
-        ("WAL_SHARDS", "257"),
+        ("WAL_SHARDS", "100"),
+        ("WAL_SHARDS", "-1"),
         ("DISK_SYNC_MS", "0"),
         ("RECOVERY", "hope"),
         ("MAX_TAG_BYTES", "65536"),
@@ -106,6 +108,14 @@ def test_a_bad_value_is_told_by_the_variables_name(monkeypatch: pytest.MonkeyPat
     with pytest.raises(SettingsError, match=rf"^TOPICS_{name} is '{value}': .+\.$") as refusal:
         load()
     assert "\n" not in str(refusal.value)
+
+
+def test_as_many_shards_may_be_set_as_the_engine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_WAL_SHARDS", "100")
+    with pytest.raises(SettingsError, match=r"^TOPICS_WAL_SHARDS is '100': .+ less than or equal to 99\.$"):
+        load()
+    monkeypatch.setenv("TOPICS_WAL_SHARDS", "99")
+    assert load()[0].storage_options().wal_shards == MAX_SHARDS == 99
 
 
 @pytest.mark.parametrize("name", ["API_KEYS", "API_KEYS_FILE"])

@@ -177,14 +177,19 @@ async def test_when_the_queue_is_deleted_the_stream_says_so_and_ends(http: httpx
             await stream.frame()
 
 
-async def test_at_shutdown_the_stream_says_so_and_ends(server: HotServer, http: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("most", [1, 2])
+async def test_at_shutdown_the_stream_says_so_at_once_and_ends(
+    server: HotServer, http: httpx.AsyncClient, most: int
+) -> None:
+    """Whether its worker waits for a job or has all that it wants."""
     await queue(http, 1)
-    async with working(http) as stream:
+    async with working(http, f"node=w&max={most}") as stream:
         await stream.job()
         server.engine.begin_shutdown()
-        name, data, _ = await stream.event()
-        assert (name, data["code"]) == ("error", "server_shutting_down")
-        assert data["error"]
+        name, data = (await stream.frame()).split("\n")
+        assert (name, data[:6]) == ("event: error", "data: ")
+        assert json.loads(data[6:])["code"] == "server_shutting_down"
+        assert json.loads(data[6:])["error"]
         with pytest.raises(StopAsyncIteration):
             await stream.frame()
 
@@ -254,21 +259,3 @@ async def test_other_streams_do_not_wait_for_a_client_that_does_not_read(
     async with working(http, "node=v&max=3") as stream:
         for _ in range(3):
             await stream.job()
-
-
-async def test_a_claim_whose_client_leaves_during_its_wait_takes_nothing(
-    server: HotServer, http: httpx.AsyncClient
-) -> None:
-    await queue(http)
-    wire = await server.connect()
-    body = b'{"node":"w","wait_ms":30000}'
-    head = (
-        b"POST /v0/topics/q/claim HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-    )
-    wire.send(head % len(body), body)
-    await until(lambda: server.broker.parking.parked == 1)
-    await wire.close()
-    await until(lambda: server.broker.parking.parked == 0)
-    await append(http, "q", {"data": 1})
-    assert server.engine.queues.figures("q").ready == 1
-    assert server.counted("topics_http_clients_gone") == {("/v0/topics/{topic}/claim",): 1}

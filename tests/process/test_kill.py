@@ -43,6 +43,7 @@ SEGMENTS: dict[str, Any] = {
     "segment_max_events": 100,
     "checkpoint_records": 50,
     "checkpoint_interval_ms": 100,
+    "absorb_process_records": 30,
     "max_open_segments": 8,
 }
 SEGMENT_ROUNDS = 30 if LONG else 3
@@ -83,6 +84,7 @@ async def test_nothing_acknowledged_is_lost_on_its_way_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:
     await be_killed_again_and_again(segmented, dice, SEGMENT_ROUNDS)
+    assert "copy_process" not in segmented.log()
     found = list((segmented.data_dir / "topics").glob("*/seg-*.data"))
     print(f"{len(found)} segments are left")
     assert len(found) >= 10

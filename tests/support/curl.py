@@ -1,13 +1,15 @@
 """Stands in for curl on machines without it: as much of it as the documents use.
 
-`python curl.py [-s] [-i] [-X METHOD] [-H 'Name: value']... [-d BODY] URL` prints the body of the answer, whatever its
-status, with -i the status line and headers before it. Exit code 7 when nothing answers, as with curl.
+`python curl.py [-s] [-N] [-i] [-m SECONDS] [-X METHOD] [-H 'Name: value']... [-d BODY] URL` prints the body of the
+answer, whatever its status, with -i the status line and headers before it. Exit code 7 when nothing answers and 28
+when the answer goes on for longer than -m allows, as with curl.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -17,7 +19,9 @@ from http.client import HTTPResponse
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="curl", allow_abbrev=False)
     parser.add_argument("-s", action="store_true")
+    parser.add_argument("-N", action="store_true")
     parser.add_argument("-i", action="store_true")
+    parser.add_argument("-m", dest="most_s", type=float, default=60)
     parser.add_argument("-X", dest="method")
     parser.add_argument("-H", dest="headers", action="append", default=[])
     parser.add_argument("-d", dest="body")
@@ -30,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         name, _, value = header.partition(":")
         request.add_header(name, value.strip())
     try:
-        answer: HTTPResponse | urllib.error.HTTPError = urllib.request.urlopen(request)
+        answer: HTTPResponse | urllib.error.HTTPError = urllib.request.urlopen(request, timeout=options.most_s)
     except urllib.error.HTTPError as error:
         answer = error
     except urllib.error.URLError:
@@ -39,7 +43,14 @@ def main(arguments: Sequence[str]) -> int:
         if options.i:
             head = [f"HTTP/1.1 {answer.status} {answer.reason}", *(f"{k}: {v}" for k, v in answer.headers.items())]
             sys.stdout.write("\r\n".join([*head, "", ""]))
-        sys.stdout.write(answer.read().decode())
+        end_s = time.monotonic() + options.most_s
+        try:
+            while piece := answer.read1():
+                sys.stdout.write(piece.decode())
+                if time.monotonic() > end_s:
+                    return 28
+        except TimeoutError:
+            return 28
     return 0
 
 

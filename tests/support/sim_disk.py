@@ -14,6 +14,7 @@ A cross-directory rename is durable, as a whole, once either directory is synced
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from random import Random
 from typing import TypeVar
@@ -29,7 +30,9 @@ __all__ = ["Call", "Gate", "Loss", "SimCrash", "SimDisk", "SimFile", "SimLock", 
 T = TypeVar("T")
 
 #: Calls that leave the disk as it was.
-_LOOKS = frozenset({"pread", "size", "close", "listdir", "exists", "is_dir", "file_size", "boot_id", "lock_release"})
+_LOOKS = frozenset(
+    ("pread", "size", "close", "listdir", "exists", "is_dir", "file_size", "boot_id", "runs", "lock_release")
+)
 
 
 class SimDisk(SimTree):
@@ -39,6 +42,8 @@ class SimDisk(SimTree):
         super().__init__()
         #: Space for file content; None for no limit. May be changed at any time.
         self.capacity_bytes = capacity_bytes
+        #: Processes that there are on this machine.
+        self.running = {os.getpid()}
         #: Every call made, in order, also those that raised.
         self.calls: list[Call] = []
         self.crashed = False
@@ -292,6 +297,9 @@ class SimDisk(SimTree):
             raise sim_error(errno.EAGAIN, path)
         node.locked = True
         return SimLock(self, node, path)
+
+    def runs(self, pid: int) -> bool:
+        return self.perform("runs", "", (str(pid),), lambda: pid in self.running)
 
     def boot_id(self) -> str:
         return self.perform("boot_id", "", (), lambda: f"00000000-0000-4000-8000-{self._boot:012d}")

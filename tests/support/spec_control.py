@@ -135,7 +135,9 @@ def _absorbed(value: Any) -> bool:
 
 
 def _jobs(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(job, list) and len(job) == 6 for job in value)
+    return isinstance(value, list) and all(
+        isinstance(job, list) and len(job) == 6 and is_seq(job[0]) and all(map(is_u64, job)) for job in value
+    )
 
 
 def _move(value: Any) -> bool:

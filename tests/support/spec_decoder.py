@@ -25,6 +25,7 @@ from pathlib import Path
 
 import xxhash
 
+from tests.support.spec_cold import ColdStore, Objects
 from tests.support.spec_control import CHECKPOINT_MARK, TOPIC_CREATE
 from tests.support.spec_folders import SEGMENT_NAME, take_segments
 from tests.support.spec_frames import Frame, SpecViolation
@@ -44,7 +45,7 @@ __all__ = ["Decoded", "Shard", "SpecViolation", "decode_snapshot", "decode_wal_f
 
 _WAL_NAME = re.compile(r"wal/(?:shard-(\d{2,})/)?(?:wal-(\d{16})\.log|(CURRENT)|(reserve))")
 _SNAPSHOT_NAME = re.compile(r"meta/snapshot-(\d{16})\.bin")
-_OTHER_NAMES = re.compile(r"\.lock|FORMAT|meta/reserve|quarantine/.+|.*\.tmp")
+_OTHER_NAMES = re.compile(r"\.lock|FORMAT|meta/reserve|meta/cold-store|quarantine/.+|.*\.tmp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +89,29 @@ class Decoded:
         return any(shard.torn for shard in self.shards)
 
 
-def read_data_dir(path: str | Path) -> Decoded:
-    """Decode the directory. Nothing is written, and the lock is not taken."""
+def read_data_dir(path: str | Path, cold: str | Path | None = None) -> Decoded:
+    """Decode the directory, and the one it has as cold store. Nothing is written, and the lock is not taken."""
+    return read_files(_files_below(path), _files_below(cold) if cold is not None else None)
+
+
+def _files_below(path: str | Path) -> dict[str, Callable[[], bytes]]:
     root = Path(path)
-    files = {str(file.relative_to(root)): file.read_bytes for file in root.rglob("*") if file.is_file()}
-    return read_files(files)
+    return {str(file.relative_to(root)): file.read_bytes for file in root.rglob("*") if file.is_file()}
 
 
-def read_files(files: Mapping[str, Callable[[], bytes]]) -> Decoded:
-    """Decode a directory given as relative path → a function that gives the bytes, one file at a time."""
+def read_files(files: Mapping[str, Callable[[], bytes]], cold: Objects | None = None) -> Decoded:
+    """Decode a directory given as relative path → a function that gives the bytes, one file at a time.
+
+    `cold` is what its cold store holds, by key.
+    """
     for name in files:
         if not any(pattern.fullmatch(name) for pattern in (_WAL_NAME, _SNAPSHOT_NAME, SEGMENT_NAME, _OTHER_NAMES)):
             raise SpecViolation(name, 0, "the specification knows no such file")
     if "FORMAT" not in files:
         raise SpecViolation("FORMAT", 0, "there is none: not a data directory")
     made = decode_format(files["FORMAT"]())
+    if "meta/cold-store" in files and files["meta/cold-store"]() != f"{made.cluster_id}\n".encode():
+        raise SpecViolation("meta/cold-store", 0, "it is not the cluster id and a newline")
     snapshots = _snapshots(files)
     shards = _shards(files, snapshots[-1].shards if snapshots else made.shard_count, bool(snapshots))
     logs: dict[int, Log] = {}
@@ -114,7 +123,7 @@ def read_files(files: Mapping[str, Callable[[], bytes]]) -> Decoded:
         shards=shards,
         snapshots=snapshots,
         logs=logs,
-        unnamed=take_segments(files, logs.values()),
+        unnamed=take_segments(files, logs.values(), None if cold is None else ColdStore(cold, made.cluster_id)),
     )
 
 

@@ -7,6 +7,9 @@ Readings, where the specification leaves a choice:
   way. Never the other way round.
 - What the log says of a record that is absorbed is what its segment holds, as far as its Append is still in the log.
 - A tag file that is damaged, or of other bytes than the segment has now, says nothing; any other says all of it.
+- A len file says nothing or all of it by the same rule, deleted records included. A hot segment may have one: it is
+  made before `.data` moves.
+- A segment of tier cold is its `.data` in the cold store and its files here. Without the store it cannot be read.
 - A section's count of a segment's live records is that of the files, as long as no frame of the log lies behind it.
 """
 
@@ -17,8 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tests.support.spec_cold import ColdStore
 from tests.support.spec_control import decode_body
 from tests.support.spec_frames import SpecViolation
+from tests.support.spec_len import decode_len_file
 from tests.support.spec_manifest import Named
 from tests.support.spec_replay import Log, Record
 from tests.support.spec_segment import (
@@ -32,7 +37,7 @@ from tests.support.spec_tag import decode_tag_file
 
 Files: TypeAlias = Mapping[str, Callable[[], bytes]]
 
-SEGMENT_NAME = re.compile(r"topics/[0-9a-f]{16}/seg-[0-9]{20}(?:\.[1-9][0-9]*)?\.(?:data|idx|tag)")
+SEGMENT_NAME = re.compile(r"topics/[0-9a-f]{16}/seg-[0-9]{20}(?:\.[1-9][0-9]*)?\.(?:data|idx|tag|len)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,32 +48,35 @@ class _Held:
     data_bytes: int
 
 
-def take_segments(files: Files, logs: Iterable[Log]) -> tuple[str, ...]:
+def take_segments(files: Files, logs: Iterable[Log], cold: ColdStore | None) -> tuple[str, ...]:
     """Give each log the records of its segments; names of the files that no log names. Raises SpecViolation."""
     named: set[str] = set()
     for log in logs:
         live: dict[int, Record] = {}
         for segment in log.manifest.segments.values():
             path = f"topics/{log.topic_id:016x}/{segment.stem}"
-            named |= {f"{path}.{ending}" for ending in ("data", "idx", "tag")}
+            kept = ("data", "idx", "tag", "len") if segment.tier == "hot" else ("idx", "tag", "len")
+            named |= {f"{path}.{ending}" for ending in kept}
             if segment.end_seq > segment.first_seq:
-                held = _read(files, path, log, segment)
+                held = _read(files, path, log, segment, cold)
                 _judge_tags(files, f"{path}.tag", segment, held)
-                live |= {seq: _record(path, one) for seq, one in held.records.items() if _lives(log, one)}
+                found = {seq: _record(path, one) for seq, one in held.records.items()}
+                _judge_lengths(files, f"{path}.len", segment, held.data_bytes, found)
+                live |= {seq: found[seq] for seq, one in held.records.items() if _lives(log, one)}
         _merge(log, live)
+        _judge_topic_file(log, live, cold)
         _compare_counts(log)
     return tuple(sorted(name for name in files if SEGMENT_NAME.fullmatch(name) and name not in named))
 
 
-def _read(files: Files, path: str, log: Log, segment: Named) -> _Held:
-    if segment.tier != "hot":
-        raise SpecViolation(path, 0, f"tier {segment.tier}, and this version has but one")
-    for ending in ("data", "idx"):
+def _read(files: Files, path: str, log: Log, segment: Named, cold: ColdStore | None) -> _Held:
+    is_cold = segment.tier == "cold"
+    for ending in ("idx",) if is_cold else ("data", "idx"):
         if f"{path}.{ending}" not in files:
             raise SpecViolation(f"{path}.{ending}", 0, "the log names it, and it is not there")
     size = (segment.end_seq - segment.first_seq) * ENTRY_BYTES
     idx = files[f"{path}.idx"]()[:size]
-    data = files[f"{path}.data"]()
+    data = _cold_data(path, segment, idx, cold) if is_cold else files[f"{path}.data"]()
     try:
         if len(idx) < size:
             raise SegmentViolation(f"{path}.idx", len(idx), f"{size} bytes were marked")
@@ -86,10 +94,21 @@ def _read(files: Files, path: str, log: Log, segment: Named) -> _Held:
             end_seq=segment.end_seq,
             name=path,
             being_flagged=lambda record: record.seq < log.floor or log.deletes_say_gone(record.seq, record.tag),
+            idx_decides=is_cold,
         )
     except SegmentViolation as error:
         raise SpecViolation(error.file, error.offset, error.reason) from error
     return _Held(records=records, data_bytes=end)
+
+
+def _cold_data(path: str, segment: Named, idx: bytes, cold: ColdStore | None) -> bytes:
+    if cold is None:
+        raise SpecViolation(f"{path}.data", 0, "it is in the cold store, and that is not at hand")
+    data = cold.get(f"{path}.data")
+    if len(data) != segment.data_bytes:
+        raise SpecViolation(f"{path}.data", len(data), f"{segment.data_bytes} bytes moved to the cold store")
+    cold.judge_idx(f"{path}.idx", idx)
+    return data
 
 
 def _lives(log: Log, record: SegmentRecord) -> bool:
@@ -127,6 +146,36 @@ def _judge_tags(files: Files, name: str, segment: Named, held: _Held) -> None:
             raise SpecViolation(name, 0, f"record {seq} has the tag {record.tag!r}, and the file does not say so")
     if listed:
         raise SpecViolation(name, 0, f"there is no record {min(listed)}")
+
+
+def _judge_lengths(files: Files, name: str, segment: Named, data_bytes: int, records: dict[int, Record]) -> None:
+    if name not in files:
+        return
+    try:
+        lengths = decode_len_file(files[name](), name)
+    except SpecViolation:
+        return
+    if (lengths.first_seq, lengths.gen, lengths.data_bytes) != (segment.first_seq, segment.gen, data_bytes):
+        return
+    seqs = range(segment.first_seq, segment.end_seq)
+    expected = tuple(records[seq].size if seq in records else 0 for seq in seqs)
+    if lengths.payloads != expected:
+        raise SpecViolation(name, 0, f"{lengths.payloads}, though the records have {expected}")
+
+
+def _judge_topic_file(log: Log, live: dict[int, Record], cold: ColdStore | None) -> None:
+    found = cold.topic_file(log.topic_id) if cold is not None else None
+    if found is None:
+        return
+    if (found.name, found.partition) != (log.name, log.partition):
+        raise SpecViolation(found.key, 0, f"of {found.name!r}, and log {log.topic_id} is {log.name!r}")
+    for first_seq, end_seq, gen in found.segments:
+        mine = log.manifest.segments.get(first_seq)
+        if mine is not None and (mine.end_seq, mine.gen, mine.tier) != (end_seq, gen, "cold"):
+            raise SpecViolation(found.key, 0, f"[{first_seq}, {end_seq}), generation {gen}: the log says {mine}")
+    for seq in live:
+        if seq < found.end_seq and not any(first_seq <= seq < end for first_seq, end, _ in found.segments):
+            raise SpecViolation(found.key, 0, f"record {seq} lives below {found.end_seq}, and in no segment it names")
 
 
 def _merge(log: Log, live: dict[int, Record]) -> None:

@@ -6,6 +6,7 @@ Readings, where the specification leaves a choice:
   generation 0. A mark moves the end of the active one to the seq behind it, and never goes back or beyond head.
 - `sealed`, `rewritten` and `dropped` say the end_seq and, but for `rewritten`, the generation that the segment has by
   then; `rewritten` the next generation. Only a sealed segment is dropped.
+- Only the `tier` of a sealed segment changes, and only by the event of that name.
 - A mark belongs to no log, so a section may know of one above its `as_of`; that one then stands in the log.
 """
 
@@ -91,6 +92,10 @@ class Manifest:
                 raise Wrong("an active segment is never dropped")
             del self.segments[first_seq]
             return
+        if event == "tier" and not segment.sealed:
+            raise Wrong("an active segment never moves to another tier")
+        if event != "tier" and frame["tier"] != segment.tier:
+            raise Wrong(f"{event}: tier {frame['tier']}, the segment is {segment.tier}")
         segment.gen, segment.tier, segment.data_bytes = frame["gen"], frame["tier"], frame["bytes"]
         segment.sealed = segment.sealed or event == "sealed"
 

@@ -26,6 +26,7 @@ from tests.support.spec_control import (
     DELETE,
     EVICT_WATERMARK,
     HEAD_WATERMARK,
+    LEASE,
     SEGMENT,
     TOPIC_CREATE,
     TOPIC_DELETE,
@@ -33,6 +34,7 @@ from tests.support.spec_control import (
 )
 from tests.support.spec_frames import Frame, SpecViolation
 from tests.support.spec_manifest import Manifest
+from tests.support.spec_queue import Jobs
 from tests.support.spec_wal import Batch
 
 ANNOUNCED = frozenset({"cap", "ttl", "crash", "source_trim", "salvage"})
@@ -107,6 +109,12 @@ class Log:
     loss: set[tuple[int, int, str]] = field(default_factory=set)
     records: dict[int, Record] = field(default_factory=dict)
     keys: dict[str, Key] = field(default_factory=dict)
+    jobs: Jobs = field(default_factory=Jobs)
+    paused: bool = False
+
+    @property
+    def is_queue(self) -> bool:
+        return self.config["type"] == "queue"
 
     @property
     def durability(self) -> str:
@@ -161,6 +169,7 @@ class Replay:
                 elif step := _STEPS.get(frame.type):
                     step(log, frame)
         self._remember_key(batch)
+        self._remember_copy(batch)
 
     def _mark(self, frame: Frame) -> None:
         for topic_id, seq in frame.field("absorbed").items():
@@ -188,6 +197,8 @@ class Replay:
             raise _wrong(frame, "the first epoch is the topic_id")
         names = ("name", "topic", "partition", "partitions", "epoch", "config")
         log = Log(topic_id=frame.topic_id, **{name: frame.field(name) for name in names})
+        log.paused = frame.field("paused", False)
+        log.jobs.lasting = bool(log.config.get("leases_durable"))
         self.logs[frame.topic_id] = log
 
     def _delete_log(self, log: Log, frame: Frame) -> None:
@@ -195,6 +206,17 @@ class Replay:
             raise _wrong(frame, f"TopicDelete of {frame.field('name')!r}, but the log is {log.name!r}'s")
         del self.logs[log.topic_id]
         self.deleted.add(log.topic_id)
+
+    def _remember_copy(self, batch: Batch) -> None:
+        head = batch.head
+        if head is None or head.field("move") is None or head.topic_id not in self.logs:
+            return
+        try:
+            self.logs[head.topic_id].jobs.copy_of(
+                head.field("move"), sum(frame.type == APPEND for frame in batch.frames)
+            )
+        except Wrong as error:
+            raise _wrong(head, str(error)) from error
 
     def _remember_key(self, batch: Batch) -> None:
         head = batch.head
@@ -242,11 +264,28 @@ def _delete(log: Log, frame: Frame) -> None:
         raise _wrong(frame, f"bound_head {bound} lies ahead of every seq given out")
     deletion = Deletion(bound_head=bound, before_seq=before, match=frame.field("match"), seqs=frame.field("seqs"))
     log.deletions.append(deletion)
+    if frame.field("ack") and (deletion.seqs is None or before is not None or deletion.match is not None):
+        raise _wrong(frame, "an ack names its jobs by seq alone")
+    if frame.field("ack") and len(set(deletion.seqs or [])) < len(deletion.seqs or []):
+        raise _wrong(frame, "an ack names a job twice")
+    log.jobs.delete(deletion.seqs if frame.field("ack") else None, None)
     for seq, record in list(log.records.items()):
         if deletion.removes(seq, record.tag):
             del log.records[seq]
     if before is not None and deletion.match is None and deletion.seqs is None:
         log.floors["delete"] = max(log.floors.get("delete", 1), min(before, bound + 1))
+
+
+def _lease(log: Log, frame: Frame) -> None:
+    event, rows = frame.field("event"), frame.field("jobs")
+    if log.config_known and event not in ("dead", "released") and not log.is_queue:
+        raise _wrong(frame, f"a Lease that says {event} in a log that is no queue")
+    if log.head is not None and any(row[0] > log.highest_given_out for row in rows):
+        raise _wrong(frame, f"a Lease of seqs that were never given out: {rows}")
+    try:
+        log.jobs.take(frame.fields or {}, frame.node, frame.ts)
+    except Wrong as error:
+        raise _wrong(frame, f"log {log.topic_id}: {error}") from error
 
 
 def _matches(match: str | list[str], tag: bytes) -> bool:
@@ -304,7 +343,11 @@ def _configure(log: Log, frame: Frame) -> None:
     if frame.field("partitions") < log.partitions:
         raise _wrong(frame, "partitions never shrink")
     log.config_known = True
+    log.paused = frame.field("paused", log.paused)
     log.partitions, log.epoch, log.config = frame.field("partitions"), frame.field("epoch"), frame.field("config")
+    lasting = bool(log.config.get("leases_durable"))
+    if lasting != log.jobs.lasting:  # what leases there are is not in the log, or no longer
+        log.jobs.lasting, log.jobs.partial = lasting, True
 
 
 _STEPS = {
@@ -314,4 +357,5 @@ _STEPS = {
     HEAD_WATERMARK: _reserve,
     CONFIG_UPDATE: _configure,
     SEGMENT: _segment,
+    LEASE: _lease,
 }

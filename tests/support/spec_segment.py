@@ -33,7 +33,7 @@ HEADER_BYTES = 37
 LEAST_FRAME_LEN = 42
 DELETE_BYTES = {0x00: False, 0xD5: True}
 
-_NAME = re.compile(r"topics/([0-9a-f]{16})/seg-([0-9]{20})(\.[1-9][0-9]*)?\.(data|idx|tag)")
+_NAME = re.compile(r"topics/([0-9a-f]{16})/seg-([0-9]{20})(\.[1-9][0-9]*)?\.(data|idx|tag|len)")
 
 
 class SegmentViolation(Exception):
@@ -168,10 +168,12 @@ def decode_segment(
     end_seq: int,
     name: str = "segment",
     being_flagged: Callable[[SegmentRecord], bool] = _never,
+    idx_decides: bool = False,
 ) -> dict[int, SegmentRecord]:
     """Both files of a settled segment, held against each other; its records by seq, the deleted ones too.
 
     `being_flagged`: whether the log says that a record is gone, so that .idx may not know yet what .data knows.
+    `idx_decides`: .data never changes, so that .idx may say of more records that they are deleted.
     """
     records = decode_data(data, f"{name}.data")
     entries = decode_idx(idx, f"{name}.idx")
@@ -187,6 +189,8 @@ def decode_segment(
     offset = ts = 0
     for index, entry in enumerate(entries):
         record = by_seq.get(first_seq + index)
+        if record is not None and idx_decides and entry.deleted:
+            record = by_seq[record.seq] = replace(record, deleted=True)
         if record is None:
             expected = SegmentIndexEntry(offset=offset, size=0, ts=ts, has_tag=False, has_node=False, deleted=False)
         else:

@@ -17,7 +17,7 @@ Readings, where the specification leaves a choice:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -37,6 +37,7 @@ from tests.support.spec_control import (
     is_u64,
 )
 from tests.support.spec_frames import SpecViolation
+from tests.support.spec_jobs import is_moves_section, is_queue_section, judge_volatile, meet_jobs
 from tests.support.spec_manifest import manifest_of
 from tests.support.spec_meta import SNAPSHOT_HEADER_BYTES, unseal_snapshot
 from tests.support.spec_replay import Log
@@ -108,6 +109,8 @@ _SECTION: dict[str, Fits] = {
     "paused": is_flag,
     "as_of": _is_place,
     "keys": _are_keys,
+    "queue?": is_queue_section,
+    "moves?": is_moves_section,
 }
 
 
@@ -155,6 +158,9 @@ def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> 
     except (Wrong, msgspec.DecodeError) as error:
         raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, str(error)) from error
     sections = {fields["topic_id"]: Section(name, fields) for fields in decoded}
+    for section in sections.values():
+        if not body["clean"]:
+            _with_place(section, judge_volatile)
     if len(sections) != len(decoded):
         raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, "two sections of one log")
     if len(body["redo_from"]) != body["shards"]:
@@ -170,7 +176,10 @@ def log_of(section: Section) -> Log:
     """A log whose TopicCreate is no longer in the WAL: what is not known before `as_of` is left open."""
     names = ("topic_id", "name", "topic", "partition", "partitions", "epoch", "config")
     known = {name: section.fields[name] for name in names}
-    return Log(**known, head=None, settled=False, config_known=False, complete=False)
+    log = Log(**known, head=None, settled=False, config_known=False, complete=False)
+    log.jobs.partial = True
+    log.jobs.lasting = bool(known["config"].get("leases_durable"))
+    return log
 
 
 def meet(log: Log, section: Section) -> None:
@@ -188,12 +197,22 @@ def meet(log: Log, section: Section) -> None:
         log.settled = log.config_known = True
         log.reserved = fields["reserved"]
         log.epoch, log.config, log.partitions = fields["epoch"], fields["config"], fields["partitions"]
+        log.paused = fields["paused"]
+        log.jobs.lasting = bool(fields["config"].get("leases_durable"))
         for cause, floor in fields["floors"].items():
             log.floors[cause] = max(log.floors.get(cause, 1), floor)
         log.loss |= {(first, last, cause) for first, last, cause in fields["loss"]}
         log.drop_evicted()
     _compare(log, section)
+    _with_place(section, lambda fields: meet_jobs(log, fields))
     log.last_section = fields
+
+
+def _with_place(section: Section, judge: Callable[[dict[str, Any]], None]) -> None:
+    try:
+        judge(section.fields)
+    except Wrong as error:
+        raise section.wrong(str(error)) from error
 
 
 def _counts(log: Log, fields: dict[str, Any]) -> tuple[int, int]:
@@ -207,9 +226,8 @@ def _counts(log: Log, fields: dict[str, Any]) -> tuple[int, int]:
 
 def _compare(log: Log, section: Section) -> None:
     fields = section.fields
-    expected: dict[str, Any] = {
-        name: getattr(log, name) for name in ("name", "topic", "partition", "partitions", "epoch", "config")
-    }
+    names = ("name", "topic", "partition", "partitions", "epoch", "config", "paused")
+    expected: dict[str, Any] = {name: getattr(log, name) for name in names}
     if log.durability != "ephemeral":
         count, size = _counts(log, fields)
         expected |= {

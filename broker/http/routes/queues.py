@@ -58,7 +58,7 @@ async def purge(current: Current, topic: TopicName, body: PurgeRequest) -> Purge
     "/{topic}/redrive",
     summary="Bring jobs back from the dead letter topic",
     description="Only those that came from this queue; their deliveries start at 0. Each is moved exactly once, "
-    "whatever happens. When the client leaves, what was moved until then is moved.",
+    "whatever happens. When the client leaves, no further one is moved.",
     responses=_WRITES,
 )
 async def redrive(current: Current, topic: TopicName, body: RedriveRequest) -> RedriveAnswer:

@@ -53,7 +53,7 @@ async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator
     topic = engine.topic(name)
     with broker.streams.place():
         async with worker:
-            outbox = _Outbox(name)
+            outbox = Outbox(name)
             filling = asyncio.create_task(outbox.fill(worker))
             try:
                 yield events.RETRY
@@ -79,7 +79,7 @@ def _last(reason: BaseException | None, topic: str, head_seq: int) -> bytes:
             raise reason or AssertionError("a worker gives jobs until something ends it")
 
 
-class _Outbox:
+class Outbox:
     """Jobs on their way from the queue to the client, as events."""
 
     def __init__(self, topic: str) -> None:

@@ -33,7 +33,9 @@ def opened(first_seq: int) -> bytes:
     )
 
 
-def segment_event(event: str, *, first_seq: int = 1, end_seq: int = 5, gen: int = 0, data_bytes: int) -> bytes:
+def segment_event(
+    event: str, *, first_seq: int = 1, end_seq: int = 5, gen: int = 0, data_bytes: int, tier: str = "hot"
+) -> bytes:
     return controlled(
         control.Segment(
             first_seq=first_seq,
@@ -43,7 +45,7 @@ def segment_event(event: str, *, first_seq: int = 1, end_seq: int = 5, gen: int 
             live=2,
             live_bytes=5,
             data_bytes=data_bytes,
-            tier="hot",
+            tier=tier,
         )
     )
 

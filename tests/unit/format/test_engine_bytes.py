@@ -166,10 +166,31 @@ async def test_the_decoder_reads_segments_and_the_log_behind_them(data_dir: Path
 
 
 async def settled(engine: Engine) -> None:
-    """What is served is what lies on disk, all of it named."""
+    """What is served is what lies on disk, and in the cold store."""
     for shard in engine.shards:
         shard.harden()
-    await same(engine, read_data_dir(Path(engine.path)))
+    await same(engine, read_data_dir(Path(engine.path), engine.options.cold_dir or None))
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_decoder_reads_what_the_engine_moved_to_the_cold_store(data_dir: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    cold = str(data_dir.parent / "cold")
+    options = msgspec.structs.replace(SEGMENTED, cold_dir=cold, hot_retain_segments=1)
+    for _ in range(3):
+        async with Engine.open(data_dir, options) as engine:
+            for _ in range(3):
+                await live(engine, choice, writes=25)
+                await engine.upkeep.absorb_all()
+                await settled(engine)
+                await engine.relocator.work()
+                await settled(engine)
+                await engine.delete_records("fsync", match=TagMatch(b"blue"))
+                await settled(engine)
+            assert engine.relocator.relocated
+        decoded = read_data_dir(data_dir, cold)
+        tiers = {segment.tier for each in decoded.logs.values() for segment in each.manifest.segments.values()}
+        assert tiers == {"hot", "cold"}
 
 
 async def test_every_step_of_a_segment_is_read(data_dir: Path) -> None:

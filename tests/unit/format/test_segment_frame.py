@@ -42,6 +42,13 @@ def test_a_frame_of_the_log_is_read_the_same_in_a_segment(record: Record, before
     there = wal_frame.decode(frame)
     assert found == (*there[1:8], False, len(frame))
     assert segment_frame.verify(moved, 0, len(moved))
+    id, seq = there[2:4]
+    lengths = tuple(map(len, there[5:8]))
+    assert segment_frame.lengths_of_live(before + moved + behind, len(before), len(moved), id, seq) == lengths
+    assert segment_frame.lengths_of_live(moved, 0, len(moved), id ^ 1, seq) is None
+    assert segment_frame.lengths_of_live(moved, 0, len(moved), id, seq ^ 1) is None
+    deleted = moved[:-1] + bytes((segment_frame.DELETED,))
+    assert segment_frame.lengths_of_live(deleted, 0, len(deleted), id, seq) is None
 
 
 @given(records)
@@ -114,7 +121,10 @@ def test_a_deleted_frame_says_so_and_is_valid() -> None:
 @pytest.mark.parametrize("seq", sorted(wal_frames()))
 def test_no_single_changed_byte_goes_unnoticed(seq: int) -> None:
     original = in_segment(wal_frames()[seq])
+    id, seq = segment_frame.decode(original)[1:3]
+    assert segment_frame.lengths_of_live(original, 0, len(original), id, seq) is not None
     for offset, changed in one_byte_changes(original):
+        assert segment_frame.lengths_of_live(changed, 0, len(changed), id, seq) is None, f"byte {offset} was changed"
         if offset == len(original) - 1 and changed[-1] == segment_frame.DELETED:
             continue  # the one change that means something
         assert not segment_frame.verify(changed, 0, len(changed)), f"byte {offset} was changed"
@@ -127,6 +137,8 @@ def test_every_truncation_is_refused() -> None:
     for cut in truncations(original):
         assert not segment_frame.verify(cut, 0, len(original))
         assert not segment_frame.verify(cut, 0, len(cut))
+        for length in (len(original), len(cut)):
+            assert segment_frame.lengths_of_live(cut, 0, length, *segment_frame.decode(original)[1:3]) is None
         with pytest.raises(FrameError):
             segment_frame.decode(cut)
 
@@ -135,6 +147,7 @@ def test_a_valid_frame_of_another_length_than_the_index_says_is_refused() -> Non
     frame = in_segment(wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1, data=b"{}" + bytes(30)))
     for length in range(len(frame)):
         assert not segment_frame.verify(frame * 2, 0, length)
+        assert segment_frame.lengths_of_live(frame * 2, 0, length, 1, 1) is None
 
 
 def test_moving_a_boundary_between_node_and_tag_is_noticed() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from storage import Options
+from storage import Options, worker_process
 from storage.errors import ShuttingDown
 from storage.filesystem import FileSystem
 from storage.format import wal_frame
@@ -83,9 +83,9 @@ def scanned(scanner: Scanner, job: Job, idle: Callable[[], None] = nothing) -> t
 
 def boot_with(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Workers that do this before they begin."""
-    assert scan_process._BOOT.rstrip().endswith("main()")
-    boot = scan_process._BOOT.rstrip().removesuffix("main()")
-    monkeypatch.setattr(scan_process, "_BOOT", f"{boot}\nimport os\n{code}\nmain()")
+    assert worker_process.BOOT.rstrip().endswith("main()")
+    boot = worker_process.BOOT.rstrip().removesuffix("main()")
+    monkeypatch.setattr(worker_process, "BOOT", f"{boot}\nimport os\n{code}\nmain()")
 
 
 def is_gone(pid: int) -> bool:

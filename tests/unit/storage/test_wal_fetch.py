@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.tail import Span
+from storage.spans import Span
 from storage.wal import fetch
 from storage.wal.fetch import WalFetcher, WalFileGone
 from storage.wal.position import position

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import re
 import time
 import traceback
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
+from typing import ClassVar
 
+import httpx
 import pytest
 
-from storage.cold.object_store import PART_BYTES
+from storage.cold.object_store import PART_BYTES, ObjectStore
 from storage.cold.open import open_store
 from storage.cold.store import ColdMissing, ColdStore, ColdUnavailable
 from tests.support.sim_disk import SimDisk
+from tests.support.sim_handles import SimFile
 from tests.unit.storage.cold import servers
 from tests.unit.storage.cold.conftest import Rig
 from tests.unit.storage.cold.servers import BUCKET, KEY_ID, SECRET, TOKEN, answering, credentials, silent_server
@@ -165,3 +169,66 @@ def test_a_local_file_that_is_cut_meanwhile_is_not_put_in_part(
         s3.store.put(KEY, path)
     with pytest.raises(ColdMissing):
         s3.store.get(KEY)
+
+
+def parts_left(endpoint: str) -> list[str]:
+    """Uploads that were begun and neither completed nor taken back."""
+    return re.findall("<UploadId>(.+?)</UploadId>", httpx.get(f"{endpoint}/{BUCKET}?uploads").text)
+
+
+def test_an_upload_that_cannot_be_read_to_its_end_leaves_no_parts(s3: Rig, s3_endpoint: str) -> None:
+    assert isinstance(s3.fs, SimDisk)
+    path = s3.local(bytes(PART_BYTES * 3))
+    s3.fs.fail("pread", path, errno=errno.EIO, nth=3)
+    with pytest.raises(ColdUnavailable):
+        s3.store.put(KEY, path)
+    assert parts_left(s3_endpoint) == []
+
+
+def test_an_upload_that_takes_too_long_is_given_up_and_leaves_no_parts(
+    s3: Rig, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(s3.store, ObjectStore)
+    path = s3.local(bytes(PART_BYTES * 3))
+    file = s3.fs.open(path, write=False)
+    read = type(file).pread
+
+    def slow(self: SimFile, size: int, offset: int) -> bytes:
+        while offset and not parts_left(s3_endpoint):
+            time.sleep(0.01)
+        time.sleep(2 * TIMEOUT_S if offset else 0)
+        return read(self, size, offset)
+
+    monkeypatch.setattr(type(file), "pread", slow)
+    monkeypatch.setattr(s3.store, "_allowed_s", lambda _: TIMEOUT_S)
+    with pytest.raises(ColdUnavailable, match="no answer in time"):
+        s3.store.put(KEY, path)
+    assert parts_left(s3_endpoint) == []
+    with pytest.raises(ColdMissing):
+        s3.store.get(KEY)
+
+
+class RefusingParts(servers.Quiet):
+    """Begins uploads and refuses their parts."""
+
+    taken_back: ClassVar[list[str]] = []
+
+    def answer(self) -> None:
+        if self.command == "DELETE":
+            self.taken_back.append(self.path)
+            self.send(204, b"")
+        elif "?uploads" in self.path:
+            self.send(200, b"<InitiateMultipartUploadResult><UploadId>u-1</UploadId></InitiateMultipartUploadResult>")
+        else:
+            self.send(403, b"<Error><Code>AccessDenied</Code></Error>")
+
+
+def test_an_upload_whose_parts_are_refused_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimDisk()
+    found.write_file(LOCAL, bytes(PART_BYTES + 1))
+    with answering(RefusingParts) as endpoint:
+        credentials(monkeypatch, endpoint)
+        store = open_store(f"s3://{BUCKET}/p", found, timeout_s=20)
+        with pytest.raises(ColdUnavailable, match="AccessDenied"):
+            store.put(KEY, LOCAL)
+    assert [path for path in RefusingParts.taken_back if "uploadId=u-1" in path]

@@ -1,0 +1,146 @@
+"""An object store in memory that speaks as much of S3 as the cold tier asks for, and takes its time.
+
+    with SlowS3() as store:
+        OwnBroker(settings={"COLD_DIR": store.url}, environment=store.environment)
+        store.delay(0.2)        # from now on each request is answered so many seconds after it came
+
+It is a process of its own, so that it takes the interpreter lock from nobody. Requests wait side by side.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from loadtest.own_broker import ask
+
+_BUCKET = "cold"
+#: Not a bucket's name: how this process is told what to do.
+_DELAY = "/-delay/"
+
+
+class SlowS3:
+    """The process; no delay at first."""
+
+    def __enter__(self) -> SlowS3:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "loadtest.slow_s3"],
+            cwd=Path(__file__).resolve().parents[1],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        self._port = int(self._process.stdout.readline())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def url(self) -> str:
+        """For TOPICS_COLD_DIR."""
+        return f"s3://{_BUCKET}/tier"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What tells the S3 client where it is."""
+        return {
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": "nothing",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+        }
+
+    def delay(self, seconds: float) -> None:
+        ask("127.0.0.1", self._port, "PUT", f"{_DELAY}{seconds}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    #: An answer is two writes, and must not wait for the first to be acknowledged.
+    disable_nagle_algorithm = True
+
+    objects: ClassVar[dict[str, bytes]] = {}
+    seconds: ClassVar[list[float]] = [0.0]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path.startswith(_DELAY):
+            self.seconds[0] = float(self.path.removeprefix(_DELAY))
+        else:
+            time.sleep(self.seconds[0])
+            self.objects[self._key()] = body
+        self._answer(200, b"")
+
+    def do_GET(self) -> None:
+        time.sleep(self.seconds[0])
+        query = parse_qs(urlsplit(self.path).query)
+        if "list-type" in query:
+            self._answer(200, _listing(self.objects, query.get("prefix", [""])[0]))
+            return
+        found = self.objects.get(self._key())
+        if found is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        wanted = self.headers.get("Range")
+        if wanted is None:
+            self._answer(200, found)
+            return
+        first, last = wanted.removeprefix("bytes=").split("-")
+        part = found[int(first) : int(last) + 1 if last else None]
+        self._answer(206, part, f"bytes {first}-{int(first) + len(part) - 1}/{len(found)}")
+
+    do_HEAD = do_GET
+
+    def do_DELETE(self) -> None:
+        time.sleep(self.seconds[0])
+        self.objects.pop(self._key(), None)
+        self._answer(204, b"")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _key(self) -> str:
+        return unquote(urlsplit(self.path).path)
+
+    def _answer(self, status: int, body: bytes, part: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"1"')
+        self.send_header("Last-Modified", formatdate(usegmt=True))
+        if part:
+            self.send_header("Content-Range", part)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _listing(objects: dict[str, bytes], prefix: str) -> bytes:
+    """All keys below the prefix, in one page."""
+    keys = {key.removeprefix(f"/{_BUCKET}/"): len(body) for key, body in sorted(objects.items())}
+    entries = [
+        f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>1</ETag>"
+        f"<Size>{size}</Size></Contents>"
+        for key, size in keys.items()
+        if key.startswith(prefix)
+    ]
+    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(entries)}</ListBucketResult>".encode()
+
+
+def main() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.daemon_threads = True
+        print(server.server_address[1], flush=True)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

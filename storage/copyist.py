@@ -1,0 +1,118 @@
+"""Has large copies of the absorber made by a process of its own, which leaves the interpreter to the event loop.
+
+The process is started when it is first wanted, and ended when it has had nothing to do for a while. One that dies costs
+time only: it is gone, for good, before anybody else is at its files, and the same copy is made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.copy_process import CopyProcess, CopyProcessDied
+from storage.copying import Copied, Copy
+from storage.posix import PosixFileSystem
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+#: After so long without work it is ended.
+_IDLE_MS = 60_000
+#: So long a copy may take; it is a few MiB.
+_PATIENCE_S = 60.0
+#: After a death the next process comes no sooner than this, doubled each time, until one has made a copy.
+_BACKOFF_MS = 1000
+_MAX_BACKOFF_MS = 60_000
+#: A record of a turn counts as so many bytes of it: work is done by the record, and bytes are moved.
+_BYTES_A_RECORD = 1024
+
+_log = structlog.get_logger("storage")
+
+
+class Copyist:
+    """Belongs to the loop."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self._process: CopyProcess | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._used_ms = 0
+        self._not_before_ms = 0
+        self._backoff_ms = _BACKOFF_MS
+        #: Counters for the metrics: processes started, those that died or could not be started, copies made.
+        self.started = 0
+        self.died = 0
+        self.copies = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def wants(self, records: int, size_bytes: int) -> bool:
+        """Whether a copy of so much is worth the way."""
+        least = self._engine.options.absorb_process_records
+        return 0 < least <= max(records, size_bytes // _BYTES_A_RECORD)
+
+    async def make(self, wal_directory: str, job: Copy) -> Copied | None:
+        """What `copying.copy` returns or raises; None: it is to be made here, and nobody is at the files."""
+        async with self._one_at_a_time:
+            process = await self._ready()
+            if process is None:
+                return None
+            try:
+                copied = await self._patiently(process, wal_directory, job)
+            except CopyProcessDied as error:
+                self._process = None
+                self._mourn("copy_process_died", pid=process.pid, error=str(error))
+                return None
+            finally:
+                self._used_ms = self._engine.monotonic_ms()
+            self._backoff_ms = _BACKOFF_MS
+            self.copies += 1
+            return copied
+
+    async def _ready(self) -> CopyProcess | None:
+        engine = self._engine
+        lock = engine.lock_descriptor
+        if lock is None or type(engine.fs) is not PosixFileSystem or engine.monotonic_ms() < self._not_before_ms:
+            return None
+        if self._process is None:
+            try:
+                self._process = await engine.run_io(CopyProcess, lock)
+            except OSError as error:
+                self._mourn("copy_process_not_started", error=str(error))
+                return None
+            self.started += 1
+        return self._process
+
+    async def _patiently(self, process: CopyProcess, wal_directory: str, job: Copy) -> Copied:
+        """Its outcome. One that does not come to an end is killed."""
+        running = asyncio.ensure_future(self._engine.run_io(process.run, wal_directory, job))
+        patience = asyncio.ensure_future(self._engine.clock.sleep(_PATIENCE_S))
+        try:
+            await asyncio.wait((running, patience), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                process.kill()
+            return await running
+        finally:
+            patience.cancel()
+
+    def _mourn(self, event: str, **fields: object) -> None:
+        self.died += 1
+        self._not_before_ms = self._engine.monotonic_ms() + self._backoff_ms
+        _log.warning(event, retry_in_ms=self._backoff_ms, **fields)
+        self._backoff_ms = min(self._backoff_ms * 2, _MAX_BACKOFF_MS)
+
+    async def rest(self) -> None:
+        """End the process if nobody has had use for it for a while."""
+        if self._process is not None and self._engine.monotonic_ms() - self._used_ms >= _IDLE_MS:
+            await self.close()
+
+    async def close(self) -> None:
+        """No process is left on return. Nobody may be in `make`."""
+        process, self._process = self._process, None
+        if process is not None:
+            await self._engine.run_io(process.close)

@@ -1,0 +1,108 @@
+"""What is sent for the calls of queues, and when it may be sent again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from client import queue_calls
+from client.errors import InvalidRequest
+from client.values import Job
+from client.wire import Call, Replay, Reply
+
+LEASED = Job(seq=2, ts=0, lease_id="lease_00c0ffee00c0ffee", deadline=0, deliveries=1)
+
+
+def sent(call: Call[Any]) -> dict[str, Any]:
+    return json.loads(call.request.body or b"{}")
+
+
+def test_each_claim_has_a_key_of_its_own() -> None:
+    keys = {sent(queue_calls.claim("q", "w", {}))["attempt_key"] for _ in range(10)}
+    assert len(keys) == 10
+    assert all(0 < len(key) <= 128 for key in keys)
+
+
+def test_the_repetition_of_a_claim_has_the_same_key() -> None:
+    call = queue_calls.claim("q", "w", {"max": 5})
+    assert call.request.replay is Replay.SAFE
+    assert sent(call) == sent(call)
+
+
+def test_a_key_that_is_given_is_used() -> None:
+    fields = sent(queue_calls.claim("q", "w", {"attempt_key": "k", "max": 5, "lease_ms": None, "wait_ms": 7}))
+    assert fields == {"node": "w", "attempt_key": "k", "max": 5, "wait_ms": 7}
+
+
+@pytest.mark.parametrize(("wait_ms", "wait_s"), [(0, 0), (5000, 5), (90_000, 30)])
+def test_a_claim_may_be_held_as_long_as_the_broker_holds_it(wait_ms: int, wait_s: float) -> None:
+    assert queue_calls.claim("q", "w", {"wait_ms": wait_ms}).request.wait_s == wait_s
+
+
+def test_claimed_jobs_are_settled_by_their_leases() -> None:
+    assert sent(queue_calls.ack("q", "w", [LEASED, 3])) == {
+        "node": "w",
+        "seqs": [2, 3],
+        "lease_ids": ["lease_00c0ffee00c0ffee", ""],
+    }
+
+
+def test_seqs_alone_are_settled_by_node() -> None:
+    assert sent(queue_calls.ack("q", "w", iter([2, 3]))) == {"node": "w", "seqs": [2, 3]}
+
+
+def test_a_nack_says_what_it_was_told() -> None:
+    call = queue_calls.nack("q", "w", [1], {"delay_ms": 0, "penalty": False, "reason": "r"})
+    assert sent(call) == {"node": "w", "seqs": [1], "delay_ms": 0, "penalty": False, "reason": "r"}
+    assert sent(queue_calls.nack("q", "w", [1], {"delay_ms": None, "reason": None})) == {"node": "w", "seqs": [1]}
+
+
+@pytest.mark.parametrize("name", ["ack", "nack", "extend"])
+def test_a_strict_call_is_not_repeated_blindly(name: str) -> None:
+    """It would find the leases that its own first try has ended, and refuse."""
+    calls = {
+        "ack": lambda strict: queue_calls.ack("q", "w", [1], strict=strict),
+        "nack": lambda strict: queue_calls.nack("q", "w", [1], {}, strict=strict),
+        "extend": lambda strict: queue_calls.extend("q", "w", [1], 5, strict=strict),
+    }
+    loose, strict = calls[name](False).request, calls[name](True).request
+    assert (loose.target, loose.replay) == (f"/v0/topics/q/{name}", Replay.SAFE)
+    assert (strict.target, strict.replay) == (f"/v0/topics/q/{name}?strict=true", Replay.IF_UNTOUCHED)
+
+
+def test_what_deletes_or_moves_is_not_repeated_blindly() -> None:
+    assert queue_calls.purge("q", ["ready"]).request.replay is Replay.IF_UNTOUCHED
+    assert queue_calls.redrive("q", {}).request.replay is Replay.IF_UNTOUCHED
+    assert queue_calls.redrive("q", {"dry_run": True}).request.replay is Replay.SAFE
+
+
+def test_a_redrive_names_its_source_and_takes_its_time() -> None:
+    call = queue_calls.redrive("q", {"source": "dead", "max": 100, "rate_per_s": 4})
+    assert sent(call) == {"from": "dead", "max": 100, "rate_per_s": 4}
+    assert call.request.wait_s == 25
+    assert queue_calls.redrive("q", {"rate_per_s": 4, "dry_run": True}).request.wait_s == 0
+
+
+def test_the_count_is_read_whatever_its_name() -> None:
+    body = b'{"topic":"q","%b":2,"skipped":[7],"ready":1,"in_flight":3,"deadlines":{"5":60},"more":1}'
+    for name in (b"acked", b"nacked", b"extended"):
+        settled = queue_calls.ack("q", "w", [5]).parse(Reply(status=200, headers={}, body=body % name))
+        assert (settled.count, settled.skipped, settled.deadlines) == (2, [7], {5: 60})
+
+
+def test_a_name_that_no_topic_has_is_not_sent() -> None:
+    for make in (queue_calls.pause, queue_calls.resume, lambda t: queue_calls.claim(t, "w", {})):
+        with pytest.raises(InvalidRequest):
+            make("no/name")
+
+
+def test_a_job_is_written_as_it_was_read() -> None:
+    text = (
+        b'{"$seq":1,"lease_id":"lease_1","deadline":9,"$ts":5,"$node":",\\"data\\":","$tag":"t","deliveries":2,'
+        b'"data":{"data":1},"meta":[ 1]}'
+    )
+    body = b'{"topic":"q","claimed":[%b],"count":1,"ready":0}' % text
+    [job] = queue_calls.claim("q", "w", {}).parse(Reply(status=200, headers={}, body=body)).jobs
+    assert job.to_json() == text

@@ -1,0 +1,67 @@
+"""Jobs on their way to a client that takes them slowly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.http import events
+from broker.http.routes import work
+from broker.http.routes.work import Outbox
+from storage.errors import ShuttingDown
+from storage.queues.values import ClaimedJob
+from storage.records import StoredRecord
+from tests.http.test_long_poll import until
+
+BODY = b'{"data":"%b"}' % (b"x" * 1000)
+
+
+class Jobs:
+    """`count` of them, then the end; counts how many were taken."""
+
+    def __init__(self, count: int) -> None:
+        self.taken = 0
+        self._count = count
+
+    async def __aiter__(self) -> AsyncIterator[ClaimedJob]:
+        while self.taken < self._count:
+            self.taken += 1
+            yield ClaimedJob(StoredRecord(self.taken, 1, b"", b"", BODY), 1, 2, 1)
+            await asyncio.sleep(0)
+        raise ShuttingDown
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MAX_BUFFERED_BYTES", 5000)
+
+
+async def test_no_more_jobs_are_taken_than_fit() -> None:
+    jobs, outbox = Jobs(100), Outbox("q")
+    filling = asyncio.create_task(outbox.fill(aiter(jobs)))
+    for expected in (5, 10):
+        await until(lambda expected=expected: jobs.taken >= expected)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert jobs.taken == expected
+        assert (await outbox.take()).count(b"event: job\n") == 5
+    filling.cancel()
+
+
+async def test_all_that_came_before_the_end_is_given() -> None:
+    jobs, outbox = Jobs(3), Outbox("q")
+    filling = asyncio.create_task(outbox.fill(aiter(jobs)))
+    given = b""
+    while not outbox.ended:
+        given += await outbox.take()
+    assert given.count(b"event: job\n") == 3
+    assert isinstance(filling.exception(), ShuttingDown)
+
+
+async def test_when_nothing_comes_for_long_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT_S", 0.01)
+    outbox = Outbox("q")
+    assert await outbox.take() == b""
+    assert not outbox.ended

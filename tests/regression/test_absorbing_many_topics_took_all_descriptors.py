@@ -1,0 +1,35 @@
+"""Each topic's active segment was kept open for writing: with thousands of topics no file could be opened any more."""
+
+from __future__ import annotations
+
+from storage import Durability, TopicConfig
+from storage.segment import names
+from tests.support.crash_run import SMALL
+from tests.support.crash_session import Session
+from tests.support.sim_disk import SimDisk
+
+TOPICS = 1000
+#: Two files each of those that one round works on, and of those that are kept open between rounds; the log's own.
+MOST_OPEN = 2 * (512 + 256) + 64
+
+
+async def test_few_segments_are_kept_open() -> None:
+    session = Session(SimDisk(), SMALL)
+    await session.start()
+    config = TopicConfig(durability=Durability.DISK)
+    for number in range(TOPICS):
+        await session.append(f"t-{number}", config=config)
+    await session.absorb()
+    assert all(topic.log.held.absorbed == 1 for topic in session.engine.catalog.topics.values())
+    opened = closed = most = 0
+    for call in session.disk.calls:
+        if call.path.endswith((f".{names.DATA}", f".{names.IDX}")):
+            opened += call.op == "open"
+            closed += call.op == "close"
+            most = max(most, opened - closed)
+    assert opened >= 2 * TOPICS
+    assert 0 < most <= MOST_OPEN
+    await session.append("t-0", 2)
+    await session.absorb()
+    assert session.engine.topic("t-0").log.held.absorbed == 3
+    assert not session.refusals

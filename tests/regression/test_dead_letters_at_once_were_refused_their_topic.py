@@ -1,0 +1,27 @@
+"""Of several jobs that died at once one made the dead letter topic; the others found it not quite there and waited."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import Durability, ReadQuery, TopicConfig
+from storage.config import TopicType
+from tests.unit.storage.machine import Machine, records
+from tests.unit.storage.queues.jobs import turns
+
+
+@pytest.fixture
+def config() -> TopicConfig:
+    return TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC, max_deliveries=1, dead_letter="dead")
+
+
+async def test_all_jobs_that_die_at_once_are_moved_at_once(config: TopicConfig) -> None:
+    async with Machine() as machine:
+        engine = await machine.start(wal_shards=2)
+        await engine.put_topic("q", config)
+        await engine.append("q", records(3))
+        await engine.queues.claim("q", "n", max=3)
+        await engine.queues.nack("q", "n", [1, 2, 3])
+        await turns(400)
+        assert engine.queues.figures("q").dead_pending == 0
+        assert len((await engine.read("dead", ReadQuery())).records) == 3

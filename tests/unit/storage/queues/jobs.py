@@ -1,0 +1,60 @@
+"""A queue on a simulated machine: what its tests are written with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from storage import Durability, Engine, TopicConfig
+from storage.config import TopicType
+from storage.queues.values import JobState
+from tests.unit.storage.machine import Machine, record
+
+LONG_MS = 30_000
+#: Turns of the loop in which everything that can be done at once has been done.
+MANY_TURNS = 60
+
+
+def config(**settings: Any) -> TopicConfig:
+    """A queue of class fsync."""
+    return TopicConfig(**{"type": TopicType.QUEUE, "durability": Durability.FSYNC, **settings})
+
+
+async def with_jobs(machine: Machine, count: int = 0, **settings: Any) -> Engine:
+    """An engine with the queue `q` and so many jobs in it."""
+    engine = await machine.start()
+    await engine.put_topic("q", config(**settings))
+    if count:
+        await add(engine, count)
+    return engine
+
+
+async def add(engine: Engine, count: int = 1, **more: Any) -> None:
+    await engine.append("q", [record(n, **more) for n in range(count)])
+
+
+async def claim(engine: Engine, most: int = 1, node: str = "n", **more: Any) -> list[tuple[int, int]]:
+    """(seq, token) of each job given."""
+    claimed = await engine.queues.claim("q", node, max=most, **more)
+    return [(job.record.seq, job.lease_id) for job in claimed.jobs]
+
+
+async def claim_seqs(engine: Engine, most: int = 1, node: str = "n", **more: Any) -> list[int]:
+    return [seq for seq, _ in await claim(engine, most, node, **more)]
+
+
+async def parked(engine: Engine, most: int = 1, node: str = "p", **more: Any) -> asyncio.Task[list[int]]:
+    """A claim that waits; its seqs."""
+    task = asyncio.create_task(claim_seqs(engine, most, node, **{"wait_ms": LONG_MS, **more}))
+    await turns()
+    assert not task.done(), task
+    return task
+
+
+async def turns(count: int = MANY_TURNS) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def states(engine: Engine) -> dict[int, JobState]:
+    return {view.seq: view.state for view in engine.queues.leases("q", limit=1000)}

@@ -1,0 +1,127 @@
+"""A claim with an attempt key may be repeated: it gives the same leases as long as any of them is held."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from storage.queues.values import JobState
+from tests.unit.storage.machine import Machine
+from tests.unit.storage.queues.jobs import add, claim, claim_seqs, parked, states, turns, with_jobs
+
+DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
+
+
+@DURABLE
+async def test_a_repeat_gives_the_same_leases_and_no_new_ones(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, 5, leases_durable=leases_durable)
+    first = await engine.queues.claim("q", "n", max=2, attempt_key="k")
+    await machine.clock.advance(1000)
+    again = await engine.queues.claim("q", "n", max=4, attempt_key="k")
+    assert again.jobs == first.jobs
+    assert engine.queues.figures("q").in_flight == 2
+
+
+async def test_what_was_settled_meanwhile_is_left_out(machine: Machine) -> None:
+    engine = await with_jobs(machine, 5)
+    first = await claim(engine, 3, attempt_key="k")
+    await engine.queues.ack("q", "n", [1])
+    await engine.queues.nack("q", "n", [2], delay_ms=0)
+    assert await claim(engine, 3, attempt_key="k") == first[2:]
+
+
+async def test_a_job_leased_anew_is_not_that_of_the_first_answer(machine: Machine) -> None:
+    engine = await with_jobs(machine, 2)
+    first = await claim(engine, 2, attempt_key="k")
+    await engine.queues.nack("q", "n", [1], delay_ms=0)
+    assert await claim_seqs(engine) == [1]
+    assert await claim(engine, 2, attempt_key="k") == first[1:]
+
+
+async def test_keys_are_a_nodes_own(machine: Machine) -> None:
+    engine = await with_jobs(machine, 5)
+    assert await claim_seqs(engine, 2, attempt_key="k") == [1, 2]
+    assert await claim_seqs(engine, 2, node="other", attempt_key="k") == [3, 4]
+    assert await claim_seqs(engine, 2, attempt_key="l") == [5]
+
+
+async def test_an_empty_answer_is_not_remembered(machine: Machine) -> None:
+    engine = await with_jobs(machine)
+    assert await claim_seqs(engine, attempt_key="k") == []
+    await add(engine)
+    assert await claim_seqs(engine, attempt_key="k") == [1]
+
+
+async def test_the_key_is_free_when_the_leases_have_ended(machine: Machine) -> None:
+    engine = await with_jobs(machine, 2, lease_ms=1000)
+    [(_, old)] = await claim(engine, attempt_key="k")
+    await machine.clock.advance(1001)
+    [(seq, new)] = await claim(engine, attempt_key="k")
+    assert seq == 1
+    assert new != old
+
+
+async def test_two_at_once_share_one_answer(machine: Machine) -> None:
+    for leases_durable in (False, True):
+        engine = await with_jobs(machine, 4, leases_durable=leases_durable)
+        first, second = await asyncio.gather(claim(engine, 2, attempt_key="k"), claim(engine, 2, attempt_key="k"))
+        assert first == second
+        assert engine.queues.figures("q").in_flight == 2
+        await engine.delete_topic("q")
+        await machine.close()
+
+
+async def test_two_that_wait_share_one_answer(machine: Machine) -> None:
+    engine = await with_jobs(machine)
+    first, second = await parked(engine, 2, attempt_key="k"), await parked(engine, 2, attempt_key="k")
+    await add(engine, 4)
+    assert await first == await second == [1, 2]
+    assert engine.queues.figures("q").in_flight == 2
+
+
+@DURABLE
+async def test_a_client_that_went_finds_its_leases_again(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, 3, leases_durable=leases_durable)
+    claimed = await engine.queues.claim("q", "n", max=2, attempt_key="k")
+    given = list(claimed.jobs)
+    claimed.undo()
+    await turns()
+    assert states(engine) == {1: JobState.LEASED, 2: JobState.LEASED, 3: JobState.READY}
+    assert (await engine.queues.claim("q", "n", max=2, attempt_key="k")).jobs == given
+
+
+@DURABLE
+@pytest.mark.parametrize("when", range(1, 14))
+async def test_a_cancelled_claim_with_a_key_gives_each_job_once(
+    machine: Machine, leases_durable: bool, when: int
+) -> None:
+    engine = await with_jobs(machine, 3, leases_durable=leases_durable)
+    claiming = asyncio.create_task(claim(engine, 2, attempt_key="k"))
+    await turns(when)
+    claiming.cancel()
+    await turns()
+    again = await claim(engine, 2, attempt_key="k")
+    if not claiming.cancelled():
+        assert again == await claiming
+    assert [seq for seq, _ in again] == [1, 2]
+    assert engine.queues.figures("q").in_flight == 2
+
+
+@pytest.mark.parametrize("end", ["restart", "kill", "cut_power"])
+async def test_durable_keys_outlive_any_end(machine: Machine, end: str) -> None:
+    engine = await with_jobs(machine, 3, leases_durable=True)
+    first = await engine.queues.claim("q", "n", max=2, attempt_key="k")
+    engine = await getattr(machine, end)()
+    assert (await engine.queues.claim("q", "n", max=2, attempt_key="k")).jobs == first.jobs
+
+
+async def test_others_outlive_a_clean_stop_only(machine: Machine) -> None:
+    engine = await with_jobs(machine, 3)
+    first = await engine.queues.claim("q", "n", max=2, attempt_key="k")
+    engine = await machine.restart()
+    assert (await engine.queues.claim("q", "n", max=2, attempt_key="k")).jobs == first.jobs
+    engine = await machine.kill()
+    again = await engine.queues.claim("q", "n", max=2, attempt_key="k")
+    assert [(job.record.seq, job.deliveries) for job in again.jobs] == [(1, 1), (2, 1)]
+    assert not {job.lease_id for job in again.jobs} & {job.lease_id for job in first.jobs}

@@ -1,0 +1,106 @@
+"""While the frame of an ack or nack is on its way, its jobs are nobody else's; if it fails, the lease is as before."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from storage.errors import StorageError
+from storage.queues.values import JobState
+from tests.unit.storage.machine import Machine, outcome
+from tests.unit.storage.queues.jobs import add, claim, claim_seqs, states, turns, with_jobs
+
+DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
+
+
+@DURABLE
+@pytest.mark.parametrize("when", range(12))
+async def test_a_deadline_that_passes_under_an_ack_changes_nothing(
+    machine: Machine, leases_durable: bool, when: int
+) -> None:
+    engine = await with_jobs(machine, 1, lease_ms=1000, leases_durable=leases_durable)
+    await claim(engine)
+    await machine.clock.advance(1000)
+    acking = asyncio.create_task(engine.queues.ack("q", "n", [1]))
+    await turns(when)
+    machine.clock.tick(1)
+    other = await claim_seqs(engine, 1, "other")
+    done = await acking
+    assert (done.done, other) in (([1], []), ([], [1]))
+    assert when == 0 or done.done == [1]
+
+
+@DURABLE
+async def test_a_job_is_acked_once(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, 2, leases_durable=leases_durable)
+    await claim(engine, 2)
+    answers = await asyncio.gather(
+        engine.queues.ack("q", "n", [1, 2]),
+        engine.queues.ack("q", "n", [2]),
+        engine.queues.nack("q", "n", [1], delay_ms=0),
+        engine.queues.extend("q", "n", [1, 2], 5000),
+    )
+    assert [each.done for each in answers] == [[1, 2], [], [], []]
+    assert states(engine) == {}
+
+
+@DURABLE
+async def test_a_job_is_nacked_once(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, 1, leases_durable=leases_durable)
+    await claim(engine)
+    answers = await asyncio.gather(engine.queues.nack("q", "n", [1], delay_ms=5000), engine.queues.ack("q", "n", [1]))
+    assert [each.done for each in answers] == [[1], []]
+    assert states(engine) == {1: JobState.DELAYED}
+
+
+@DURABLE
+async def test_claims_at_once_share_no_job(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, 20, leases_durable=leases_durable)
+    given = await asyncio.gather(*(claim_seqs(engine, 3, f"n{number}") for number in range(9)))
+    seqs = [seq for each in given for seq in each]
+    assert sorted(seqs) == list(range(1, 21))
+
+
+@DURABLE
+async def test_when_an_ack_fails_the_lease_is_as_before(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, 2, leases_durable=leases_durable)
+    await claim(engine, 2)
+    before = engine.queues.leases("q")
+    machine.disk.fail("pwritev", "*/wal-*")
+    assert isinstance(await outcome(engine.queues.ack("q", "n", [1])), StorageError)
+    assert engine.queues.leases("q") == before
+    machine.disk.clear_faults()
+    engine = await machine.kill()
+    assert sorted(states(engine)) == [1, 2]
+
+
+async def test_when_a_nack_fails_the_lease_is_as_before(machine: Machine) -> None:
+    engine = await with_jobs(machine, 2, leases_durable=True)
+    await claim(engine, 2)
+    before = engine.queues.leases("q")
+    machine.disk.fail("pwritev", "*/wal-*")
+    assert isinstance(await outcome(engine.queues.nack("q", "n", [1], delay_ms=0)), StorageError)
+    assert isinstance(await outcome(engine.queues.extend("q", "n", [2], 90_000)), StorageError)
+    assert engine.queues.leases("q") == before
+
+
+async def test_when_a_claim_fails_nothing_is_leased(machine: Machine) -> None:
+    engine = await with_jobs(machine, 2, leases_durable=True)
+    machine.disk.fail("pwritev", "*/wal-*")
+    assert isinstance(await outcome(engine.queues.claim("q", "n", max=2)), StorageError)
+    assert states(engine) == {1: JobState.READY, 2: JobState.READY}
+
+
+@DURABLE
+async def test_a_full_disk_keeps_nobody_from_ending_leases(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, 3, leases_durable=leases_durable)
+    await claim(engine, 3)
+    machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
+    machine.disk.fail("allocate", errno=errno.ENOSPC, sticky=True)
+    assert isinstance(await outcome(add(engine)), StorageError)
+    assert (await engine.queues.ack("q", "n", [1])).done == [1]
+    assert (await engine.queues.nack("q", "n", [2], delay_ms=60_000)).done == [2]
+    assert (await engine.queues.extend("q", "n", [3], 60_000)).done == [3]
+    assert states(engine) == {2: JobState.DELAYED, 3: JobState.LEASED}
