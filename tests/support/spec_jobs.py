@@ -108,9 +108,9 @@ def meet_jobs(log: Log, fields: dict[str, Any]) -> None:
     out = {seq: dest_id for seq, dest_id, *_ in moves["out"]}
     came = {(source, seq) for source, seq in moves["came"]}
     if section is not None:
-        stranded = [seq for seq in log.records if seq < section["taken"] and seq not in rows]
-        if stranded:
-            raise Wrong(f"jobs {stranded} lie below taken {section['taken']} without a row: nobody will ever claim them")
+        taken = section["taken"]
+        if stranded := [seq for seq in log.records if seq < taken and seq not in rows]:
+            raise Wrong(f"jobs {stranded} lie below taken {taken} without a row: nobody will ever claim them")
     if log.jobs.partial:
         log.jobs.take_over(rows=dict(rows), out=out, came=came)
         return
@@ -128,10 +128,10 @@ def _compare(log: Log, rows: dict[int, Held], section: dict[str, Any]) -> None:
         row = held.row
         if seq not in told:
             if (row.lease_id, row.deliveries, row.forgiven) != (0, 0, 0):
-            raise Wrong(f"{held}, and no frame tells of job {seq}")
+                raise Wrong(f"{held}, and no frame tells of job {seq}")
             delay = log.records[seq].extra.get("deliver_at", 0) if seq in log.records else row.ready_at
             if row.ready_at not in (0, delay):
-            raise Wrong(f"{held}, and its record is to be delivered at {delay}")
+                raise Wrong(f"{held}, and its record is to be delivered at {delay}")
             continue
         wanted = told[seq].row
         if row._replace(ready_at=0) != wanted._replace(ready_at=0) or row.ready_at not in (0, wanted.ready_at):
