@@ -8,7 +8,7 @@ Readings, where the specification leaves a choice:
 - A job first delayed by deliver_at belongs, once due, to those that come before the fresh ones ("due again"): it has
   waited for its time as a nacked one has. One whose time had come when it was appended is fresh.
 - The backoff's jitter only shortens the wait, to no less than half. It begins when the lease ended: at the deadline.
-- An attempt key is forgotten with the last lease of its answer; the deadline it repeats is the one that counts now.
+- An attempt key is forgotten with the last lease of its answer whose record is there; the deadline it repeats is the one that counts now.
 - A job whose record is gone (cap, ttl, delete) is neither ready nor delayed any more; while leased it is in flight.
 - After a crash that voids the leases a job is as appended: one whose deliver_at has passed by then is fresh.
 """
@@ -249,9 +249,9 @@ class QueueModel:
         return [Given(job.seq, deadline, job.deliveries + 1) for job in self.ready(now_ms)[:most]]
 
     def repeated(self, node: str, key: str) -> list[Job]:
-        """Those of the first answer that are still leased."""
-        answer = self.keys.get((node, key), [])
-        jobs = [self.jobs[seq] for seq, token in answer if seq in self.jobs and self.jobs[seq].token == token]
+        """Those of the first answer that are still leased, and whose record is there to be given."""
+        found = [(self.jobs.get(seq), token) for seq, token in self.keys.get((node, key), [])]
+        jobs = [job for job, token in found if job is not None and job.token == token and not job.gone]
         if not jobs:
             self.keys.pop((node, key), None)
         return jobs

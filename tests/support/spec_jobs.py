@@ -107,6 +107,10 @@ def meet_jobs(log: Log, fields: dict[str, Any]) -> None:
     rows = {} if section is None else rows_of(section)
     out = {seq: dest_id for seq, dest_id, *_ in moves["out"]}
     came = {(source, seq) for source, seq in moves["came"]}
+    if section is not None:
+        taken = section["taken"]
+        if stranded := [seq for seq in log.records if seq < taken and seq not in rows]:
+            raise Wrong(f"jobs {stranded} lie below taken {taken} without a row: nobody will ever claim them")
     if log.jobs.partial:
         log.jobs.take_over(rows=dict(rows), out=out, came=came)
         return
