@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from storage.admission import check_caps, check_limits, over_caps
+from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig, TopicType
 from storage.encode import (
@@ -31,7 +32,6 @@ from storage.errors import (
     InvalidRequest,
     SeqConflict,
     ShuttingDown,
-    StorageError,
     TopicFull,
     TopicNotFound,
 )
@@ -40,7 +40,6 @@ from storage.keys import key_digest
 from storage.log import Log
 from storage.records import Appended, LossCause, NewRecord, PlainRecords
 from storage.start import settle_debt
-from storage.tail import Run
 from storage.validation import (
     MAX_U64,
     check_config,
@@ -383,30 +382,6 @@ class Write:
         return Appended(
             topic=self.name, first_seq=first_seq, last_seq=first_seq + count - 1, head_seq=log.head, count=count, **more
         )
-
-
-class Settling:
-    """The outcome of a write that nobody awaits: a callback is told. It must not raise."""
-
-    __slots__ = ("_settled", "_write")
-
-    def __init__(self, write: Write, settled: Callable[[Appended | Exception], None]) -> None:
-        self._write = write
-        self._settled = settled
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        outcome: Appended | Exception
-        try:
-            outcome = self._write.finish()
-        except Exception as error:  # where `run` would raise it; other outcomes, told behind this one, must be told
-            outcome = error
-        self._settled(outcome)
-
-    def set_exception(self, exception: StorageError, /) -> None:
-        self._settled(exception)
 
 
 async def _settled(future: asyncio.Future[Any]) -> None:

@@ -17,10 +17,11 @@ from storage.config import Durability, TopicConfig, TopicType
 from storage.format import control
 from storage.format.wal_frame import FrameType
 from storage.keys import KeyRing, Remembered, key_digest
-from storage.log import Log, Usage
+from storage.log import Log
 from storage.lookup import LookedUp
 from storage.queues.leases import LeaseTable
 from storage.queues.policy import limits_of
+from storage.usage import Usage
 
 
 def shard_of(topic_id: int, shards: int) -> int:

@@ -13,13 +13,13 @@ from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple
 
+from storage.batches import Run
 from storage.filesystem import Buffer
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import NewRecord
-from storage.tail import Run
 from storage.wal.submission import ControlStep, RunStep, Step, Unit
 
 DURABLE = int(FrameFlag.DURABLE)

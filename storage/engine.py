@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
-from storage.append import Settling, Write
+from storage.append import Write
 from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.core import EngineCore
@@ -38,6 +38,7 @@ from storage.records import (
 )
 from storage.segment_metrics import collect_segments
 from storage.segments_view import SegmentsView, view_of
+from storage.settling import Settling
 
 
 class Engine(EngineCore):

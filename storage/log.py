@@ -11,33 +11,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import takewhile
 
+from storage.batches import Run, Singles
 from storage.format import control
 from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
-from storage.manifest import Access, SegmentState
+from storage.manifest import SegmentState
 from storage.queues.leases import LeaseTable
 from storage.queues.moves import Move, Moves
-from storage.records import LossCause, TagMatch
+from storage.records import LossCause
 from storage.retained import Retained
-from storage.tail import Run, Singles, TailIndex
+from storage.tail import TailIndex
 from storage.tail_tags import TailTags
+from storage.usage import Usage
 from storage.watermarks import LossRange, Watermarks
-
-
-class Usage:
-    """What all logs of an engine hold together; bytes and keys are of the assigned view."""
-
-    __slots__ = ("access", "bytes", "corrupt_reads", "ephemeral_bytes", "keys", "replaying")
-
-    def __init__(self) -> None:
-        #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
-        self.replaying = False
-        #: How logs look into their segments, blocking.
-        self.access: Access | None = None
-        self.bytes = 0
-        self.corrupt_reads = 0
-        self.ephemeral_bytes = 0
-        self.keys = 0
 
 
 class Log:
@@ -299,7 +285,7 @@ class Log:
             if floor <= seq <= last and seq <= absorbed and self.held.delete(seq, size, place):
                 gone += 1
                 self._count_deleted([seq], [size])
-        seqs = request.seqs if request.seqs is not None else self.tagged(tag_match(request.match or []), last)
+        seqs = request.seqs if request.seqs is not None else self.tags.find(tag_match(request.match or []), last)
         first = max(floor, absorbed + 1)
         deleted, sizes = self.tail.delete_all(sorted({seq for seq in seqs if first <= seq <= last}))
         gone += len(deleted)
@@ -332,10 +318,6 @@ class Log:
         self.assigned_count -= len(seqs) - counted
         self.assigned_bytes -= size
         self._use(-size, -in_memory)
-
-    def tagged(self, match: TagMatch, last_seq: int) -> list[int]:
-        """Seqs of the tail up to `last_seq` whose tag matches (deleted ones may be among them)."""
-        return self.tags.find(match, last_seq)
 
     @property
     def in_memory_only(self) -> bool:

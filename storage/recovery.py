@@ -127,8 +127,6 @@ def recover(
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
-    if salvage is not None:
-        salvage.report_ownerless()
     volatile = settle_jobs(catalog, clean=clean)
     _renew_keys(catalog, last_ts, now_ms(last_ts))
     progress(1.0)
@@ -267,6 +265,8 @@ def _settle_heads(
     """Seqs that may have been handed out and are not here are lost, and said to be."""
     losses: dict[int, list[LossRange]] = {}
     renewed: list[int] = []
+    if salvage is not None:
+        salvage.report_ownerless()
     for topic in catalog.topics.values():
         log = topic.log
         found: list[LossRange] = salvage.losses(log) if salvage else []

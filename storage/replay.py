@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from storage import layout
 from storage.apply import apply_unit
+from storage.batches import Singles
 from storage.catalog import Catalog
 from storage.errors import WalCorrupt
 from storage.format import control
 from storage.log import Log
 from storage.lookup import tag_match
 from storage.salvage import Salvage
-from storage.tail import Singles
 from storage.wal.position import MAX_OFFSET, position, split
 from storage.wal.submission import ControlStep, PlaceStep, RunStep, SinglesStep, Step, Unit
 from storage.wal.units import ScannedUnit
@@ -89,7 +89,7 @@ class Replay:
             return
         last = log.delete_end(value)
         log.held.deferred.append((value, place))
-        seqs = value.seqs if value.seqs is not None else log.tagged(tag_match(value.match or []), last)
+        seqs = value.seqs if value.seqs is not None else log.tags.find(tag_match(value.match or []), last)
         for seq in seqs:
             if max(log.marks.live_floor, log.held.absorbed + 1) <= seq <= last:
                 log.tail.delete(seq)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -54,3 +55,19 @@ class Rows(NamedTuple):
             Span(seq, place, 0, seq, ts, self.sizes[end - count : end])
             for seq, ts, place, count, end in zip(*self[:4], ends, strict=True)
         ]
+
+
+def stretches(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of each stretch of consecutive seqs in an ascending sequence."""
+    if not seqs:
+        return
+    if seqs[-1] - seqs[0] + 1 == len(seqs):
+        yield seqs[0], seqs[-1]
+        return
+    first = last = seqs[0]
+    for seq in seqs[1:]:
+        if seq != last + 1:
+            yield first, last
+            first = seq
+        last = seq
+    yield first, last

@@ -12,63 +12,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, compress, repeat
 from operator import sub
-from typing import NamedTuple
 
-from storage.spans import Rows, Span
+from storage.batches import Run, Singles
+from storage.spans import Rows, Span, stretches
 
 _TRIM_ROWS = 4096
-
-
-class Run(NamedTuple):
-    """Consecutive Append frames of one batch: what the index needs of them."""
-
-    first_seq: int
-    ts: int
-    sizes: array[int]
-    payloads: array[int]
-    tagged: list[tuple[bytes, int]]
-    """(tag, seq) of the records that have a tag."""
-    delayed: list[tuple[int, int]] | tuple[()] = ()
-    """(seq, ms since the epoch) of the records that are not to be handed out as jobs before a time."""
-
-    @property
-    def last_seq(self) -> int:
-        return self.first_seq + len(self.sizes) - 1
-
-
-class Singles(NamedTuple):
-    """Append frames with consecutive seqs, each a batch of its own. `offsets` are from the start of their unit."""
-
-    first_seq: int
-    stamps: array[int]
-    offsets: array[int]
-    sizes: array[int]
-    payloads: array[int]
-
-    @property
-    def last_seq(self) -> int:
-        return self.first_seq + len(self.sizes) - 1
-
-    def without(self, count: int) -> Singles:
-        """All but the first `count`."""
-        columns = (self.stamps[count:], self.offsets[count:], self.sizes[count:], self.payloads[count:])
-        return Singles(self.first_seq + count, *columns)
-
-
-def stretches(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first, last) of each stretch of consecutive seqs in an ascending sequence."""
-    if not seqs:
-        return
-    if seqs[-1] - seqs[0] + 1 == len(seqs):
-        yield seqs[0], seqs[-1]
-        return
-    first = last = seqs[0]
-    for seq in seqs[1:]:
-        if seq != last + 1:
-            yield first, last
-            first = seq
-        last = seq
-    yield first, last
 
 
 class TailIndex:

@@ -17,7 +17,7 @@ from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, Topi
 from storage.format import control
 from storage.log import Log
 from storage.lookup import Found, LookedUp, look_up, plan, tag_predicate
-from storage.queues.leases import lease_frames
+from storage.queues.frames import lease_frames
 from storage.records import DeletedRecords, LossCause, TagMatch
 from storage.segment_io import SegmentGone, look_into
 from storage.start import settle_debt

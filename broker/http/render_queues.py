@@ -13,7 +13,7 @@ from broker.http.render import Names, quoted
 from storage.queues.values import ClaimedJob, Settled
 
 if TYPE_CHECKING:
-    from storage.queues.desk import Claimed
+    from storage.queues.claims import Claimed
 
 _JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
 #: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a

@@ -17,7 +17,7 @@ from storage.validation import MAX_DELAY_MS, check_text
 
 if TYPE_CHECKING:
     from storage.engine import Engine
-    from storage.queues.desk import Claimed
+    from storage.queues.claims import Claimed
     from storage.queues.work import Worker
 
 MAX_WAIT_MS: Final = 30_000

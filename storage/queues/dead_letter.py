@@ -21,7 +21,7 @@ from storage.format import control
 from storage.format.control import Control, Lease
 from storage.queues import reading
 from storage.queues.dead_meta import dead_lettered, redriven
-from storage.queues.leases import DEAD
+from storage.queues.job import DEAD
 from storage.queues.moves import Move
 from storage.queues.policy import limits_of
 from storage.records import NewRecord, StoredRecord

@@ -4,178 +4,23 @@ A job that nobody has claimed yet and that is not delayed needs nothing here: it
 `taken` on. Everything else has a `Job`. Two kinds of change: `apply` takes what a Lease frame says, live and in
 recovery alike; what is decided but not yet committed (CLAIMING, HELD, `busy`) is taken back by `put_back` when its
 frame fails. Every operation costs O(log jobs) a job. Source: api.md §6; storage.md §2 (Lease).
-
-    event      from                     to
-    claimed    ready                    leased
-    extended   leased                   leased, another deadline
-    released   leased                   ready, delayed (ready_at > 0), or dead (delivered too often)
-    expired    leased                   as released
-    dead       dead                     dead, its move is open
-    Delete     any                      done: gone from here
-    (time)     delayed, at ready_at     ready
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 
 from storage.format.control import Lease
+from storage.queues.job import CLAIMING, DEAD, DELAYED, HELD, LEASED, READY, Attempt, Job, JobRow
+from storage.queues.job_table import JobTable, runs_out
 from storage.queues.policy import Limits
-from storage.queues.values import JobState
-
-# The published states, then the two that are decided but not yet committed.
-READY, LEASED, DELAYED, DEAD, CLAIMING, HELD = range(6)
-SHOWN = (JobState.READY, JobState.LEASED, JobState.DELAYED, JobState.DEAD, JobState.LEASED, JobState.READY)
-#: Where each event may come from and what it leads to (a release with a wait: delayed; one too many: dead).
-TABLE: dict[str, tuple[frozenset[int], int]] = {
-    "claimed": (frozenset({READY, CLAIMING}), LEASED),
-    "extended": (frozenset({LEASED}), LEASED),
-    "released": (frozenset({LEASED, DEAD}), READY),
-    "expired": (frozenset({LEASED}), READY),
-    "dead": (frozenset({READY, HELD, DEAD}), DEAD),
-}
-#: A heap with this many more entries than jobs is made anew.
-_SLACK = 1024
-
-JobRow = tuple[int, int, int, int, int, int]
-"""[seq, lease_id, deadline, deliveries, ready_at, forgiven], as in a Lease frame."""
 
 
-class Holder(Protocol):
-    """Somebody who wants to know when a lease of theirs has ended, however."""
-
-    def lease_ended(self, seq: int) -> None: ...
-
-
-class Attempt:
-    """The jobs that one claim with an attempt_key was given: (seq, lease_id), and how many are still leased."""
-
-    __slots__ = ("jobs", "key", "left", "node")
-
-    def __init__(self, node: str, key: str, jobs: list[tuple[int, int]]) -> None:
-        self.node = node
-        self.key = key
-        self.jobs = jobs
-        self.left = len(jobs)
-
-
-class Job:
-    """One job. `deliveries` - `forgiven` is what counts against it; `size`: payload bytes, -1 unknown."""
-
-    __slots__ = (
-        "attempt",
-        "busy",
-        "deadline",
-        "deliveries",
-        "forgiven",
-        "gone",
-        "holder",
-        "lease_id",
-        "node",
-        "ready_at",
-        "reason",
-        "seq",
-        "size",
-        "state",
-    )
-
-    def __init__(self, seq: int) -> None:
-        self.seq = seq
-        self.state = READY
-        self.lease_id = 0
-        self.deadline = 0
-        self.deliveries = 0
-        self.forgiven = 0
-        self.ready_at = 0
-        self.node = ""
-        self.size = -1
-        #: A frame about this lease is on its way: until it settles the job neither expires nor changes hands.
-        self.busy = False
-        #: Its record is lost or deleted; only the lease is left.
-        self.gone = False
-        self.attempt: Attempt | None = None
-        self.holder: Holder | None = None
-        self.reason: str | None = None
-
-    def row(self) -> JobRow:
-        return (self.seq, self.lease_id, self.deadline, self.deliveries, self.ready_at, self.forgiven)
-
-
-class LeaseTable:
+class LeaseTable(JobTable):
     """See the module."""
 
-    __slots__ = (
-        "_back",
-        "_due",
-        "_ends",
-        "_low",
-        "attempts",
-        "counts",
-        "dead_lettered",
-        "dying",
-        "gone",
-        "jobs",
-        "limits",
-        "lost",
-        "taken",
-    )
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.jobs: dict[int, Job] = {}
-        #: Live records from here on without a Job are ready and were never claimed.
-        self.taken = 0
-        self.attempts: dict[tuple[str, str], Attempt] = {}
-        #: Jobs by state.
-        self.counts = [0] * 6
-        #: Of those, jobs whose record is not there any more: all leased or being claimed.
-        self.gone = 0
-        #: Ever: jobs moved to the dead letter topic; lost to cap or ttl.
-        self.dead_lettered = 0
-        self.lost = 0
-        #: Jobs that have become dead and that nobody has begun to move.
-        self.dying: set[int] = set()
-        # Heaps of seqs, or (time, seq); what is no longer so is passed over when it comes up.
-        self._back: list[int] = []
-        self._due: list[tuple[int, int]] = []
-        self._ends: list[tuple[int, int]] = []
-        self._low: list[int] = []
-
-    # -- figures -----------------------------------------------------------------------------------------------------
-
-    @property
-    def in_flight(self) -> int:
-        """Jobs leased, or about to be."""
-        return self.counts[LEASED] + self.counts[CLAIMING]
-
-    def ready(self, live: int) -> int:
-        """Jobs that can be claimed now, of `live` records."""
-        return live - (len(self.jobs) - self.counts[READY] - self.gone)
-
-    def first_back(self) -> int | None:
-        """The lowest ready seq of those that have a Job."""
-        back = self._back
-        while back and not self._is_ready(back[0]):
-            heappop(back)
-        return back[0] if back else None
-
-    def _is_ready(self, seq: int) -> bool:
-        job = self.jobs.get(seq)
-        return job is not None and job.state == READY
-
-    def next_change(self) -> int | None:
-        """When time alone changes something next: a delay that is over, a lease that has expired. None: never."""
-        due, ends, jobs = self._due, self._ends, self.jobs
-        while due and not ((job := jobs.get(due[0][1])) and job.state == DELAYED and job.ready_at == due[0][0]):
-            heappop(due)
-        while ends and not ((job := jobs.get(ends[0][1])) and _ends(job, ends[0][0])):
-            heappop(ends)
-        times = [due[0][0]] if due else []
-        if ends:
-            times.append(ends[0][0] + 1)  # at the deadline it is still held
-        return min(times, default=None)
+    __slots__ = ()
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -275,7 +120,7 @@ class LeaseTable:
         while ends and ends[0][0] < now_ms:
             deadline, seq = heappop(ends)
             job = self.jobs.get(seq)
-            if job is not None and _ends(job, deadline):
+            if job is not None and runs_out(job, deadline):
                 job.busy = True
                 found.append(job)
         return found
@@ -351,20 +196,6 @@ class LeaseTable:
             self._drop(job)
         else:
             self._settle_in(job)
-
-    def _settle_in(self, job: Job) -> None:
-        """A job that nobody holds: dead, delayed or ready, as its numbers say."""
-        if job.gone:
-            self._drop(job)
-        elif self.limits.exhausted(job.deliveries, job.forgiven):
-            self._to(job, DEAD)
-            self.dying.add(job.seq)
-        elif job.ready_at:
-            self._to(job, DELAYED)
-            heappush(self._due, (job.ready_at, job.seq))
-        else:
-            self._to(job, READY)
-            heappush(self._back, job.seq)
 
     def delay(self, delays: Iterable[tuple[int, int]]) -> None:
         """Records were appended that are not to be handed out before their time: (seq, ms since the epoch)."""
@@ -445,85 +276,3 @@ class LeaseTable:
             heappush(self._ends, (job.deadline, job.seq))
         else:
             self._settle_in(job)
-
-    def published(self) -> Iterator[Job]:
-        """Every job; what is only decided shows in no field but `state` and `busy`."""
-        return iter(self.jobs.values())
-
-    # -- parts -------------------------------------------------------------------------------------------------------
-
-    def _job(self, seq: int) -> Job:
-        job = self.jobs.get(seq)
-        if job is None:
-            job = self.jobs[seq] = Job(seq)
-            heappush(self._low, seq)
-            self.counts[READY] += 1
-        return job
-
-    def _to(self, job: Job, state: int) -> None:
-        self.counts[job.state] -= 1
-        self.counts[state] += 1
-        job.state = state
-
-    def _end_lease(self, job: Job) -> None:
-        job.lease_id = job.deadline = 0
-        job.busy = False
-        if job.attempt is not None:
-            attempt, job.attempt = job.attempt, None
-            attempt.left -= 1
-            if not attempt.left and self.attempts.get((attempt.node, attempt.key)) is attempt:
-                del self.attempts[attempt.node, attempt.key]
-        if job.holder is not None:
-            holder, job.holder = job.holder, None
-            holder.lease_ended(job.seq)
-
-    def _drop(self, job: Job) -> None:
-        self.counts[job.state] -= 1
-        self.gone -= job.gone
-        self.dying.discard(job.seq)
-        del self.jobs[job.seq]
-
-    def _trim(self) -> None:
-        limit = 2 * len(self.jobs) + _SLACK
-        if len(self._low) > limit:
-            self._low = list(self.jobs)
-            heapify(self._low)
-        if len(self._ends) > limit:
-            self._ends = [(job.deadline, seq) for seq, job in self.jobs.items() if job.state == LEASED]
-            heapify(self._ends)
-        if len(self._due) > limit:
-            self._due = [(job.ready_at, seq) for seq, job in self.jobs.items() if job.state == DELAYED]
-            heapify(self._due)
-        if len(self._back) > limit:
-            self._back = [seq for seq, job in self.jobs.items() if job.state == READY]
-            heapify(self._back)
-
-
-def _ends(job: Job, deadline: int) -> bool:
-    return job.state == LEASED and not job.busy and job.deadline == deadline
-
-
-#: Jobs in one of the frames that `lease_frames` makes.
-_FRAME_JOBS = 10_000
-
-
-def lease_frames(table: LeaseTable) -> list[tuple[Lease, str]]:
-    """(frame, node): all that is known of the jobs of a table of which nothing is on its way."""
-    found: list[tuple[Lease, str]] = []
-    leased: dict[tuple[str, Attempt | None], list[JobRow]] = {}
-    others: list[JobRow] = []
-    for job in table.jobs.values():
-        if job.state == LEASED:
-            leased.setdefault((job.node, job.attempt), []).append(job.row())
-        elif job.state in (READY, DELAYED) and (job.deliveries or job.ready_at):
-            others.append(job.row())
-    for (node, attempt), rows in leased.items():
-        key = attempt.key if attempt is not None else None
-        found += [(Lease(event="claimed", jobs=part, attempt_key=key), node) for part in _parts(rows)]
-    found += [(Lease(event="released", jobs=part), "") for part in _parts(others)]
-    return found
-
-
-def _parts(rows: list[JobRow]) -> Iterator[list[JobRow]]:
-    for begin in range(0, len(rows), _FRAME_JOBS):
-        yield rows[begin : begin + _FRAME_JOBS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.format import control
-from storage.queues.leases import Job
+from storage.queues.job import Job
 
 if TYPE_CHECKING:
     from storage.queues.desk import Desk

@@ -7,23 +7,21 @@ InvalidRequest (detail.field), Unavailable; then nothing has happened, but for S
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
-from storage.config import Durability
-from storage.encode import encode_controls
 from storage.errors import InvalidRequest, ShuttingDown, TopicNotFound
 from storage.format.control import Control, Lease
-from storage.format.wal_frame import FrameType
 from storage.log import Log
 from storage.lookup import LookedUp
-from storage.queues import checks, settling
+from storage.queues import checks, settling, views
 from storage.queues.alarms import Alarms
+from storage.queues.carrying_out import commit
+from storage.queues.claims import Claim, Claimed
 from storage.queues.dead_letter import Mover
-from storage.queues.desk import Claim, Claimed, Desk
-from storage.queues.leases import DEAD, DELAYED, LEASED, SHOWN, Job
+from storage.queues.desk import Desk
+from storage.queues.job import Job
 from storage.queues.purge import purge
 from storage.queues.redrive import redrive
 from storage.queues.stats import QueueStats
@@ -45,7 +43,8 @@ class Queues:
         self.alarms = Alarms(engine.clock, engine.now_ms, self._ring)
         self.mover = Mover(self)
         self._desks: dict[int, Desk] = {}
-        self._leaving = False
+        #: Nobody is given anything to wait for any more.
+        self.leaving = False
         self.workers: set[Worker] = set()
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ class Queues:
 
     def begin_shutdown(self) -> None:
         """Claims that wait are answered with nothing, and workers end."""
-        self._leaving = True
+        self.leaving = True
         for desk in self._desks.values():
             desk.send_away(None)
         for worker in self.workers:
@@ -161,7 +160,7 @@ class Queues:
             node,
             min(max or 1, checks.MAX_JOBS),
             lease_ms,
-            patient=wait_ms > 0 and not self._leaving,
+            patient=wait_ms > 0 and not self.leaving,
             attempt_key=attempt_key,
         )
         return await self._wait(desk, claim, min(wait_ms, checks.MAX_WAIT_MS))
@@ -222,15 +221,10 @@ class Queues:
         usual = topic.config.lease_ms
         return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
 
-    @property
-    def leaving(self) -> bool:
-        """Whether nobody is given anything to wait for any more."""
-        return self._leaving
-
     async def claim_for(self, worker: Worker, count: int) -> Claimed:
         """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
         desk = await self._open(worker.topic)
-        if self._leaving:
+        if self.leaving:
             raise ShuttingDown()
         answer: asyncio.Future[Claimed] = self.engine.loop.create_future()
         claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker)
@@ -366,46 +360,24 @@ class Queues:
         return self.figures_of(topic)
 
     def figures_of(self, topic: Topic) -> QueueFigures:
+        """The same of a topic that is known to be a queue."""
+        self._let_time_pass(topic)
         desk = self._desks.get(topic.topic_id)
-        table, log, now = checks.table_of(topic), topic.log, self.engine.now_ms()
-        if desk is not None:
-            desk.serve()
-        else:
-            table.advance(now)
-        ready = table.ready(log.count)
-        return QueueFigures(
-            ready=ready,
-            in_flight=table.in_flight,
-            delayed=table.counts[DELAYED],
-            dead_lettered=table.dead_lettered,
-            dead_pending=table.counts[DEAD],
-            lost=table.lost,
-            paused=topic.paused,
-            oldest_ready_age_ms=self._oldest_ready_age_ms(log, now) if ready > 0 else None,
-            waiting_claims=desk.waiting if desk is not None else 0,
-        )
-
-    @staticmethod
-    def _oldest_ready_age_ms(log: Log, now: int) -> int | None:
-        assert log.queue is not None
-        seqs = [seq for seq in (log.queue.first_back(), next(_fresh(log, log.queue.taken), None)) if seq is not None]
-        stamp = log.held.time_of(min(seqs)) if seqs else None
-        return None if stamp is None else max(0, now - stamp)
+        return views.figures(topic, self.engine.now_ms(), waiting=desk.waiting if desk is not None else 0)
 
     def leases(self, name: str, state: JobState | None = None, after: int = 0, limit: int = 100) -> list[JobView]:
         """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`."""
         topic = self.engine.topic(name)
-        table, log = checks.table_of(topic), topic.log
-        if (desk := self._desks.get(topic.topic_id)) is not None:
+        checks.table_of(topic)
+        self._let_time_pass(topic)
+        return views.jobs(topic.log, state, after, limit)
+
+    def _let_time_pass(self, topic: Topic) -> None:
+        desk = self._desks.get(topic.topic_id)
+        if desk is not None:
             desk.serve()
         else:
-            table.advance(self.engine.now_ms())
-        views = [_view(job) for job in table.jobs.values() if job.seq > after and state in (None, SHOWN[job.state])]
-        if state in (None, JobState.READY):
-            fresh = islice(_fresh(log, max(after + 1, table.taken)), limit)
-            views += [JobView(seq=seq, state=JobState.READY, deliveries=0) for seq in fresh]
-        views.sort(key=lambda view: view.seq)
-        return views[:limit]
+            checks.table_of(topic).advance(self.engine.now_ms())
 
     # -- for the parts -----------------------------------------------------------------------------------------------
 
@@ -416,43 +388,10 @@ class Queues:
 
         On return they are as durable as the topic is, or synced when `sync`.
         """
-        engine, log = self.engine, topic.log
-        if self.engine.catalog.by_id.get(topic.topic_id) is not topic:
-            raise TopicNotFound(topic.name)
-        if log.in_memory_only:
-            for value, node in zip(values, nodes or [""] * len(values), strict=True):
-                type_ = FrameType.LEASE if isinstance(value, Lease) else FrameType.DELETE
-                engine.catalog.apply(type_, log.topic_id, engine.now_ms(), value, 0, node)
-            engine.publisher.wake(log.topic_id)
-            return
-        needs_sync = sync or topic.config.durability is Durability.FSYNC
-        encoded = encode_controls(values, log.topic_id, engine.now_ms(), durable=needs_sync, nodes=nodes)
-        shard = engine.shards[log.shard]
-        while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
-            await shard.wait_room(encoded.frames, len(encoded.payload))
-        await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
+        await commit(self.engine, topic, values, nodes, sync=sync)
 
     async def delete(
         self, topic: Topic, values: Sequence[Control], known: LookedUp | None, *, sync: bool = False
     ) -> None:
         """`commit` of a Delete{seqs} and what goes with it. `known`: the same, with what it needs to know looked up."""
         await self.engine.admin.delete_jobs(topic, values, known, sync=sync)
-
-
-def _fresh(log: Log, seq: int) -> Iterator[int]:
-    """Seqs of jobs that nobody has claimed yet, from `seq` on."""
-    assert log.queue is not None
-    while seqs := log.live_seqs(seq, 256):
-        yield from (each for each in seqs if each not in log.queue.jobs)
-        seq = seqs[-1] + 1
-
-
-def _view(job: Job) -> JobView:
-    return JobView(
-        seq=job.seq,
-        state=SHOWN[job.state],
-        deliveries=job.deliveries,
-        node=job.node if job.state == LEASED else None,
-        deadline=job.deadline if job.state == LEASED else None,
-        ready_at=job.ready_at if job.state == DELAYED else None,
-    )

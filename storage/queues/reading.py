@@ -11,7 +11,7 @@ from storage.format.record import payload_size
 from storage.read import Reader
 from storage.records import ReadQuery, StoredRecord
 from storage.scan import Piece, Scan
-from storage.tail import stretches
+from storage.spans import stretches
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -10,7 +10,7 @@ from storage.errors import InvalidRequest, StorageError
 from storage.format.control import Lease
 from storage.queues.dead_letter import SIDE_BY_SIDE
 from storage.queues.dead_meta import came_from
-from storage.queues.leases import READY
+from storage.queues.job import READY
 from storage.queues.values import Redriven
 from storage.read import Reader
 from storage.records import ReadQuery

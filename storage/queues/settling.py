@@ -15,7 +15,7 @@ from storage.format import control
 from storage.format.control import Control, Lease
 from storage.lookup import Found, LookedUp
 from storage.queues.desk import Desk
-from storage.queues.leases import Job
+from storage.queues.job import Job
 from storage.queues.values import Settled
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from storage.batches import Run
 from storage.format.control import Batch
-from storage.tail import Run
 from storage.wal.submission import RunStep, Unit
 from storage.wal.units import ScannedUnit
 

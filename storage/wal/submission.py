@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from storage.batches import Run, Singles
 from storage.errors import StorageError
 from storage.format.control import Batch
-from storage.tail import Run, Singles
 
 if TYPE_CHECKING:  # what scans the log in processes of its own has no use for a loop, and imports this
     import asyncio

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from storage.batches import Run, Singles
 from storage.format import control
 from storage.format.control import Batch, SyncPoint
 from storage.format.record import PLAIN_OVERHEAD, delivered_at, payload_size
 from storage.format.wal_frame import HEADER_SIZE, MORE, OVERHEAD, FrameType
-from storage.tail import Run, Singles
 from storage.wal.position import MAX_OFFSET
 from storage.wal.reader import FrameStream, RawFrame, frame_data, frame_node, frame_size, frame_tag
 from storage.wal.runs import FrameRun, LoneGroup, RunParser

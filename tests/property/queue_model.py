@@ -8,7 +8,8 @@ Readings, where the specification leaves a choice:
 - A job first delayed by deliver_at belongs, once due, to those that come before the fresh ones ("due again"): it has
   waited for its time as a nacked one has. One whose time had come when it was appended is fresh.
 - The backoff's jitter only shortens the wait, to no less than half. It begins when the lease ended: at the deadline.
-- An attempt key is forgotten with the last lease of its answer whose record is there; the deadline it repeats is the one that counts now.
+- An attempt key is forgotten with the last lease of its answer whose record is there; the deadline it repeats is the
+  one that counts now.
 - A job whose record is gone (cap, ttl, delete) is neither ready nor delayed any more; while leased it is in flight.
 - After a crash that voids the leases a job is as appended: one whose deliver_at has passed by then is fresh.
 """

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from storage.batches import Run
 from storage.format import control
-from storage.log import Usage
 from storage.records import LossCause
-from storage.tail import Run
+from storage.usage import Usage
 from tests.unit.storage.log_steps import new_log, reserve
 
 TAGS = st.sampled_from([b"", b"a", b"b"])

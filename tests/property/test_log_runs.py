@@ -8,12 +8,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.batches import Run, Singles
 from storage.encode import EncodedUnit, WriteHeader, assemble
 from storage.format.checksum import checksum
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, OVERHEAD
 from storage.records import NewRecord
-from storage.tail import Run, Singles, TailIndex
+from storage.tail import TailIndex
 from storage.wal.reader import FrameStream, frame_size, parse
 from storage.wal.runs import FrameRun, LoneGroup, RunParser
 from storage.wal.submission import RunStep, SinglesStep

@@ -18,7 +18,7 @@ from storage.format import control, idx_entry, len_file, segment_frame, snapshot
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
 from storage.manifest import SegmentState
-from storage.queues.leases import TABLE
+from storage.queues.job import TABLE
 from storage.queues.section import MovesSection, QueueSection
 from storage.records import LossCause
 from storage.relocation import TopicFile

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from storage.log import Log, Usage
-from storage.tail import Run
+from storage.batches import Run
+from storage.log import Log
+from storage.usage import Usage
 
 FRAME = 60
 

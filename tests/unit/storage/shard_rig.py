@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from storage.batches import Run
 from storage.encode import encode_controls
 from storage.format import control, wal_frame
-from storage.tail import Run
 from storage.wal.reader import FrameStream
 from storage.wal.shard_log import ShardLog
 from storage.wal.submission import Submission, Unit

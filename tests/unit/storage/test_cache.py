@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage.cache import TailCache
-from storage.log import Log, Usage
+from storage.log import Log
+from storage.usage import Usage
 
 
 @pytest.fixture

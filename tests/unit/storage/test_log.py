@@ -6,9 +6,9 @@ import pytest
 
 from storage.format import control
 from storage.keys import KeyRing
-from storage.log import Usage
 from storage.lookup import tag_match, tag_predicate
 from storage.records import LossCause, TagMatch
+from storage.usage import Usage
 from tests.unit.storage.log_steps import assigned, new_log, published, reserve, write
 
 
@@ -170,7 +170,7 @@ def test_tags_of_records_that_are_gone_do_not_pile_up() -> None:
         write(log, [1] * 100, tags={seq: b"t%d" % seq for seq in range(first, first + 100)})
         log.evict({LossCause.CAP: log.head - 9})
     assert len(log.tags) < 1500
-    found = log.tagged(TagMatch(b"t", True), log.head)
+    found = log.tags.find(TagMatch(b"t", True), log.head)
     assert [seq for seq in found if seq >= log.earliest_seq] == list(range(log.head - 9, log.head + 1))
 
 

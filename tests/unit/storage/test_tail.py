@@ -6,7 +6,8 @@ from array import array
 
 import pytest
 
-from storage.tail import Run, TailIndex
+from storage.batches import Run
+from storage.tail import TailIndex
 
 FILE = 1 << 40
 

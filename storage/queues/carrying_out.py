@@ -1,0 +1,38 @@
+"""Takes what is decided about jobs to the log, and waits for it. Source: storage.md §3 (classes)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.config import Durability
+from storage.encode import encode_controls
+from storage.errors import TopicNotFound
+from storage.format.control import Control, Lease
+from storage.format.wal_frame import FrameType
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+
+async def commit(
+    engine: EngineCore, topic: Topic, values: Sequence[Control], nodes: Sequence[str], *, sync: bool
+) -> None:
+    """See `Queues.commit`."""
+    log = topic.log
+    if engine.catalog.by_id.get(topic.topic_id) is not topic:
+        raise TopicNotFound(topic.name)
+    if log.in_memory_only:
+        for value, node in zip(values, nodes or [""] * len(values), strict=True):
+            type_ = FrameType.LEASE if isinstance(value, Lease) else FrameType.DELETE
+            engine.catalog.apply(type_, log.topic_id, engine.now_ms(), value, 0, node)
+        engine.publisher.wake(log.topic_id)
+        return
+    needs_sync = sync or topic.config.durability is Durability.FSYNC
+    encoded = encode_controls(values, log.topic_id, engine.now_ms(), durable=needs_sync, nodes=nodes)
+    shard = engine.shards[log.shard]
+    while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+        await shard.wait_room(encoded.frames, len(encoded.payload))
+    await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))

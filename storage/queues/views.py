@@ -1,0 +1,70 @@
+"""What is seen of a queue: its figures, and its jobs one by one. Pure; time has been let pass beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import islice
+
+from storage.catalog import Topic
+from storage.log import Log
+from storage.queues.checks import table_of
+from storage.queues.job import DEAD, DELAYED, LEASED, SHOWN, Job
+from storage.queues.values import JobState, JobView
+from storage.records import QueueFigures
+
+
+def figures(topic: Topic, now_ms: int, *, waiting: int) -> QueueFigures:
+    """A queue's figures; `waiting`: claims that wait."""
+    table, log = table_of(topic), topic.log
+    ready = table.ready(log.count)
+    return QueueFigures(
+        ready=ready,
+        in_flight=table.in_flight,
+        delayed=table.counts[DELAYED],
+        dead_lettered=table.dead_lettered,
+        dead_pending=table.counts[DEAD],
+        lost=table.lost,
+        paused=topic.paused,
+        oldest_ready_age_ms=_oldest_ready_age_ms(log, now_ms) if ready > 0 else None,
+        waiting_claims=waiting,
+    )
+
+
+def _oldest_ready_age_ms(log: Log, now_ms: int) -> int | None:
+    assert log.queue is not None
+    seqs = [seq for seq in (log.queue.first_back(), next(_fresh(log, log.queue.taken), None)) if seq is not None]
+    stamp = log.held.time_of(min(seqs)) if seqs else None
+    return None if stamp is None else max(0, now_ms - stamp)
+
+
+def jobs(log: Log, state: JobState | None, after: int, limit: int) -> list[JobView]:
+    """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`."""
+    table = log.queue
+    assert table is not None
+    wanted = (job for job in table.jobs.values() if job.seq > after and state in (None, SHOWN[job.state]))
+    views = [_view(job) for job in nsmallest(limit, wanted, key=lambda job: job.seq)]
+    if state in (None, JobState.READY):
+        fresh = islice(_fresh(log, max(after + 1, table.taken)), limit)
+        views += [JobView(seq=seq, state=JobState.READY, deliveries=0) for seq in fresh]
+    views.sort(key=lambda view: view.seq)
+    return views[:limit]
+
+
+def _fresh(log: Log, seq: int) -> Iterator[int]:
+    """Seqs of jobs that nobody has claimed yet, from `seq` on."""
+    assert log.queue is not None
+    while seqs := log.live_seqs(seq, 256):
+        yield from (each for each in seqs if each not in log.queue.jobs)
+        seq = seqs[-1] + 1
+
+
+def _view(job: Job) -> JobView:
+    return JobView(
+        seq=job.seq,
+        state=SHOWN[job.state],
+        deliveries=job.deliveries,
+        node=job.node if job.state == LEASED else None,
+        deadline=job.deadline if job.state == LEASED else None,
+        ready_at=job.ready_at if job.state == DELAYED else None,
+    )

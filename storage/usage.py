@@ -1,0 +1,21 @@
+"""What the logs of an engine have in common. A value that each of them knows."""
+
+from __future__ import annotations
+
+from storage.manifest import Access
+
+
+class Usage:
+    """What all logs of an engine hold together; bytes and keys are of the assigned view."""
+
+    __slots__ = ("access", "bytes", "corrupt_reads", "ephemeral_bytes", "keys", "replaying")
+
+    def __init__(self) -> None:
+        #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
+        self.replaying = False
+        #: How logs look into their segments, blocking.
+        self.access: Access | None = None
+        self.bytes = 0
+        self.corrupt_reads = 0
+        self.ephemeral_bytes = 0
+        self.keys = 0
