@@ -127,8 +127,6 @@ def recover(
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
-    if salvage is not None:
-        salvage.report_ownerless()
     volatile = settle_jobs(catalog, clean=clean)
     _renew_keys(catalog, last_ts, now_ms(last_ts))
     progress(1.0)
@@ -287,6 +285,8 @@ def _settle_heads(
         if salvage is not None and log.shard in salvage.shards:
             _renew_epoch(catalog, log)
             renewed.append(log.topic_id)
+    if salvage is not None:
+        salvage.report_ownerless()
     return losses, renewed
 
 
