@@ -205,7 +205,8 @@ class Worker:
             again = Claim(node=claim.node, max=claim.max, lease_ms=claim.lease_ms, key=claim.key)
             repeated = await self._calls.claim(connection, again)
             self._load.counts["repeated a claim"] += 1
-            leases += [lease for lease in repeated if lease.token not in {each.token for each in leases}]
+            # Leases of the first answer may have run out since, and the same job come back under another one.
+            leases = list({lease.seq: lease for lease in (*leases, *repeated)}.values())
         if leases:
             await self._finish(connection, leases, claim.node)
         elif not wait_ms:
