@@ -287,6 +287,8 @@ def _settle_heads(
         if salvage is not None and log.shard in salvage.shards:
             _renew_epoch(catalog, log)
             renewed.append(log.topic_id)
+    if salvage is not None:
+        salvage.report_ownerless()
     return losses, renewed
 
 

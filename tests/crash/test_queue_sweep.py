@@ -20,8 +20,8 @@ from tests.support.crash_run import CrashPoint, Cut
 from tests.support.job_run import JobWorkload, examine, run_until, run_with_error, trace
 from tests.support.sim_disk import Loss, When
 
-SAMPLE_POINTS = 12
-SAMPLE_ERRORS = 6
+SAMPLE_POINTS = 6
+SAMPLE_ERRORS = 3
 ERRORS = (errno.EIO, errno.ENOSPC)
 MAX_FAILURES = 5
 

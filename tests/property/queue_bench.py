@@ -84,7 +84,9 @@ class QueueBench(EngineBench):
 
     def compare_figures(self) -> None:
         figures = self.call(lambda: self.engine.queues.figures(QUEUE))
-        assert {name: getattr(figures, name) for name in self.queue.figures(self.now)} == self.queue.figures(self.now)
+        wanted = self.queue.figures(self.now)
+        found = {name: getattr(figures, name) for name in wanted}
+        assert found == wanted, (found, wanted)
         assert figures.waiting_claims == 0
         assert (figures.oldest_ready_age_ms is None) == (figures.ready == 0)
         assert self.engine.state(QUEUE).queue == figures

@@ -113,7 +113,7 @@ async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
     calls = len(disk.calls)
     problems = await check(session.engine, session.ledger, ending)
     first = await _seen(session, crashed)
-    problems += _undecodable(disk)
+    problems += _undecodable(disk) if crashed.orderly else []
     problems += await _recovered_again(disk, options, crashed, first)
     problems += [f"recovery killed: {each}" for each in await _kill_recovery(options, crashed, cut, ending, calls, rng)]
     found = JobSession(disk.process_kill(), options, clock=crashed.clock(), ledger=session.ledger)
@@ -134,12 +134,17 @@ Seen = tuple[dict[str, TopicView], dict[str, Any]]
 async def _seen(session: JobSession, crashed: Crashed) -> Seen:
     """All that can be seen of topics and queues.
 
+    How many jobs were ever lost is left out: of records in segments a replay does not know how many were live.
+
     Leases that came through a clean stop and are not durable are left out: the next recovery, behind a crash, is right
     to have them no more.
     """
     await session.settle(SETTLING_TURNS)
     topics = await view(session.engine)
     queues: dict[str, Any] = {}
+    for topic in topics.values():
+        if topic.state.queue is not None:
+            topic.state.queue.lost = 0
     for name, queue in session.ledger.queues.items():
         if queue.holds_dead or name not in topics:
             continue

@@ -9,6 +9,7 @@ from typing import Any
 
 from storage import Durability, Engine, Options, TopicConfig
 from storage.errors import StorageError, StorageFailed
+from storage.segment.errors import SegmentError
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_session import ROOT
 from tests.support.fake_clock import FakeClock
@@ -62,12 +63,11 @@ class JobSession:
             self.ledger.all_safe()
 
     async def absorb(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(SegmentError):
             await self._ask(self.engine.upkeep.absorb_all())
 
     async def snapshot(self) -> None:
-        with contextlib.suppress(OSError):
-            await self._ask(self.engine.snapshotter.take())
+        await self._ask(self.engine.snapshotter.take())
 
     async def together(self, *operations: Awaitable[Any]) -> None:
         """Several at once, in the order given."""
@@ -287,6 +287,8 @@ class JobSession:
             return Outcome.OPEN, None
         except StorageError as error:
             self.refusals.append(error)
+            return Outcome.REFUSED, None
+        except OSError:  # a read that failed: what was to be given is not
             return Outcome.REFUSED, None
 
 
