@@ -33,7 +33,7 @@ class CopyProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         message = None
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # closed, when it has died in an earlier copy
             send(self._process.stdin, 0, True, (wal_directory, job))
             message = receive(self._process.stdout)
         if message is None:

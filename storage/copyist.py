@@ -7,7 +7,9 @@ time only: it is gone, for good, before anybody else is at its files, and the sa
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 #: After so long without work it is ended.
 _IDLE_MS = 60_000
-#: So long a copy may take; it is a few MiB.
+#: So long a copy may take, about: it is a few MiB.
 _PATIENCE_S = 60.0
 #: After a death the next process comes no sooner than this, doubled each time, until one has made a copy.
 _BACKOFF_MS = 1000
@@ -32,12 +34,18 @@ _log = structlog.get_logger("storage")
 
 
 class Copyist:
-    """Belongs to the loop."""
+    """Belongs to the loop. What is for the process waits in a thread's queue: no copy waits for a turn of the loop that
+    only hands over to the next.
+    """
 
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._process: CopyProcess | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._starting = asyncio.Lock()
+        self._thread: ThreadPoolExecutor | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._waiting = 0
+        self._outcomes = 0
         self._used_ms = 0
         self._not_before_ms = 0
         self._backoff_ms = _BACKOFF_MS
@@ -58,47 +66,56 @@ class Copyist:
 
     async def make(self, wal_directory: str, job: Copy) -> Copied | None:
         """What `copying.copy` returns or raises; None: it is to be made here, and nobody is at the files."""
-        async with self._one_at_a_time:
-            process = await self._ready()
-            if process is None:
-                return None
-            try:
-                copied = await self._patiently(process, wal_directory, job)
-            except CopyProcessDied as error:
+        process = self._process or await self._ready()
+        if process is None:
+            return None
+        self._waiting += 1
+        try:
+            copied: Copied = await self._in_thread(process.run, wal_directory, job)
+        except CopyProcessDied as error:
+            if self._process is process:  # else another copy that waited for it was told before
                 self._process = None
                 self._mourn("copy_process_died", pid=process.pid, error=str(error))
-                return None
-            finally:
-                self._used_ms = self._engine.monotonic_ms()
-            self._backoff_ms = _BACKOFF_MS
-            self.copies += 1
-            return copied
+            return None
+        finally:
+            self._waiting -= 1
+            self._outcomes += 1
+            self._used_ms = self._engine.monotonic_ms()
+        self._backoff_ms = _BACKOFF_MS
+        self.copies += 1
+        return copied
+
+    def _in_thread(self, job: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="storage-copy")
+        return asyncio.get_running_loop().run_in_executor(self._thread, job, *arguments)
 
     async def _ready(self) -> CopyProcess | None:
+        """A process, started now; None where there can be none."""
         engine = self._engine
-        lock = engine.lock_descriptor
-        if lock is None or type(engine.fs) is not PosixFileSystem or engine.monotonic_ms() < self._not_before_ms:
-            return None
-        if self._process is None:
+        async with self._starting:
+            if self._process is not None:
+                return self._process
+            lock = engine.lock_descriptor
+            if lock is None or type(engine.fs) is not PosixFileSystem or engine.monotonic_ms() < self._not_before_ms:
+                return None
             try:
-                self._process = await engine.run_io(CopyProcess, lock)
+                self._process = await self._in_thread(CopyProcess, lock)
             except OSError as error:
                 self._mourn("copy_process_not_started", error=str(error))
                 return None
             self.started += 1
-        return self._process
+            if self._watching is None:
+                self._watching = asyncio.create_task(self._watch(), name="storage-copyist")
+            return self._process
 
-    async def _patiently(self, process: CopyProcess, wal_directory: str, job: Copy) -> Copied:
-        """Its outcome. One that does not come to an end is killed."""
-        running = asyncio.ensure_future(self._engine.run_io(process.run, wal_directory, job))
-        patience = asyncio.ensure_future(self._engine.clock.sleep(_PATIENCE_S))
-        try:
-            await asyncio.wait((running, patience), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                process.kill()
-            return await running
-        finally:
-            patience.cancel()
+    async def _watch(self) -> None:
+        """Kill a process that somebody waits for and that comes to no end. Who waits is told."""
+        while True:
+            before = self._outcomes
+            await self._engine.clock.sleep(_PATIENCE_S)
+            if self._process is not None and self._waiting and self._outcomes == before:
+                self._process.kill()
 
     def _mourn(self, event: str, **fields: object) -> None:
         self.died += 1
@@ -112,7 +129,13 @@ class Copyist:
             await self.close()
 
     async def close(self) -> None:
-        """No process is left on return. Nobody may be in `make`."""
+        """No process is left on return, nor a thread. Nobody may be in `make`."""
         process, self._process = self._process, None
         if process is not None:
-            await self._engine.run_io(process.close)
+            await self._in_thread(process.close)
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None

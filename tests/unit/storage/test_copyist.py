@@ -255,6 +255,22 @@ async def test_a_process_that_dies_costs_time_only(
     await bench.is_right()
 
 
+async def test_its_death_is_told_once_and_all_that_waited_is_done_here(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot_with(monkeypatch, DEATHS["before it answers"])
+    names = [f"topic-{number}" for number in range(5)]
+    for name in names:
+        batch = [NewRecord(raw(n)) for n in range(LARGE)]
+        await bench.engine.append(name, batch, config=TopicConfig(durability=Durability.FSYNC))
+    assert await bench.absorb() == ["copy_process_died"]
+    assert (bench.engine.absorber.copying.died, bench.engine.absorber.copying.copies) == (1, 0)
+    for name in names:
+        assert bench.engine.catalog.topics[name].log.held.absorbed == LARGE
+        found = await bench.engine.read(name, ReadQuery(limit=1000))
+        assert [each.body for each in found.records] == [b'{"data":%d}' % n for n in range(LARGE)]
+
+
 async def test_the_next_one_comes_later_each_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     copying = bench.engine.absorber.copying
     boot_with(monkeypatch, "os._exit(3)")
