@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from storage.admission import check_caps, check_limits, over_caps
 from storage.batches import Run
 from storage.catalog import Topic
@@ -334,10 +336,10 @@ class Write:
         evicts = over_caps(topic.config, log, self.count, self.total)
         appends, run = self._encode(head, more=evicts is not None)
         row = log.reserve(run)
-        after: list[control.Control] = []
+        after: list[control.EvictWatermark] = []
         if evicts is not None:
             floor = log.held.floor_that_frees(log.assigned_floor, *evicts, log.marks.live_floor)
-            after.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
+            after.append(control.EvictWatermark(floors={LossCause.CAP: floor}, jobs=log.lost_below(floor)))
             log.assign_floor(floor)
         encoded = assemble(appends, run, head, before=before, after=after, key=self.key, hash=self.hash, move=self.move)
         if log.ephemeral:
@@ -372,9 +374,10 @@ class Write:
             outcome = Both(outcome, settled, partial(engine.pending_keys.pop, place, None))
         engine.shards[log.shard].enqueue(submission, outcome)
 
-    def _announce(self, log: Log, evictions: Sequence[control.Control]) -> None:
+    def _announce(self, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
         """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
-        encoded = encode_controls(evictions, log.topic_id, self.engine.now_ms(), durable=False)
+        again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # they are counted by now
+        encoded = encode_controls(again, log.topic_id, self.engine.now_ms(), durable=False)
         done = self.engine.submit_controls(log, encoded, frees=True, needs_sync=False)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 

@@ -203,7 +203,11 @@ class Catalog:
 
     def _evict_watermark(self, topic_id: int, ts: int, value: control.EvictWatermark) -> int:
         log = self.log(topic_id)
-        return log.evict(value.floors, value.loss) if log else 0
+        if log is None:
+            return 0
+        if log.queue is not None and value.jobs is not None:
+            log.queue.lost += value.jobs
+        return log.evict(value.floors, value.loss)
 
     def _head_watermark(self, topic_id: int, ts: int, value: control.HeadWatermark) -> None:
         log = self.log(topic_id)

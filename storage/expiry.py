@@ -13,6 +13,7 @@ from storage.catalog import Topic
 from storage.encode import encode_controls
 from storage.errors import Unavailable
 from storage.format import control
+from storage.format.wal_frame import FrameType
 from storage.records import LossCause
 from storage.slices import in_slices
 
@@ -54,9 +55,9 @@ class Expiry:
         log = topic.log
         pending = self._pending.get(log.topic_id)
         if pending is None:
-            value = control.EvictWatermark(floors={LossCause.TTL: floor})
+            value = control.EvictWatermark(floors={LossCause.TTL: floor}, jobs=log.lost_below(floor))
             if log.in_memory_only and log.topic_id not in self._engine.changing:
-                log.evict(value.floors)
+                self._engine.catalog.apply(FrameType.EVICT_WATERMARK, log.topic_id, self._engine.now_ms(), value)
                 return
             encoded = encode_controls([value], log.topic_id, self._engine.now_ms())
             pending = self._engine.submit_controls(log, encoded, frees=True)

@@ -17,7 +17,7 @@ from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
 from storage.manifest import SegmentState
 from storage.queues.leases import LeaseTable
-from storage.queues.moves import Move, Moves
+from storage.queues.moves import Moves
 from storage.records import LossCause
 from storage.retained import Retained
 from storage.tail import TailIndex
@@ -112,6 +112,12 @@ class Log:
         self.usage.bytes += size_bytes
         self.usage.ephemeral_bytes += memory_bytes
         self.memory_bytes += memory_bytes
+
+    def lost_below(self, floor: int) -> int | None:
+        """Jobs, as things are assigned now, that are lost when the floor rises so far; None: this is no queue."""
+        if self.queue is None:
+            return None
+        return self.held.totals(self.assigned_floor, floor, self.marks.live_floor)[0]
 
     def _in_memory(self, first_seq: int, end_seq: int) -> int:
         """Live bytes with first_seq <= seq < end_seq that are in memory only."""
@@ -237,8 +243,6 @@ class Log:
             self._forget_below(floor)
             if self.queue is not None:
                 self.queue.floor_raised(floor)
-                if floors is not None and (LossCause.CAP in floors or LossCause.TTL in floors):
-                    self.queue.lost += gone
         self.section = None
         return gone
 
@@ -328,20 +332,14 @@ class Log:
 
     def take_lease(self, value: control.Lease, node: str) -> None:
         """Apply a Lease frame; again, it changes nothing."""
-        if value.event == "dead" and value.dest_id is not None:
-            for seq, _, _, deliveries, _, _ in value.jobs:
-                self.moves.out[seq] = Move(value.dest_id, deliveries, value.reason)
-        elif value.event == "released":
-            for seq, *_ in value.jobs:
-                self.moves.out.pop(seq, None)
+        self.moves.take(value)
         if self.queue is not None:
             self.queue.apply(value, node)
         self.section = None
 
     def jobs_done(self, seqs: list[int]) -> None:
         """Their Delete is being applied: no lease is left, and no open move."""
-        for seq in seqs if self.moves.out else ():
-            self.moves.out.pop(seq, None)
+        self.moves.end(seqs)
         if self.queue is not None:
             self.queue.settled(seqs)
 

@@ -135,7 +135,7 @@ class TopicAdmin:
             over, floor = (max(0, over_records), max(0, over_bytes)), log.marks.live_floor
             await engine.segments.load(log, log.held.floor_wants(log.assigned_floor, *over, floor))
             floor = log.held.floor_that_frees(log.assigned_floor, *over, floor)
-            values.append(control.EvictWatermark(floors={LossCause.CAP: floor}))
+            values.append(control.EvictWatermark(floors={LossCause.CAP: floor}, jobs=log.lost_below(floor)))
             nodes.append("")
         encoded = encode_controls(values, topic.topic_id, engine.now_ms(), nodes=nodes)
         pending.append(engine.submit_controls(log, encoded, generation=shard.generation))

@@ -61,10 +61,14 @@ class Delete(Control, frozen=True):
 
 
 class EvictWatermark(Control, frozen=True):
-    """Floors by cause (lowest seq not lost to it) and loss ranges [from, to, cause]; merged by max and union."""
+    """Floors by cause (lowest seq not lost to it) and loss ranges [from, to, cause]; merged by max and union.
+
+    `jobs`: of a queue, how many that were not acked go with it.
+    """
 
     floors: dict[str, int] | None = None
     loss: list[tuple[int, int, str]] | None = None
+    jobs: int | None = None
 
 
 class HeadWatermark(Control, frozen=True):

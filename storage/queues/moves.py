@@ -9,8 +9,10 @@ Whoever finds an open move after a crash looks whether the copy came, and goes o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+from storage.format.control import Lease
 
 
 class Move(NamedTuple):
@@ -34,6 +36,19 @@ class Moves:
 
     def __bool__(self) -> bool:
         return bool(self.out or self.came)
+
+    def take(self, value: Lease) -> None:
+        """What a Lease frame says of moves out of this log."""
+        if value.event == "dead" and value.dest_id is not None:
+            for seq, _, _, deliveries, _, _ in value.jobs:
+                self.out[seq] = Move(value.dest_id, deliveries, value.reason)
+        elif value.event == "released":
+            self.end([row[0] for row in value.jobs])
+
+    def end(self, seqs: Iterable[int]) -> None:
+        """Of these records no move is open any more."""
+        for seq in seqs if self.out else ():
+            self.out.pop(seq, None)
 
     def forget_finished(self, is_open: Callable[[int, int], bool]) -> bool:
         """Let go of copies whose source is gone for good; whether there were any."""

@@ -321,8 +321,6 @@ class QueueMachine(QueueBench):
         self.end_process()
         self.start()
         self.queue.restart(self.now, clean=how is None)
-        if how is not None:  # of records in segments a replay does not know how many had been acked
-            self.queue.lost = self.call(lambda: self.engine.queues.figures(QUEUE)).lost
         if isinstance(how, Loss):  # seqs that might have been given out are not given out again
             assert self.engine.state(QUEUE).head_seq >= self.queue.head
             self.queue.head = self.engine.state(QUEUE).head_seq

@@ -134,17 +134,12 @@ Seen = tuple[dict[str, TopicView], dict[str, Any]]
 async def _seen(session: JobSession, crashed: Crashed) -> Seen:
     """All that can be seen of topics and queues.
 
-    How many jobs were ever lost is left out: of records in segments a replay does not know how many were live.
-
     Leases that came through a clean stop and are not durable are left out: the next recovery, behind a crash, is right
     to have them no more.
     """
     await session.settle(SETTLING_TURNS)
     topics = await view(session.engine)
     queues: dict[str, Any] = {}
-    for topic in topics.values():
-        if topic.state.queue is not None:
-            topic.state.queue.lost = 0
     for name, queue in session.ledger.queues.items():
         if queue.holds_dead or name not in topics:
             continue

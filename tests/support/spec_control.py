@@ -181,7 +181,7 @@ CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
     },
     ROUTER_DELETE: {"router_id": is_seq},
     DELETE: {"before_seq?": is_u64, "match?": _match, "seqs?": _seqs, "bound_head": is_u64, "ack?": is_flag},
-    EVICT_WATERMARK: {"floors?": is_floors, "loss?": is_loss},
+    EVICT_WATERMARK: {"floors?": is_floors, "loss?": is_loss, "jobs?": is_u64},
     CHECKPOINT_MARK: {"absorbed": _absorbed},
     LEASE: {
         "event": _one_of("claimed", "released", "extended", "acked", "expired", "dead"),
