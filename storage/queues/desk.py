@@ -122,6 +122,7 @@ class Desk:
 
     async def repeat(self, jobs: list[Job], node: str, key: str) -> Claimed | None:
         """The answer to a claim once more, as far as its leases stand; None when its records are gone."""
+        self.serve()  # what else has run out by now is ready
         tokens = {job.seq: (job.lease_id, job.deadline, job.deliveries) for job in jobs}
         found = await reading.read(self._engine, self.topic, sorted(tokens))
         claim = Claim(self._engine.loop.create_future(), node, 0, 0, patient=False, attempt_key=key)

@@ -85,6 +85,7 @@ async def _busy(desk: Desk, jobs: list[Job], commit: Callable[[], Coroutine[Any,
 
 
 def answer(desk: Desk, jobs: list[Job], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
+    desk.serve()  # the figures are of now
     return Settled(
         topic=desk.topic.name,
         done=[job.seq for job in jobs],

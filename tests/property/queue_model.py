@@ -8,10 +8,11 @@ Readings, where the specification leaves a choice:
 - A job first delayed by deliver_at belongs, once due, to those that come before the fresh ones ("due again"): it has
   waited for its time as a nacked one has. One whose time had come when it was appended is fresh.
 - The backoff's jitter only shortens the wait, to no less than half. It begins when the lease ended: at the deadline.
-- An attempt key is forgotten with the last lease of its answer whose record is there; the deadline it repeats is the
-  one that counts now.
+- An attempt key is forgotten with the last lease of its answer whose record is there. The deadline that is repeated
+  is the one that counts now.
 - A job whose record is gone (cap, ttl, delete) is neither ready nor delayed any more; while leased it is in flight.
-- After a crash that voids the leases a job is as appended: one whose deliver_at has passed by then is fresh.
+- After a crash that voids the leases a job is as appended: one whose deliver_at has passed by then may count as fresh
+  or as due again.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Job:
     ready_between: tuple[int, int] | None = None
     #: It comes before the fresh ones.
     back: bool = False
+    #: Whether it does is not known.
+    either: bool = False
     gone: bool = False
     dead: bool = False
     reason: str | None = None
@@ -249,6 +252,16 @@ class QueueModel:
         deadline = now_ms + (self.config.lease_ms if lease_ms is None else min(86_400_000, max(100, lease_ms)))
         return [Given(job.seq, deadline, job.deliveries + 1) for job in self.ready(now_ms)[:most]]
 
+    def takes(self, seqs: list[int], most: int, deadline: int, now_ms: int) -> list[Given]:
+        """What a claim that was given these jobs may have been given, where the place of some is not known."""
+        ready = self.ready(now_ms)
+        certain = [job.seq for job in ready if not job.either]
+        taken = [seq for seq in seqs if seq in certain]
+        assert taken == certain[: len(taken)], (seqs, certain)
+        assert len(set(seqs)) == len(seqs) == min(most, len(ready)), (seqs, ready)
+        assert set(seqs) <= {job.seq for job in ready}, (seqs, ready)
+        return [Given(seq, deadline, self.jobs[seq].deliveries + 1) for seq in seqs]
+
     def repeated(self, node: str, key: str) -> list[Job]:
         """Those of the first answer that are still leased, and whose record is there to be given."""
         found = [(self.jobs.get(seq), token) for seq, token in self.keys.get((node, key), [])]
@@ -268,7 +281,7 @@ class QueueModel:
             self.tokens.add(token)
             job = self.jobs[each.seq]
             job.holder, job.token, job.deadline, job.deliveries = node, token, each.deadline, each.deliveries
-            job.ready_at, job.ready_between = 0, None
+            job.ready_at, job.ready_between, job.either = 0, None, False
         if key is not None and given:
             self.keys[node, key] = [(each.seq, token) for each, token in zip(given, tokens, strict=True)]
 
@@ -357,4 +370,5 @@ class QueueModel:
                 job.holder, job.token, job.deadline, job.deliveries, job.forgiven = "", 0, 0, 0, 0
                 job.ready_between, job.reason = None, None
                 job.back = job.deliver_at > now_ms
+                job.either = 0 < job.deliver_at <= now_ms
                 job.ready_at = job.deliver_at if job.back else 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from storage import Discard, Durability, Engine, TopicConfig
-from storage.append import Settling
+from storage.settling import Settling
 from storage.errors import (
     BatchTooLarge,
     InvalidRequest,
