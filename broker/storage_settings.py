@@ -74,6 +74,10 @@ class StorageSettings(BaseSettings):
     checkpoint_bytes: Positive = Field(
         _OPTIONS.checkpoint_bytes, description="A topic with so many bytes of records in the log is moved."
     )
+    flag_age_ms: Count = Field(
+        10_000,
+        description="Deletions wait so long to be flagged in segments: if all of one is deleted by then, it just goes.",
+    )
     checkpoint_age_ms: Count = Field(
         _OPTIONS.checkpoint_age_ms,
         description="A topic with a record this old in the log is moved; so is one that holds up an old log file.",

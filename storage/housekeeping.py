@@ -54,9 +54,23 @@ class Housekeeping:
                 due = [segment for segment in log.held.manifest.segments if wants_care(log, segment)]
                 if due and engine.shards[log.shard].log.failed is None:
                     for segment in due:
-                        await self._keep(log, segment)
+                        if self._has_waited(log, segment):
+                            await self._keep(log, segment)
         await self._remove_retired()
         await self._remove_folders()
+
+    def _has_waited(self, log: Log, segment: Segment) -> bool:
+        """Whether it is time. A queue that is worked off leaves nothing to be flagged: the segment goes as a whole.
+
+        Until then the Delete frames pin the log, which a full disk does not wait for.
+        """
+        engine = self._engine
+        if (segment.sealed and not segment.live) or engine.shards[log.shard].log.full:
+            return True
+        now = engine.now_ms()
+        if segment.worn_since_ms is None:
+            segment.worn_since_ms = now
+        return now - segment.worn_since_ms >= engine.options.flag_age_ms
 
     async def _keep(self, log: Log, segment: Segment) -> None:
         if segment in self.busy:
@@ -71,6 +85,7 @@ class Housekeeping:
                 await self._flip(log, segment)
         finally:
             self.busy.discard(segment)
+            segment.worn_since_ms = None
 
     async def _still_after_counting(self, log: Log, segment: Segment) -> bool:
         """Seqs without a frame, as a rewrite leaves them, are no reason for the next one."""

@@ -71,6 +71,7 @@ class Segment:
         "pin",
         "sealed",
         "tier",
+        "worn_since_ms",
     )
 
     def __init__(self, state: SegmentState) -> None:
@@ -93,6 +94,8 @@ class Segment:
         self.flipping = 0
         self.flipping_pin: int | None = None
         self.details: Details | None = None
+        #: When somebody first saw that deletions are to be flagged, or that less than half of it lives.
+        self.worn_since_ms: int | None = None
         #: Records that its files have a frame of, deleted or not; None: not counted yet.
         self.framed: int | None = None
 

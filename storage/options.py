@@ -62,6 +62,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """A log is absorbed when it has so many records or bytes behind its last mark, one so old, or holds up a file."""
     absorb_process_records: int = 1000
     """From so many records in one go on, a process of its own copies them; 0 = never."""
+    flag_age_ms: int = 0
+    """Deletions wait so long to be flagged in a segment's files: if all of it is deleted by then, it just goes.
+    A broker waits 10 s unless told otherwise; an engine by itself does not, so that nothing waits when it is closed."""
     cold_dir: str = ""
     """Where sealed segments move to, oldest first: a path or a URL (s3://, gs://, az://); "" = they stay."""
     cold_threads: int = 4

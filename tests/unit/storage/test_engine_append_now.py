@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from storage import Discard, Durability, Engine, TopicConfig
-from storage.settling import Settling
 from storage.errors import (
     BatchTooLarge,
     InvalidRequest,
@@ -20,6 +19,7 @@ from storage.errors import (
     TopicFull,
 )
 from storage.records import Appended, PlainRecords
+from storage.settling import Settling
 from tests.unit.storage.machine import Machine, data, log_of, outcome, raw, record, records, seqs, sized
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)
