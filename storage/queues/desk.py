@@ -222,7 +222,7 @@ class Desk:
             self._fail(hands, error)
             if not isinstance(error, StorageError):
                 _log.exception("claim_failed", topic=self.topic.name)
-        self.serve()
+        self._serve_all()
 
     def _fail(self, hands: list[Hand], error: Exception) -> None:
         if self._engine.catalog.by_id.get(self.topic.topic_id) is not self.topic:
@@ -251,9 +251,9 @@ class Desk:
         return kept
 
     def _again(self, claim: Claim) -> None:
-        """What was taken for it went away while it was read (deleted, or expired)."""
+        """What was taken for it went away while it was read (deleted, or expired): it gets what else there is."""
         claim.dealt = False
-        if claim.patient and not self.closed:
+        if not self.closed and (claim.patient or not self.topic.config.claim_jitter_ms):
             self._waiting.appendleft(claim)
         else:
             self.leave(claim)
@@ -354,12 +354,11 @@ class Desk:
             _log.warning("leases_not_ended", topic=self.topic.name, jobs=len(jobs), error=str(error))
         if value.event == "expired":
             self._expiring -= 1
-            self._dismiss_impatient()
-        self.serve()
+        self._serve_all()
 
-    def _dismiss_impatient(self) -> None:
-        """Claims that only waited for leases to end get what there is now, or nothing."""
+    def _serve_all(self) -> None:
+        """Claims that only waited for what was on its way get what there is now, or nothing."""
         self.serve()
-        if not self.topic.config.claim_jitter_ms:
+        if not self.topic.config.claim_jitter_ms and not self.ending:
             for claim in [claim for claim in self._waiting if not claim.patient]:
                 self.leave(claim)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 
 import pytest
 
+from storage.catalog import Topic
+from storage.core import EngineCore
 from storage.errors import StorageError
+from storage.queues import reading
 from storage.queues.values import JobState
 from tests.unit.storage.machine import Machine, outcome
 from tests.unit.storage.queues.jobs import add, claim, claim_seqs, states, turns, with_jobs
@@ -104,3 +108,22 @@ async def test_a_full_disk_keeps_nobody_from_ending_leases(machine: Machine, lea
     assert (await engine.queues.nack("q", "n", [2], delay_ms=60_000)).done == [2]
     assert (await engine.queues.extend("q", "n", [3], 60_000)).done == [3]
     assert states(engine) == {2: JobState.DELAYED, 3: JobState.LEASED}
+
+
+async def test_a_claim_gets_others_when_its_jobs_are_deleted_while_they_are_read(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await with_jobs(machine, 4)
+    read, deleted = reading.read, list[int]()
+
+    async def read_late(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+        if not deleted:
+            deleted.extend(seqs)
+            await engine.admin.delete_records("q", seqs[-1] + 1, None)
+        return await read(engine, topic, seqs)
+
+    monkeypatch.setattr(reading, "cached", lambda *_: None)
+    monkeypatch.setattr(reading, "read", read_late)
+    assert await claim_seqs(engine, 2) == [3, 4]
+    assert deleted == [1, 2]
+    assert await claim_seqs(engine, 2) == []
