@@ -265,8 +265,6 @@ def _settle_heads(
     """Seqs that may have been handed out and are not here are lost, and said to be."""
     losses: dict[int, list[LossRange]] = {}
     renewed: list[int] = []
-    if salvage is not None:
-        salvage.report_ownerless()
     for topic in catalog.topics.values():
         log = topic.log
         found: list[LossRange] = salvage.losses(log) if salvage else []
