@@ -268,7 +268,8 @@ class TopicAdmin:
 
     async def set_paused(self, topic: Topic, paused: bool) -> None:
         """A queue hands out nothing while it is paused. Durable on return."""
-        if topic.paused != paused:
+        # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
+        if topic.paused != paused or self._engine.shards[topic.log.shard].log.failed is not None:
             await self._exclusively(topic, self._change(topic, topic.config, paused=paused))
 
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:

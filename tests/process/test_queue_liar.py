@@ -18,6 +18,9 @@ from tests.support.queue_load import QueueLoad, Service
 DRAINED_WITHIN_S = 30.0
 LEASES: dict[str, Any] = {"durability": "disk", "leases_durable": False, "max_deliveries": 3}
 
+#: Runs in which a lie has to come out once.
+OCCASIONS = 4
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
@@ -69,9 +72,13 @@ async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: r
 async def test_a_lie_comes_out(
     broker: BrokerProcess, dice: random.Random, operation: str, every: int, lie: queue_liar.Lie, sentence: str
 ) -> None:
-    liar = Liar(operation, lie, dice, every)
-    service = Service(liar.connect)
-    load = QueueLoad(lie.__name__, LEASES, service, dice, workers=6, jobs=400)
-    found = await work_off(broker, load, service)
-    assert liar.lies, "it had no occasion to lie"
-    assert [problem for problem in found if sentence in problem], found
+    # A lie may by chance be one that what follows does not contradict: it gets several occasions to come out.
+    for occasion in range(OCCASIONS):
+        liar = Liar(operation, lie, dice, every)
+        service = Service(liar.connect)
+        load = QueueLoad(f"{lie.__name__}-{occasion}", LEASES, service, dice, workers=6, jobs=400)
+        found = await work_off(broker, load, service)
+        assert liar.lies, "it had no occasion to lie"
+        if any(sentence in problem for problem in found):
+            return
+    raise AssertionError(f"no lie came out in {OCCASIONS} runs; the last one found {found}")

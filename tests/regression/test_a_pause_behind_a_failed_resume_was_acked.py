@@ -1,0 +1,25 @@
+"""A resume whose sync fails may be found by the next start; a pause asked for behind it was acked without a frame.
+
+In memory the queue was still paused, so nothing seemed to be left to do; after a kill it was not.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from storage.errors import StorageFailed
+from tests.unit.storage.machine import Machine
+from tests.unit.storage.queues.jobs import with_jobs
+
+
+async def test_nobody_is_told_that_a_queue_of_a_stopped_shard_is_paused() -> None:
+    async with Machine() as machine:
+        engine = await with_jobs(machine, 1)
+        assert await engine.queues.pause("q")
+        machine.disk.fail("datasync", errno=errno.EIO)
+        with pytest.raises(StorageFailed):
+            await engine.queues.resume("q")
+        with pytest.raises(StorageFailed):
+            await engine.queues.pause("q")
