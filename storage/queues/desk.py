@@ -347,7 +347,7 @@ class Desk:
     async def _end(self, jobs: list[Job], value: Lease, node: str) -> None:
         try:
             await self._queues.commit(self.topic, [value], [node])
-        except StorageError as error:
+        except Exception as error:  # whatever it is, nobody may be left waiting for these jobs
             # The leases stand; those that have run out are tried again, as long as anybody can say so.
             self.table.put_back(jobs)
             self._retry_ms = self._engine.now_ms() + RETRY_MS
