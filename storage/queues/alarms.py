@@ -59,10 +59,12 @@ class Alarms:
             if self._at.get(key) == at:
                 del self._at[key]
                 due.append(key)
-        for key in due:
-            self._ring(key)
-        if self._sleeper is None:
-            self._sleep()
+        try:
+            for key in due:
+                self._ring(key)
+        finally:  # one that fails must not silence the others
+            if self._sleeper is None:
+                self._sleep()
 
     async def stop(self) -> None:
         """Nothing rings from here on."""
