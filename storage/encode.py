@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from storage.batches import Run
 from storage.filesystem import Buffer
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
+from storage.format.cutting import cut, u64s
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import NewRecord
@@ -26,8 +26,6 @@ DURABLE = int(FrameFlag.DURABLE)
 _U32 = Struct("<I")
 # Where in an Append frame these fields are.
 _FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
-#: Larger blocks are cut by as many pieces a time, so that what is kept for cutting stays small.
-_CUT_AT_ONCE = 256
 _CLOSING_AND_ROOM = b"}" + bytes(8)
 _join = b"".join
 
@@ -63,7 +61,7 @@ def payload_hash(records: Sequence[NewRecord], node: str | None) -> bytes:
 def plain_hash(datas: Sequence[Buffer], payloads: array[int], node: bytes) -> bytes:
     """`payload_hash` for records that are data alone."""
     before = _U32.pack(len(node)) + node + bytes(4)
-    lengths = _cut(_little("I", payloads), 4)
+    lengths = cut(_little("I", payloads), 4)
     return digest128(_join(chain.from_iterable(zip(repeat(before), lengths, datas, repeat(bytes(4))))))
 
 
@@ -139,21 +137,21 @@ def encode_plain(datas: Sequence[Buffer], payloads: array[int], head: WriteHeade
     opening = header + node + b'{"data":'
     width = len(opening)
     block = bytearray(opening * count)
-    seqs = _pack_u64(count)(*range(first_seq, first_seq + count))
+    seqs = u64s(count).pack(*range(first_seq, first_seq + count))
     for byte in range((first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3):
         block[_SEQ_AT + byte :: width] = seqs[byte::8]
     if not more:
         block[_FLAGS_AT - width] = flags & ~MORE
     if uniform:
         sizes = array("I", [size + fixed]) * count
-        return _uniform(_cut(block, width), datas, size + fixed), Run(first_seq, ts, sizes, payloads, [])
+        return _uniform(cut(block, width), datas, size + fixed), Run(first_seq, ts, sizes, payloads, [])
     sizes = array("I", [each + fixed for each in payloads])
     frame_lens = _little("I", [each - LENGTH.size for each in sizes])
     data_lens = _little("I", [each + PLAIN_OVERHEAD for each in payloads])
     for byte in range(4):
         block[byte::width] = frame_lens[byte::4]
         block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
-    return _varied(_cut(block, width), datas), Run(first_seq, ts, sizes, payloads, [])
+    return _varied(cut(block, width), datas), Run(first_seq, ts, sizes, payloads, [])
 
 
 def _uniform(openings: Iterable[bytes], datas: Sequence[Buffer], size: int) -> bytes:
@@ -164,7 +162,7 @@ def _uniform(openings: Iterable[bytes], datas: Sequence[Buffer], size: int) -> b
     pieces[1::3] = datas
     frames = bytearray(_join(pieces))
     covered = size - LENGTH.size - CHECKSUM.size
-    sums = _join(map(checksum_bytes, _cut(frames, size, f"{LENGTH.size}x{covered}s{CHECKSUM.size}x")))
+    sums = _join(map(checksum_bytes, cut(frames, size, f"{LENGTH.size}x{covered}s{CHECKSUM.size}x")))
     for byte in range(CHECKSUM.size):
         frames[size - 1 - byte :: size] = sums[byte::8]  # digests are big-endian, whatever the machine is
     return bytes(frames)
@@ -178,7 +176,7 @@ def _varied(openings: Iterable[bytes], datas: Sequence[Buffer]) -> bytes:
     sums.byteswap()
     pieces = [b""] * (2 * count)
     pieces[0::2] = bodies
-    pieces[1::2] = _cut(sums.tobytes(), CHECKSUM.size)
+    pieces[1::2] = cut(sums.tobytes(), CHECKSUM.size)
     return _join(pieces)
 
 
@@ -187,29 +185,6 @@ def _little(code: str, values: Iterable[int]) -> bytes:
     if sys.byteorder == "big":
         column.byteswap()
     return column.tobytes()
-
-
-@lru_cache(maxsize=1024)
-def _pack_u64(count: int) -> Callable[..., bytes]:
-    return Struct(f"<{count}Q").pack
-
-
-def _cut(block: bytes | bytearray, width: int, layout: str = "") -> Iterable[bytes]:
-    """The pieces of `width` bytes that `block` consists of; of each only what `layout` takes (struct's format)."""
-    layout = layout or f"{width}s"
-    count = len(block) // width
-    if count <= _CUT_AT_ONCE:
-        return _cutter(layout, count).unpack(block)
-    whole = count - count % _CUT_AT_ONCE
-    view = memoryview(block)
-    pieces = chain.from_iterable(_cutter(layout, _CUT_AT_ONCE).iter_unpack(view[: whole * width]))
-    return chain(pieces, _cutter(layout, count - whole).unpack(view[whole * width :]))
-
-
-@lru_cache(maxsize=1024)
-def _cutter(layout: str, count: int) -> Struct:
-    """Made once: making one costs more than using it. Kept small by `_CUT_AT_ONCE`: 40 bytes a piece."""
-    return Struct(layout * count)
 
 
 def assemble(

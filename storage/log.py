@@ -285,15 +285,17 @@ class Log:
             found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone = 0
         floor, absorbed = self.marks.live_floor, self.held.absorbed
-        for seq, size in zip(found.seqs, found.sizes, strict=True):
-            if floor <= seq <= last and seq <= absorbed and self.held.delete(seq, size, place):
-                gone += 1
-                self._count_deleted([seq], [size])
+        if found.seqs:
+            wanted = {
+                seq: size
+                for seq, size in zip(found.seqs, found.sizes, strict=True)
+                if floor <= seq <= last and seq <= absorbed
+            }
+            gone += self._count_deleted(*self.held.delete_all(wanted, place))
         seqs = request.seqs if request.seqs is not None else self.tags.find(tag_match(request.match or []), last)
         first = max(floor, absorbed + 1)
-        deleted, sizes = self.tail.delete_all(sorted({seq for seq in seqs if first <= seq <= last}))
-        gone += len(deleted)
-        self._count_deleted(deleted, sizes)
+        if seqs and max(seqs) >= first:
+            gone += self._count_deleted(*self.tail.delete_all(sorted({seq for seq in seqs if first <= seq <= last})))
         self._forget_below(self.earliest_seq)
         self.section = None
         return gone
@@ -307,21 +309,21 @@ class Log:
         """What the segments hold, alive, from `first_seq` on that a Delete wants by tag or seq. Blocking."""
         return find(self.held, request, max(first_seq, self.marks.live_floor), self.delete_end(request))
 
-    def _count_deleted(self, seqs: Sequence[int], sizes: Sequence[int]) -> None:
-        """These records, ascending, are not alive any more."""
+    def _count_deleted(self, seqs: Sequence[int], sizes: Sequence[int]) -> int:
+        """These records, ascending, are not alive any more: how many they are."""
         if not seqs:
-            return
+            return 0
         self.count -= len(seqs)
         self.bytes -= sum(sizes)
         if self.queue is not None:
-            for seq in seqs:
-                self.queue.deleted(seq)
+            self.queue.all_deleted(seqs)
         counted = bisect_left(seqs, self.assigned_floor)
         size = sum(sizes[counted:])
         in_memory = sum(sizes[max(counted, bisect_right(seqs, self.durable_head)) :]) if self.ephemeral else 0
         self.assigned_count -= len(seqs) - counted
         self.assigned_bytes -= size
         self._use(-size, -in_memory)
+        return len(seqs)
 
     @property
     def in_memory_only(self) -> bool:

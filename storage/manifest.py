@@ -184,14 +184,18 @@ class Segment:
             return None
         return [self.details.payloads[seq - self.first_seq] for seq in seqs]
 
-    def delete(self, seq: int, place: int) -> bool:
-        """Mark a record deleted because of a Delete frame at `place`; False when it was not alive."""
-        bit = 1 << (seq - self.first_seq)
-        if self.dead & bit:
-            return False
-        self.dead |= bit
-        self.to_flip(bit, place)
-        return True
+    def delete(self, first_seq: int, last_seq: int, place: int) -> Sequence[int]:
+        """Mark records first_seq <= seq <= last_seq deleted because of a Delete frame at `place`: those alive before."""
+        at, count = first_seq - self.first_seq, last_seq - first_seq + 1
+        bits = ((1 << count) - 1) << at
+        already = self.dead & bits
+        alive: Sequence[int] = range(first_seq, last_seq + 1)
+        if already:
+            alive = [*compress(alive, self.alive_flags(at, at + count))]
+            bits ^= already
+        self.dead |= bits
+        self.to_flip(bits, place)
+        return alive
 
     def to_flip(self, bits: int, place: int) -> None:
         """These bits of `dead` are to be flagged in the files, for Deletes at `place` or behind it."""

@@ -7,10 +7,12 @@ come from its details, which whoever can wait loads beforehand (`wants`). Source
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from storage.format import control
 from storage.manifest import UNKNOWN, Access, Details, Manifest, Segment
+from storage.spans import stretches
 from storage.tail import TailIndex
 
 
@@ -180,14 +182,19 @@ class Retained:
                 segment.live_bytes = segment.bytes_between(new_floor, segment.end_seq)
         return gone, size
 
-    def delete(self, seq: int, size: int, place: int) -> bool:
-        """A record of a segment is deleted; False when it was not alive."""
-        segment = self.manifest.containing(seq)
-        if segment is None or not segment.delete(seq, place):
-            return False
-        segment.live -= 1
-        segment.live_bytes -= size
-        return True
+    def delete_all(self, sizes: Mapping[int, int], place: int) -> tuple[list[int], list[int]]:
+        """Records of segments (payload bytes by seq) are deleted: (seqs, sizes) of those that were alive, ascending."""
+        deleted: list[int] = []
+        for begin, end in stretches(sorted(sizes)):
+            for segment in self.manifest.behind(begin):
+                if segment.first_seq > end:
+                    break
+                first, last = max(begin, segment.first_seq), min(end, segment.end_seq - 1)
+                gone = segment.delete(first, last, place)
+                segment.live -= len(gone)
+                segment.live_bytes -= sum(map(sizes.__getitem__, gone))
+                deleted += gone
+        return deleted, [*map(sizes.__getitem__, deleted)]
 
     def absorb(self, last_seq: int, floor: int, written: Written | None) -> None:
         """Records up to `last_seq` are in the active segment from now on.

@@ -6,14 +6,18 @@ over in silence.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
+from storage import columns
 from storage.catalog import Topic
 from storage.errors import RecordCorrupt
 from storage.format import idx_entry, segment_frame
 from storage.format.checksum import checksum
 from storage.format.segment_frame import lengths_of_live
-from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE
+from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, OVERHEAD
 from storage.records import ReadQuery, StoredRecord
 from storage.segment import names
 from storage.segment.names import SegmentId
@@ -82,6 +86,11 @@ class Scan:
         max_bytes, limit, records = query.max_bytes, query.limit, self.records
         if piece.span.ts < self._oldest_ts:
             return seq + len(piece.span.sizes) - 1
+        if plain and len(piece.span.sizes) >= columns.LEAST:
+            sizes = piece.span.sizes[: self._room(len(piece.span.sizes))]
+            found = columns.from_log(data, at, sizes, topic_id, seq, verified=piece.verified)
+            if found is not None:
+                return self._take_all(found, sizes, seq + len(piece.span.sizes) - 1)
         for index, frame_size in enumerate(piece.span.sizes):
             self.scanned += 1
             length, _, _, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
@@ -119,6 +128,27 @@ class Scan:
             seq += 1
         return seq - 1
 
+    def _room(self, count: int) -> int:
+        """How many of `count` records are to be looked at, if none is passed over."""
+        return max(1, min(count, self._query.limit - len(self.records), self._max_scan - self.scanned))
+
+    def _take_all(self, found: list[StoredRecord], frame_sizes: Sequence[int], last_seq: int) -> int:
+        """These records, consecutive and plain, are wanted as far as there is room; the last seq examined. `last_seq`
+        is the last one that could be had."""
+        records, max_bytes = self.records, self._query.max_bytes
+        first_seq, count = found[0].seq, len(found)
+        size = self.size + sum(frame_sizes) - count * OVERHEAD
+        if size > max_bytes:
+            sizes = [*accumulate([each - OVERHEAD for each in frame_sizes], initial=self.size)]
+            count = max(0 if records else 1, bisect_right(sizes, max_bytes) - 1)
+            size = sizes[count]
+        self.scanned += min(len(found), count + 1)
+        self.size = size
+        records += found[:count]
+        full = len(records) >= self._query.limit or self.scanned >= self._max_scan
+        self.done = full or first_seq + count <= last_seq
+        return first_seq + count - 1
+
     def _wants(self, piece: Piece, index: int, node: bytes, tag: bytes, ts: int) -> bool:
         if piece.dead is not None and piece.dead[index]:
             return False
@@ -155,6 +185,10 @@ class Scan:
         query, records, topic_id, oldest_ts = self._query, self.records, id.topic_id, self._oldest_ts
         data, base, seq = found.data, found.base, found.first_seq - 1
         filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
+        if not filtered and len(found.entries) >= columns.LEAST:
+            plain = self._plain(id, found, dead, end_seq)
+            if plain is not None:
+                return self._take_all(*plain)
         for offset, length, ts, flags in found.entries:
             seq += 1
             if seq >= end_seq:
@@ -191,6 +225,22 @@ class Scan:
                 self.done = True
                 return seq
         return seq if found.entries else end_seq - 1
+
+    def _plain(
+        self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int
+    ) -> tuple[list[StoredRecord], Sequence[int], int] | None:
+        """The records of a slice, if every one of them is live, plain and wanted; the sizes of their frames; the last
+        seq there is of it."""
+        count = min(len(found.entries), end_seq - found.first_seq)
+        if count < columns.LEAST or dead & ((1 << count) - 1):
+            return None
+        room = self._room(count)
+        _, lens, stamps, flags = zip(*found.entries[:room], strict=True)
+        if any(flags) or not all(lens) or min(stamps) < self._oldest_ts:
+            return None
+        at = found.entries[0].offset - found.base
+        records = columns.from_segment(found.data, at, lens, id.topic_id, found.first_seq, stamps)
+        return None if records is None else (records, lens, found.first_seq + count - 1)
 
     def _damaged_segment(self, id: SegmentId, seq: int, offset: int, ext: str) -> None:
         self.scanned -= 1

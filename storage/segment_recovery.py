@@ -101,7 +101,7 @@ def _delete_deferred(store: SegmentStore, log: Log) -> set[Segment]:
             touched.add(wanted.segment)
             seqs = wanted.seqs if wanted.match is None else store.tagged(log.topic_id, wanted.segment, wanted.match)
             for seq in seqs:
-                if floor <= seq <= last and wanted.segment.delete(seq, place):
+                if floor <= seq <= last and wanted.segment.delete(seq, seq, place):
                     wanted.segment.live = UNKNOWN
     log.held.deferred.clear()
     return touched

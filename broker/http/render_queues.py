@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Sequence
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from storage.queues.claims import Claimed
 
 _JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
+#: From so many jobs on it is quicker to write them all by one template.
+_ALIKE_PAYS = 4
 #: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
 #: body is a whole value of data or meta.
 _DUE = re.compile(rb',"deliver_at":\d+}\Z')
@@ -39,15 +43,32 @@ def claimed(claim: Claimed, started: float) -> bytes:
 def jobs(found: Sequence[ClaimedJob]) -> bytes:
     """The jobs as JSON objects, separated by commas."""
     names = Names(tags=True)
-    text = b",".join(
-        [
-            _JOB % (seq, lease_id, deadline, ts, names[node, tag] if node or tag else b"", deliveries, body[1:])
-            for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
-        ]
-    )
+    text = _alike(found)
+    if text is None:
+        text = b",".join(
+            [
+                _JOB % (seq, lease_id, deadline, ts, names[node, tag] if node or tag else b"", deliveries, body[1:])
+                for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
+            ]
+        )
     if _DUE_KEY not in text:
         return text
     return b",".join([_job(job, names) for job in found])
+
+
+def _alike(found: Sequence[ClaimedJob]) -> bytes | None:
+    """The same, of jobs that differ in little, in one go; None of others."""
+    if len(found) < _ALIKE_PAYS:
+        return None
+    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
+    seqs, stamps, nodes, tags, bodies = zip(*records, strict=True)
+    if any(nodes) or any(tags) or len({*deadlines}) > 1 or len({*deliveries}) > 1:
+        return None
+    one = b'{"$seq":%%d,"lease_id":"lease_%%b","deadline":%d,"$ts":%%d,"deliveries":%d,%%b,'
+    count = len(found)
+    tokens = struct.pack(f">{count}Q", *lease_ids).hex(",", 8).encode().split(b",")
+    parts = chain.from_iterable(zip(seqs, tokens, stamps, [body[1:] for body in bodies], strict=True))
+    return ((one % (deadlines[0], deliveries[0])) * count)[:-1] % (*parts,)
 
 
 def _job(job: ClaimedJob, names: Names) -> bytes:

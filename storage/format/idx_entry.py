@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -52,6 +53,10 @@ class Entry(NamedTuple):
     def end(self) -> int:
         """Offset in .data of what comes next, bytes."""
         return self.offset + self.len
+
+
+#: As calling the type, without a call in Python.
+_entry = partial(tuple.__new__, Entry)
 
 
 class IdxDamaged(ValueError):
@@ -107,7 +112,7 @@ def parse(buffer: bytes | memoryview) -> list[Entry]:
         raise IdxDamaged(bad[0])
     if len(buffer) % ENTRY_SIZE:
         raise IdxDamaged(len(buffer) // ENTRY_SIZE)
-    return list(map(Entry._make, _FIELDS_PADDED.iter_unpack(buffer)))
+    return [*map(_entry, _FIELDS_PADDED.iter_unpack(buffer))]
 
 
 def deleted_tail(buffer: bytes | memoryview, index: int) -> bytes:

@@ -5,6 +5,8 @@ It is made by joining what the client sent and served by slicing, never parsed b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 PLAIN_OVERHEAD = len(b'{"data":}')
@@ -67,3 +69,11 @@ def payload_size(data: bytes, begin: int, end: int) -> int:
             body = _decoder.decode(data[begin:end])
             return len(body.data) + len(body.meta)
     return end - begin - PLAIN_OVERHEAD
+
+
+def payload_sizes(bodies: Sequence[bytes]) -> list[int]:
+    """`payload_size` of each of these objects."""
+    together = b"".join(bodies)
+    if any(key in together for key in _FURTHER):
+        return [payload_size(body, 0, len(body)) for body in bodies]
+    return [len(body) - PLAIN_OVERHEAD for body in bodies]

@@ -45,20 +45,24 @@ def lease_time(lease_ms: int | None, usual: int) -> int:
     return max(MIN_LEASE_MS, min(MAX_LEASE_MS, lease_ms))
 
 
-def tokens_of(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> dict[int, int]:
-    """Token (0: none given) by seq; a seq named twice counts once. Raises BatchTooLarge, InvalidRequest."""
+def check_seqs(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> None:
+    """Raises BatchTooLarge, InvalidRequest."""
     if not seqs:
         raise InvalidRequest("seqs must name at least one job.", field="seqs")
     if len(seqs) > MAX_JOBS:
         raise BatchTooLarge(f"seqs: at most {MAX_JOBS} a call, these are {len(seqs)}.", field="seqs", max=MAX_JOBS)
-    if any(not 0 <= seq <= MAX_U64 for seq in seqs):
+    if min(seqs) < 0 or max(seqs) > MAX_U64:
         raise InvalidRequest("seqs must be seqs, 0 to 2^64 - 1.", field="seqs")
-    if not lease_ids:
-        return dict.fromkeys(seqs, 0)
-    if len(lease_ids) != len(seqs):
+    if lease_ids and len(lease_ids) != len(seqs):
         raise InvalidRequest(
             f"lease_ids must be as many as seqs: {len(seqs)}, these are {len(lease_ids)}.", field="lease_ids"
         )
+
+
+def tokens_of(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> dict[int, int]:
+    """Token (0: none given) by seq; a seq named twice counts once. Of what has passed `check_seqs`."""
+    if not lease_ids:
+        return dict.fromkeys(seqs, 0)
     return {seq: token or 0 for seq, token in zip(seqs, lease_ids, strict=True)}
 
 

@@ -7,9 +7,7 @@ and only then handed out. Whatever fails on the way is put back. Source: api.md 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import struct
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,9 +17,10 @@ import structlog
 from storage.catalog import Topic
 from storage.errors import StorageError, TopicNotFound
 from storage.format.control import Lease
-from storage.queues import reading
+from storage.queues import reading, together
 from storage.queues.claims import Claim, Claimed
 from storage.queues.cohort import deal
+from storage.queues.grant import Grant
 from storage.queues.job import Job, JobRow
 from storage.queues.policy import backoff_ms
 from storage.queues.values import ClaimedJob
@@ -150,6 +149,10 @@ class Desk:
             return
         while self._waiting:
             claim = self._waiting[0]
+            if not claim.gone and (grant := self.table.take_together(claim.max, self.topic.log.live_seqs)) is not None:
+                self._waiting.popleft()
+                self._deal_together(claim, grant)
+                continue
             jobs = self.table.take(claim.max, self.topic.log.live_seqs) if not claim.gone else []
             if not jobs and not claim.gone:
                 return
@@ -198,6 +201,38 @@ class Desk:
                 return
         self._work(self._deal_later(hands))
 
+    def _deal_together(self, claim: Claim, grant: Grant) -> None:
+        claim.dealt = True
+        if not self.topic.leases_durable:
+            found = reading.cached(self._engine, self.topic, grant.seqs)
+            if found is None:
+                found = self._queues.ahead.take(self.topic, grant.seqs)
+            if found is not None:
+                value = together.leases_of(grant, claim, self._engine.now_ms())
+                self.table.apply(value, claim.node)
+                together.hand_out(self._queues, self, claim, grant, found, value)
+                return
+        self._work(self._deal_together_later(claim, grant))
+
+    async def _deal_together_later(self, claim: Claim, grant: Grant) -> None:
+        try:
+            found = reading.cached(self._engine, self.topic, grant.seqs)
+            if found is None:
+                found = await self._queues.ahead.read(self.topic, grant.seqs)
+            if not together.is_whole(grant, claim, found):
+                await self._deal_found([(claim, self.table.take_apart(grant))], found)
+                return
+            value = together.leases_of(grant, claim, self._engine.now_ms())
+            if self.topic.leases_durable:
+                await self._queues.commit(self.topic, [value], [claim.node])
+            else:
+                self.table.apply(value, claim.node)
+            together.hand_out(self._queues, self, claim, grant, found, value)
+        except Exception as error:  # as below
+            self.table.put_back_together(grant)
+            self._failed([(claim, [])], error)
+        self._serve_all()
+
     def _work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._engine.loop.create_task(work)
         self._works.add(task)
@@ -211,18 +246,31 @@ class Desk:
             found = reading.cached(self._engine, self.topic, seqs)
             if found is None:
                 found = await reading.read(self._engine, self.topic, seqs)
+        except Exception as error:  # whatever it is, these jobs must not be lost to it
+            self.table.put_back(jobs)
+            self._failed(hands, error)
+            self._serve_all()
+            return
+        await self._deal_found(hands, found)
+
+    async def _deal_found(self, hands: list[Hand], found: reading.Found) -> None:
+        jobs = [job for _, hand in hands for job in hand]
+        try:
             hands = self._readable(hands, found)
             jobs = [job for _, hand in hands for job in hand]  # the others may be somebody else's by now
             leases = self._leases(hands)
             if leases and self.topic.leases_durable:
                 await self._queues.commit(self.topic, [value for value, _ in leases], [node for _, node in leases])
             self._hand_out(hands, found, leases)
-        except Exception as error:  # whatever it is, these jobs must not be lost to it
+        except Exception as error:  # as above
             self.table.put_back(jobs)
-            self._fail(hands, error)
-            if not isinstance(error, StorageError):
-                _log.exception("claim_failed", topic=self.topic.name)
+            self._failed(hands, error)
         self._serve_all()
+
+    def _failed(self, hands: list[Hand], error: Exception) -> None:
+        if not isinstance(error, StorageError):
+            _log.error("claim_failed", topic=self.topic.name, exc_info=error)
+        self._fail(hands, error)
 
     def _fail(self, hands: list[Hand], error: Exception) -> None:
         if self._engine.catalog.by_id.get(self.topic.topic_id) is not self.topic:
@@ -263,10 +311,9 @@ class Desk:
         leases: list[tuple[Lease, str]] = []
         for claim, jobs in hands:
             deadline = now + claim.lease_ms
-            tokens = struct.unpack(f"<{len(jobs)}Q", os.urandom(8 * len(jobs)))
             rows: list[JobRow] = [
-                (job.seq, token or 1, deadline, job.deliveries + 1, 0, job.forgiven)
-                for job, token in zip(jobs, tokens, strict=True)
+                (job.seq, token, deadline, job.deliveries + 1, 0, job.forgiven)
+                for job, token in zip(jobs, together.fresh_tokens(len(jobs)), strict=True)
             ]
             leases.append((Lease(event="claimed", jobs=rows, attempt_key=claim.attempt_key), claim.node))
         return leases
@@ -336,7 +383,7 @@ class Desk:
         self._ends(jobs, value, node)
 
     def _current(self, seq: int, token: int) -> Job | None:
-        job = self.table.jobs.get(seq)
+        job = self.table.find(seq)
         return job if job is not None and job.lease_id == token and not job.busy else None
 
     def _ends(self, jobs: list[Job], value: Lease, node: str) -> None:

@@ -17,7 +17,7 @@ def lease_frames(table: LeaseTable) -> list[tuple[Lease, str]]:
     found: list[tuple[Lease, str]] = []
     leased: dict[tuple[str, Attempt | None], list[JobRow]] = {}
     others: list[JobRow] = []
-    for job in table.jobs.values():
+    for job in table.everything():
         if job.state == LEASED:
             leased.setdefault((job.node, job.attempt), []).append(job.row())
         elif job.state in (READY, DELAYED) and (job.deliveries or job.ready_at):

@@ -1,15 +1,17 @@
 """The jobs of one queue by where they stand, and in which order they come up. Pure: no I/O, no clock.
 
 What comes next is found in heaps (given back, due, running out, lowest seq). What is no longer so stays in them until
-it comes up, and is passed over then: nothing is ever looked for in the middle. Source: api.md §6.
+it comes up, and is passed over then: nothing is ever looked for in the middle. A job that was touched has a Job, or is
+one of a Grant: never both. Source: api.md §6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from storage.queues.grant import Grant
 from storage.queues.job import CLAIMING, DEAD, DELAYED, LEASED, READY, Attempt, Job
 from storage.queues.policy import Limits
 
@@ -24,12 +26,14 @@ class JobTable:
         "_back",
         "_due",
         "_ends",
+        "_firsts",
         "_low",
         "attempts",
         "counts",
         "dead_lettered",
         "dying",
         "gone",
+        "grants",
         "jobs",
         "limits",
         "lost",
@@ -39,7 +43,9 @@ class JobTable:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.jobs: dict[int, Job] = {}
-        #: Live records from here on without a Job are ready and were never claimed.
+        #: By the seq of each of their jobs.
+        self.grants: dict[int, Grant] = {}
+        #: Live records from here on without a Job or a Grant are ready and were never claimed.
         self.taken = 0
         self.attempts: dict[tuple[str, str], Attempt] = {}
         #: Jobs by state.
@@ -51,11 +57,12 @@ class JobTable:
         self.lost = 0
         #: Jobs that have become dead and that nobody has begun to move.
         self.dying: set[int] = set()
-        # Heaps of seqs, or (time, seq); what is no longer so is passed over when it comes up.
+        # Heaps of seqs, or (time, seq); what is no longer so is passed over when it comes up. A grant goes by its first.
         self._back: list[int] = []
         self._due: list[tuple[int, int]] = []
         self._ends: list[tuple[int, int]] = []
         self._low: list[int] = []
+        self._firsts: list[int] = []
 
     # -- figures -----------------------------------------------------------------------------------------------------
 
@@ -66,7 +73,23 @@ class JobTable:
 
     def ready(self, live: int) -> int:
         """Jobs that can be claimed now, of `live` records."""
-        return live - (len(self.jobs) - self.counts[READY] - self.gone)
+        return live - (len(self.jobs) + len(self.grants) - self.counts[READY] - self.gone)
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything is known of any job."""
+        return bool(self.jobs or self.grants)
+
+    def knows_any(self, seqs: Iterable[int]) -> bool:
+        """Whether anything is known of one of these."""
+        return not (self.jobs.keys().isdisjoint(seqs) and self.grants.keys().isdisjoint(seqs))
+
+    def everything(self) -> Iterator[Job]:
+        """All jobs that were touched, to be looked at: those of a grant are no more than its image."""
+        yield from self.jobs.values()
+        for seq, grant in self.grants.items():
+            if seq == grant.seqs[0]:
+                yield from grant.jobs()
 
     def first_back(self) -> int | None:
         """The lowest ready seq of those that have a Job."""
@@ -84,17 +107,76 @@ class JobTable:
         due, ends, jobs = self._due, self._ends, self.jobs
         while due and not ((job := jobs.get(due[0][1])) and job.state == DELAYED and job.ready_at == due[0][0]):
             heappop(due)
-        while ends and not ((job := jobs.get(ends[0][1])) and runs_out(job, ends[0][0])):
+        while ends and self._running_out(*ends[0]) is None:
             heappop(ends)
         times = [due[0][0]] if due else []
         if ends:
             times.append(ends[0][0] + 1)  # at the deadline it is still held
         return min(times, default=None)
 
+    def _running_out(self, deadline: int, seq: int) -> Job | Grant | None:
+        """What is leased until then by this entry of the heap, if it still is and time decides about it."""
+        held = self.jobs.get(seq) or self.grants.get(seq)
+        if held is None or held.state != LEASED or held.busy or held.deadline != deadline:
+            return None
+        return held
+
+    # -- together ------------------------------------------------------------------------------------------------------
+
+    def put_together(self, seqs: tuple[int, ...]) -> Grant:
+        """A grant of jobs of which nothing is known so far: they are being claimed."""
+        grant = Grant(seqs)
+        self.grants.update(dict.fromkeys(seqs, grant))
+        heappush(self._firsts, seqs[0])
+        self.counts[CLAIMING] += len(seqs)
+        return grant
+
+    def take_apart(self, grant: Grant) -> list[Job]:
+        """Its jobs, each by itself from now on. Nothing else changes."""
+        if grant.singles is not None:
+            return grant.singles
+        singles = grant.singles = grant.jobs()
+        for job in singles:
+            del self.grants[job.seq]
+            self.jobs[job.seq] = job
+            heappush(self._low, job.seq)
+            if job.state == LEASED and not job.busy:
+                heappush(self._ends, (job.deadline, job.seq))
+        return singles
+
+    def whole(self, seqs: Sequence[int]) -> Grant | None:
+        """The grant of exactly these jobs, in this order."""
+        grant = self.grants.get(seqs[0]) if seqs else None
+        return grant if grant is not None and grant.seqs == tuple(seqs) else None
+
+    def _end_together(self, grant: Grant) -> None:
+        """The leases of all its jobs end, as `_end_lease` of each."""
+        grant.busy = False
+        if grant.attempt is not None:
+            attempt, grant.attempt = grant.attempt, None
+            self._attempt_lost(attempt, len(grant.seqs))
+        if grant.holder is not None:
+            holder, grant.holder = grant.holder, None
+            for seq in grant.seqs:
+                holder.lease_ended(seq)
+
+    def _drop_together(self, grant: Grant) -> None:
+        self.counts[grant.state] -= len(grant.seqs)
+        for seq in grant.seqs:
+            del self.grants[seq]
+
     # -- for those who move them ---------------------------------------------------------------------------------------
 
-    def _job(self, seq: int) -> Job:
+    def find(self, seq: int) -> Job | None:
+        """The job by itself, if anything is known of it: something is about to happen to it alone."""
         job = self.jobs.get(seq)
+        if job is None and (grant := self.grants.get(seq)) is not None:
+            self.take_apart(grant)
+            job = self.jobs[seq]
+        return job
+
+    def _job(self, seq: int) -> Job:
+        job = self.find(seq)
         if job is None:
             job = self.jobs[seq] = Job(seq)
             heappush(self._low, seq)
@@ -111,12 +193,15 @@ class JobTable:
         job.busy = False
         if job.attempt is not None:
             attempt, job.attempt = job.attempt, None
-            attempt.left -= 1
-            if not attempt.left and self.attempts.get((attempt.node, attempt.key)) is attempt:
-                del self.attempts[attempt.node, attempt.key]
+            self._attempt_lost(attempt, 1)
         if job.holder is not None:
             holder, job.holder = job.holder, None
             holder.lease_ended(job.seq)
+
+    def _attempt_lost(self, attempt: Attempt, count: int) -> None:
+        attempt.left -= count
+        if not attempt.left and self.attempts.get((attempt.node, attempt.key)) is attempt:
+            del self.attempts[attempt.node, attempt.key]
 
     def _drop(self, job: Job) -> None:
         self.counts[job.state] -= 1
@@ -125,15 +210,22 @@ class JobTable:
         del self.jobs[job.seq]
 
     def _trim(self) -> None:
-        jobs, limit = self.jobs, 2 * len(self.jobs) + _SLACK
+        jobs, limit = self.jobs, 2 * (len(self.jobs) + len(self.grants)) + _SLACK
         if len(self._low) > limit:
             self._low = _heap(jobs)
+        if len(self._firsts) > limit:
+            self._firsts = _heap(self._each_first())
         if len(self._ends) > limit:
-            self._ends = _heap((job.deadline, seq) for seq, job in jobs.items() if job.state == LEASED)
+            ends = [(job.deadline, seq) for seq, job in jobs.items() if job.state == LEASED]
+            ends += [(self.grants[seq].deadline, seq) for seq in self._each_first() if self.grants[seq].state == LEASED]
+            self._ends = _heap(ends)
         if len(self._due) > limit:
             self._due = _heap((job.ready_at, seq) for seq, job in jobs.items() if job.state == DELAYED)
         if len(self._back) > limit:
             self._back = _heap(seq for seq, job in jobs.items() if job.state == READY)
+
+    def _each_first(self) -> list[int]:
+        return [seq for seq, grant in self.grants.items() if seq == grant.seqs[0]]
 
     def _settle_in(self, job: Job) -> None:
         """A job that nobody holds: dead, delayed or ready, as its numbers say."""
@@ -155,6 +247,3 @@ def _heap(items: Iterable[Any]) -> list[Any]:
     heapify(heap)
     return heap
 
-
-def runs_out(job: Job, deadline: int) -> bool:
-    return job.state == LEASED and not job.busy and job.deadline == deadline

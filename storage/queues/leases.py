@@ -1,7 +1,7 @@
 """The jobs of one queue that have been touched: who holds them, until when, which come next. Pure: no I/O, no clock.
 
 A job that nobody has claimed yet and that is not delayed needs nothing here: it is a live record of the log from
-`taken` on. Everything else has a `Job`. Two kinds of change: `apply` takes what a Lease frame says, live and in
+`taken` on. Everything else has a `Job`, or is one of a `Grant`. Two kinds of change: `apply` takes what a Lease frame says, live and in
 recovery alike; what is decided but not yet committed (CLAIMING, HELD, `busy`) is taken back by `put_back` when its
 frame fails. Every operation costs O(log jobs) a job. Source: api.md §6; storage.md §2 (Lease).
 """
@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from storage.format.control import Lease
+from storage.queues.grant import Grant, alike
 from storage.queues.job import CLAIMING, DEAD, DELAYED, HELD, LEASED, READY, Attempt, Job, JobRow
-from storage.queues.job_table import JobTable, runs_out
+from storage.queues.job_table import JobTable
 from storage.queues.policy import Limits
 
 
@@ -35,6 +36,16 @@ class LeaseTable(JobTable):
                 heappush(self._back, seq)
                 came = True
         return came
+
+    def take_together(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> Grant | None:
+        """Up to `count` jobs as `take`, if all that come next were never touched; None: `take` has to tell."""
+        if self.first_back() is not None:
+            return None
+        found: list[int] = []
+        while len(found) < count and (seqs := live_seqs(self.taken, count - len(found))):
+            self.taken = seqs[-1] + 1
+            found += [seq for seq in seqs if not self.knows_any((seq,))] if self.knows_any(seqs) else seqs
+        return self.put_together(tuple(found)) if found else None
 
     def take(self, count: int, live_seqs: Callable[[int, int], Sequence[int]], below: int | None = None) -> list[Job]:
         """Up to `count` ready jobs in claim order, now CLAIMING. `live_seqs(seq, n)` gives the next n live seqs from
@@ -65,7 +76,7 @@ class LeaseTable(JobTable):
                     seqs = ()
                     break
                 self.taken = seq + 1
-                if seq not in jobs:
+                if seq not in jobs and seq not in self.grants:
                     job = jobs[seq] = Job(seq)
                     job.state = CLAIMING
                     heappush(self._low, seq)
@@ -98,7 +109,7 @@ class LeaseTable(JobTable):
         return jobs
 
     def put_back(self, jobs: Iterable[Job]) -> None:
-        """What was decided about these did not happen: they are what they were."""
+        """What was decided about these did not happen: they are what they were. Of a grant: `put_back_together`."""
         for job in jobs:
             if self.jobs.get(job.seq) is not job:
                 continue
@@ -107,6 +118,16 @@ class LeaseTable(JobTable):
                 heappush(self._ends, (job.deadline, job.seq))
             elif job.state in (CLAIMING, HELD):
                 self._settle_in(job)
+
+    def put_back_together(self, grant: Grant) -> None:
+        """`put_back` for the jobs of a grant."""
+        if grant.singles is None and self.grants.get(grant.seqs[0]) is not grant:
+            return
+        if grant.singles is None and grant.state == LEASED:
+            grant.busy = False
+            heappush(self._ends, (grant.deadline, grant.seqs[0]))
+        else:
+            self.put_back(self.take_apart(grant))
 
     def put_off(self, job: Job, ready_at: int) -> None:
         """A job just taken cannot be handed out before then."""
@@ -118,19 +139,26 @@ class LeaseTable(JobTable):
         found: list[Job] = []
         ends = self._ends
         while ends and ends[0][0] < now_ms:
-            deadline, seq = heappop(ends)
-            job = self.jobs.get(seq)
-            if job is not None and runs_out(job, deadline):
-                job.busy = True
-                found.append(job)
+            held = self._running_out(*heappop(ends))
+            if held is not None:
+                held.busy = True
+                found += self.take_apart(held) if isinstance(held, Grant) else (held,)
         return found
 
     def held_by(self, seq: int, node: str, lease_id: int, now_ms: int) -> Job | None:
         """The job if `node` holds it now, under this token (0: whatever it is)."""
-        job = self.jobs.get(seq)
+        job = self.find(seq)
         if job is None or job.state != LEASED or job.node != node or now_ms > job.deadline:
             return None
         return job if lease_id in (0, job.lease_id) else None
+
+    def held_together(self, seqs: Sequence[int], lease_ids: Sequence[int], node: str, now_ms: int) -> Grant | None:
+        """The grant of exactly these jobs if `node` holds all of them now, under these tokens (none: whatever they
+        are), and nothing is on its way about them. None: each has to be looked at."""
+        grant = self.whole(seqs)
+        if grant is None or grant.state != LEASED or grant.busy or grant.node != node or now_ms > grant.deadline:
+            return None
+        return grant if not lease_ids or grant.lease_ids == tuple(lease_ids) else None
 
     def repeat(self, node: str, key: str, now_ms: int) -> list[Job] | None:
         """The jobs of an earlier claim with this attempt_key that are still leased under it; None = no such claim."""
@@ -149,7 +177,7 @@ class LeaseTable(JobTable):
                 self._claimed(value, node)
             case "extended":
                 for seq, _, deadline, *_ in value.jobs:
-                    job = self.jobs.get(seq)
+                    job = self.find(seq)
                     if job is not None and job.state == LEASED:
                         job.deadline, job.busy = deadline, False
                         heappush(self._ends, (deadline, seq))
@@ -172,9 +200,18 @@ class LeaseTable(JobTable):
         if value.attempt_key is not None:
             attempt = Attempt(node, value.attempt_key, [(row[0], row[1]) for row in value.jobs])
             self.attempts[node, value.attempt_key] = attempt
-        ends, jobs, counts = self._ends, self.jobs, self.counts
+        columns = alike(value.jobs) if value.jobs else None
+        if columns is not None:
+            seqs, lease_ids, deadline = columns
+            grant = self.whole(seqs)
+            if grant is None and not self.knows_any(seqs):
+                grant = self.put_together(seqs)
+            if grant is not None:
+                self._lease_together(grant, lease_ids, deadline, node, attempt)
+                return
+        ends, counts = self._ends, self.counts
         for seq, lease_id, deadline, deliveries, _, forgiven in value.jobs:
-            job = jobs.get(seq)
+            job = self.find(seq)
             if job is None:
                 job = self._job(seq)
             elif job.state == LEASED:
@@ -186,6 +223,17 @@ class LeaseTable(JobTable):
             job.deliveries, job.forgiven, job.ready_at = deliveries, forgiven, 0
             job.attempt = attempt
             heappush(ends, (deadline, seq))
+
+    def _lease_together(
+        self, grant: Grant, lease_ids: tuple[int, ...], deadline: int, node: str, attempt: Attempt | None
+    ) -> None:
+        if grant.state == LEASED:
+            self._end_together(grant)
+        self.counts[grant.state] -= len(grant.seqs)
+        self.counts[LEASED] += len(grant.seqs)
+        grant.state = LEASED
+        grant.lease_ids, grant.deadline, grant.node, grant.attempt = lease_ids, deadline, node, attempt
+        heappush(self._ends, (deadline, grant.seqs[0]))
 
     def _released(self, row: JobRow, reason: str | None) -> None:
         seq, _, _, deliveries, ready_at, forgiven = row
@@ -200,23 +248,34 @@ class LeaseTable(JobTable):
     def delay(self, delays: Iterable[tuple[int, int]]) -> None:
         """Records were appended that are not to be handed out before their time: (seq, ms since the epoch)."""
         for seq, ready_at in delays:
-            if seq not in self.jobs:
+            if not self.knows_any((seq,)):
                 job = self._job(seq)
                 job.ready_at = ready_at
                 self._settle_in(job)
 
-    def settled(self, seqs: Iterable[int]) -> None:
+    def settled(self, seqs: Sequence[int]) -> None:
         """These jobs are done: their Delete is committed."""
+        grant = self.whole(seqs)
+        if grant is not None and grant.state == LEASED:
+            self._end_together(grant)
+            self._drop_together(grant)
+            return
         for seq in seqs:
-            job = self.jobs.get(seq)
+            job = self.find(seq)
             if job is not None:
                 self.dead_lettered += job.state == DEAD and job.deliveries > 0
                 self._end_lease(job)
                 self._drop(job)
 
+    def all_deleted(self, seqs: Sequence[int]) -> None:
+        """`deleted` for each."""
+        if self.knows_any(seqs):
+            for seq in seqs:
+                self.deleted(seq)
+
     def deleted(self, seq: int) -> None:
         """The record is gone. Who holds its lease goes on holding it."""
-        job = self.jobs.get(seq)
+        job = self.find(seq)
         if job is None or job.gone:
             return
         if job.state in (LEASED, CLAIMING):
@@ -227,7 +286,11 @@ class LeaseTable(JobTable):
 
     def floor_raised(self, floor: int) -> None:
         """All records below `floor` are gone."""
-        low = self._low
+        low, firsts = self._low, self._firsts
+        while firsts and firsts[0] < floor:
+            grant = self.grants.get(heappop(firsts))
+            if grant is not None:
+                self.take_apart(grant)
         while low and low[0] < floor:
             self.deleted(heappop(low))
 
@@ -263,7 +326,7 @@ class LeaseTable(JobTable):
 
     def prune(self, holds: Callable[[int], bool]) -> None:
         """Recovery is over: of records that are not there only leases are left."""
-        for seq in [seq for seq in self.jobs if not holds(seq)]:
+        for seq in [seq for seq in (*self.jobs, *self.grants) if not holds(seq)]:
             self.deleted(seq)
 
     def put(self, job: Job) -> None:

@@ -23,6 +23,7 @@ from storage.queues.dead_letter import Mover
 from storage.queues.desk import Desk
 from storage.queues.job import Job
 from storage.queues.purge import purge
+from storage.queues.read_ahead import ReadAhead
 from storage.queues.redrive import redrive
 from storage.queues.stats import QueueStats
 from storage.queues.values import JobState, JobView, Redriven, Settled
@@ -42,6 +43,7 @@ class Queues:
         self.stats = QueueStats()
         self.alarms = Alarms(engine.clock, engine.now_ms, self._ring)
         self.mover = Mover(self)
+        self.ahead = ReadAhead(engine)
         self._desks: dict[int, Desk] = {}
         #: Nobody is given anything to wait for any more.
         self.leaving = False
@@ -52,7 +54,7 @@ class Queues:
     async def start(self) -> None:
         """After recovery: leases go on running out, open moves go on."""
         for topic in list(self.engine.catalog.topics.values()):
-            if topic.log.queue is not None and topic.log.queue.jobs:
+            if topic.log.queue is not None and topic.log.queue.touched:
                 self.desk(topic).serve()
             if topic.log.moves.out:
                 self.mover.kick(topic)
@@ -107,10 +109,11 @@ class Queues:
         if desk is not None:
             desk.closed = True
             desk.send_away(TopicNotFound(name))
-            for job in list(desk.table.jobs.values()):
+            for job in list(desk.table.everything()):
                 if job.holder is not None:
                     job.holder.lease_ended(job.seq)
         self.alarms.forget(topic_id)
+        self.ahead.forget(topic_id)
 
     async def _open(self, name: str) -> Desk:
         """The desk of a queue that is not being changed."""
@@ -255,10 +258,18 @@ class Queues:
         strict: bool = False,
     ) -> Settled:
         """The jobs are done: gone for good, as durably on return as the topic is. One frame for all of them."""
-        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict)
+        arrived = self._arrived(node)
+        checks.check_seqs(seqs, lease_ids)
+        desk = await self._open(name)
+        # `lease_ids` may have None for a token: then it is no grant's, and each is looked at.
+        grant = desk.table.held_together(seqs, lease_ids or (), node, arrived)  # pyright: ignore[reportArgumentType]
+        if grant is not None:
+            await settling.ack_together(self, desk, grant)
+            return settling.answer(desk, seqs, [])
+        jobs, skipped = await settling.judge(desk, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
             await settling.ack(self, desk, jobs)
-        return settling.answer(desk, jobs, skipped)
+        return settling.answer(desk, [job.seq for job in jobs], skipped)
 
     async def nack(
         self,
@@ -282,7 +293,7 @@ class Queues:
             await settling.change(self, desk, jobs, value, node)
             self.stats.nacked += len(jobs)
             desk.serve()
-        return settling.answer(desk, jobs, skipped)
+        return settling.answer(desk, [job.seq for job in jobs], skipped)
 
     async def extend(
         self,
@@ -303,17 +314,22 @@ class Queues:
             await settling.change(self, desk, jobs, Lease(event="extended", jobs=rows), node)
             self.stats.extended += len(jobs)
             desk.serve()
-        return settling.answer(desk, jobs, skipped, deadlines=dict.fromkeys([job.seq for job in jobs], deadline))
+        done = [job.seq for job in jobs]
+        return settling.answer(desk, done, skipped, deadlines=dict.fromkeys(done, deadline))
 
     async def _judged(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None, strict: bool
     ) -> tuple[Desk, list[Job], list[int]]:
-        self.engine.check_open()
-        arrived = self.engine.now_ms()
-        checks.check_node(node, self.engine.options)
-        tokens = checks.tokens_of(seqs, lease_ids)
+        arrived = self._arrived(node)
+        checks.check_seqs(seqs, lease_ids)
         desk = await self._open(name)
-        return desk, *await settling.judge(desk, node, tokens, arrived, strict=strict)
+        return desk, *await settling.judge(desk, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
+
+    def _arrived(self, node: str) -> int:
+        """What time it is for what `node` says of its leases now."""
+        self.engine.check_open()
+        checks.check_node(node, self.engine.options)
+        return self.engine.now_ms()
 
     # -- the whole queue ---------------------------------------------------------------------------------------------
 

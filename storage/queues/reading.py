@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.catalog import Topic
 from storage.errors import RecordCorrupt
-from storage.format.record import payload_size
+from storage.format.record import payload_sizes
 from storage.read import Reader
 from storage.records import ReadQuery, StoredRecord
 from storage.scan import Piece, Scan
@@ -59,16 +59,21 @@ async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:
                 return found
             query = ReadQuery(from_seq=at, limit=last - at, max_bytes=MAX_BYTES - size, skip_corrupt=True)
             result = await reader.read(topic, query)
-            for record in result.records:
-                if record.seq <= last:
-                    found.records[record.seq] = record
-                    found.sizes[record.seq] = payload_size(record.body, 0, len(record.body))
-                    size += len(record.body)
+            records = [record for record in result.records if record.seq <= last]
+            read = [record.seq for record in records]
+            found.records.update(zip(read, records, strict=True))
+            found.sizes.update(zip(read, sizes_of(records), strict=True))
+            size += sum([len(record.body) for record in records])
             found.corrupt.extend(seq for seq in result.corrupt_seqs or () if seq <= last)
             if result.next_from_seq <= at:
                 break
             at = result.next_from_seq
     return found
+
+
+def sizes_of(records: Sequence[StoredRecord]) -> list[int]:
+    """Payload bytes of each."""
+    return payload_sizes([record.body for record in records])
 
 
 def corrupt(topic: str, seq: int) -> RecordCorrupt:

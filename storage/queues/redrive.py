@@ -73,7 +73,7 @@ def _is_free(queues: Queues, source: Topic, seq: int) -> bool:
     if seq in source.log.moves.out or (source.topic_id, seq) in queues.mover.opening:
         return False
     table = source.log.queue
-    job = table.jobs.get(seq) if table is not None else None
+    job = table.find(seq) if table is not None else None
     return job is None or job.state == READY
 
 

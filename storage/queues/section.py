@@ -47,7 +47,7 @@ class MovesSection(msgspec.Struct, frozen=True, kw_only=True):
 
 def capture(table: LeaseTable, *, leases: bool) -> QueueSection:
     """The table as it is; without `leases` only what outlasts a crash of a queue whose leases are not durable."""
-    jobs = [job for job in table.jobs.values() if leases or (not job.deliveries and job.ready_at)]
+    jobs = [job for job in table.everything() if leases or (not job.deliveries and job.ready_at)]
     nodes: dict[str, int] = {}
     return QueueSection(
         taken=table.taken if leases else 0,

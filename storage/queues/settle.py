@@ -17,7 +17,7 @@ def settle_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
         log = topic.log
         queue = log.queue
         if queue is not None:
-            if queue.jobs and not topic.leases_durable:
+            if queue.touched and not topic.leases_durable:
                 volatile.append(topic.topic_id)
             if not clean and not topic.leases_durable:
                 queue.forget_leases()

@@ -14,15 +14,14 @@ from storage.errors import LeaseLost
 from storage.format import control
 from storage.format.control import Control, Lease
 from storage.lookup import Found, LookedUp
+from storage.queues import together
 from storage.queues.desk import Desk
+from storage.queues.grant import Grant
 from storage.queues.job import Job
 from storage.queues.values import Settled
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues
-
-#: Says of a Found that it is right however far the log has been absorbed: nothing has to be looked up any more.
-EVERYTHING = 1 << 62
 
 
 async def judge(
@@ -52,11 +51,21 @@ async def ack(queues: Queues, desk: Desk, jobs: list[Job]) -> None:
     queues.stats.acked += len(jobs)
 
 
+async def ack_together(queues: Queues, desk: Desk, grant: Grant) -> None:
+    """`ack` for all jobs of a grant."""
+    values, known = together.deletion(desk, grant)
+    grant.busy = True
+    await _settle(
+        desk, lambda: queues.delete(desk.topic, values, known), lambda: desk.table.put_back_together(grant)
+    )
+    queues.stats.acked += len(grant.seqs)
+
+
 def known_sizes(request: control.Delete, jobs: Sequence[Job]) -> LookedUp | None:
     """The Delete with all it needs to know, if that is known: sizes are, of jobs handed out since the start."""
     if any(job.size < 0 for job in jobs):
         return None
-    return LookedUp(request, Found(EVERYTHING, [job.seq for job in jobs], [job.size for job in jobs]))
+    return LookedUp(request, Found(together.EVERYTHING, [job.seq for job in jobs], [job.size for job in jobs]))
 
 
 async def change(queues: Queues, desk: Desk, jobs: list[Job], value: Lease, node: str) -> None:
@@ -68,27 +77,35 @@ async def change(queues: Queues, desk: Desk, jobs: list[Job], value: Lease, node
 
 
 async def _busy(desk: Desk, jobs: list[Job], commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Commit with the jobs held still. It goes on when its caller goes away."""
+    """Commit with the jobs held still."""
     for job in jobs:
         job.busy = True
+    await _settle(desk, commit, lambda: desk.table.put_back(jobs))
+
+
+async def _settle(desk: Desk, commit: Callable[[], Coroutine[Any, Any, None]], put_back: Callable[[], None]) -> None:
+    """Commit; it goes on when its caller goes away. `put_back` is called when it fails."""
     task = asyncio.ensure_future(commit())
     desk.settling.add(task)
 
     def settled(done: asyncio.Future[None]) -> None:
         desk.settling.discard(task)
         if done.cancelled() or done.exception() is not None:
-            desk.table.put_back(jobs)
+            put_back()
         desk.serve()
 
     task.add_done_callback(settled)
     await asyncio.shield(task)
 
 
-def answer(desk: Desk, jobs: list[Job], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
+def answer(
+    desk: Desk, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None
+) -> Settled:
+    """What is told of an operation on the jobs `done`."""
     desk.serve()  # the figures are of now
     return Settled(
         topic=desk.topic.name,
-        done=[job.seq for job in jobs],
+        done=[*done],
         skipped=skipped,
         ready=desk.ready,
         in_flight=desk.table.in_flight,

@@ -42,7 +42,7 @@ def jobs(log: Log, state: JobState | None, after: int, limit: int) -> list[JobVi
     """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`."""
     table = log.queue
     assert table is not None
-    wanted = (job for job in table.jobs.values() if job.seq > after and state in (None, SHOWN[job.state]))
+    wanted = (job for job in table.everything() if job.seq > after and state in (None, SHOWN[job.state]))
     views = [_view(job) for job in nsmallest(limit, wanted, key=lambda job: job.seq)]
     if state in (None, JobState.READY):
         fresh = islice(_fresh(log, max(after + 1, table.taken)), limit)
@@ -55,7 +55,7 @@ def _fresh(log: Log, seq: int) -> Iterator[int]:
     """Seqs of jobs that nobody has claimed yet, from `seq` on."""
     assert log.queue is not None
     while seqs := log.live_seqs(seq, 256):
-        yield from (each for each in seqs if each not in log.queue.jobs)
+        yield from (each for each in seqs if not log.queue.knows_any((each,)))
         seq = seqs[-1] + 1
 
 

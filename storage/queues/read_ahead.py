@@ -1,0 +1,102 @@
+"""Records of the jobs that will be claimed next, read from segments along with those that are being claimed.
+
+A look into a segment costs a hop to another thread, whatever it brings back; jobs are mostly claimed in the order in
+which they lie there. What is kept has been checked, and does not change; whether it is still a job is the table's to
+say. Bounded by records and bytes a queue, and by queues. Source: api.md §6 (claim order); architecture.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.catalog import Topic
+from storage.errors import StorageError
+from storage.queues import reading
+from storage.queues.reading import Found, sizes_of
+from storage.read import Reader
+from storage.records import ReadQuery, StoredRecord
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+#: Read at once, at most.
+RECORDS = 1000
+BYTES = 256 << 10
+#: Kept of one queue: what is not asked for is dropped, oldest first.
+KEPT_RECORDS = 4 * RECORDS
+#: Queues of which something is kept.
+QUEUES = 16
+
+
+class _Reading(NamedTuple):
+    """A read that is under way, of seqs first_seq to `last_seq` at most."""
+
+    first_seq: int
+    last_seq: int
+    done: asyncio.Future[None]
+
+
+class ReadAhead:
+    """What was read ahead of the claims, by topic_id."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self._kept: OrderedDict[int, dict[int, StoredRecord]] = OrderedDict()
+        self._under_way: dict[int, list[_Reading]] = {}
+
+    def take(self, topic: Topic, seqs: Sequence[int]) -> Found | None:
+        """The records of these jobs, no longer kept here, if all of them are."""
+        kept = self._kept.get(topic.topic_id)
+        if kept is None or seqs[0] not in kept or seqs[-1] not in kept:
+            return None
+        records = [kept.pop(seq, None) for seq in seqs]
+        found = [record for record in records if record is not None]
+        if len(found) < len(seqs):
+            kept.update((record.seq, record) for record in found)
+            return None
+        return Found(dict(zip(seqs, found, strict=True)), dict(zip(seqs, sizes_of(found), strict=True)), [])
+
+    async def read(self, topic: Topic, seqs: Sequence[int]) -> Found:
+        """As `reading.read`, of jobs that are claimed for the first time, ascending."""
+        found = self.take(topic, seqs)
+        if found is not None:
+            return found
+        first, last = seqs[0], seqs[-1]
+        others = self._under_way.setdefault(topic.topic_id, [])
+        covering = next((each for each in others if each.first_seq <= first and last <= each.last_seq), None)
+        if covering is not None:
+            await asyncio.wait([covering.done])
+        elif last <= topic.log.held.absorbed and last - first < RECORDS:
+            under_way = _Reading(first, first + RECORDS - 1, self._engine.loop.create_future())
+            others.append(under_way)
+            try:
+                await self._read(topic, first)
+            except StorageError:
+                pass  # it may have been about others: those asked for are read by themselves, and then it is told
+            finally:
+                others.remove(under_way)
+                under_way.done.set_result(None)
+        found = self.take(topic, seqs)
+        return found if found is not None else await reading.read(self._engine, topic, seqs)
+
+    async def _read(self, topic: Topic, first_seq: int) -> None:
+        query = ReadQuery(from_seq=first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
+        result = await Reader(self._engine).read(topic, query)
+        if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
+            return
+        kept = self._kept.setdefault(topic.topic_id, {})
+        self._kept.move_to_end(topic.topic_id)
+        kept.update((record.seq, record) for record in result.records)
+        for seq in list(islice(kept, max(0, len(kept) - KEPT_RECORDS))):
+            del kept[seq]
+        if len(self._kept) > QUEUES:
+            self._kept.popitem(last=False)
+
+    def forget(self, topic_id: int) -> None:
+        """The queue is gone."""
+        self._kept.pop(topic_id, None)
+        self._under_way.pop(topic_id, None)
