@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the hottest request (see `broker.http.hot`).
+"""HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the hottest requests (see `broker.http.hot`).
 
 A request that may be hot is collected here until its body is whole. If it is not taken after all, it is handed to
 uvicorn as if it had just come.
@@ -13,8 +13,10 @@ import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
+from broker.http.hot import Sent
+
 if TYPE_CHECKING:
-    from broker.http.hot import HotWrites
+    from broker.http.hot import HotRequests
 
 _log = structlog.get_logger("broker.http")
 
@@ -61,18 +63,18 @@ class HotCycle:
         self.more_body = True
         self.message_event = _never
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Sent:
         """Send the whole answer, in one write, and go on with the connection's next request.
 
-        False: it has been answered before. Never raises: it is called by the engine, amid other writes' outcomes.
+        Never raises: it is called by the engine, amid other requests' outcomes.
         """
         if self.response_complete:
-            return False
+            return Sent.LATE
         protocol = self._protocol
         self.response_complete = True
         protocol.forget(self)
         if self.disconnected or protocol.transport.is_closing():
-            return True
+            return Sent.GONE
         try:
             connection = protocol.conn
             connection.send_response(status, protocol.server_state.default_headers + headers)
@@ -85,7 +87,18 @@ class HotCycle:
         except Exception:
             _log.exception("connection_failed")
             protocol.transport.close()
-        return True
+            return Sent.GONE
+        return Sent.OUT
+
+    def hand_over(self) -> None:
+        """The request goes to uvicorn after all."""
+        if self.response_complete:
+            return
+        self.response_complete = True
+        if self.disconnected or self._protocol.transport.is_closing():
+            self._protocol.forget(self)
+        else:
+            self._protocol.hand_over(self)
 
     def cancel(self, msg: object = None) -> None:
         """As of a task. Answers later: the server walks through its tasks while it calls this."""
@@ -95,7 +108,7 @@ class HotCycle:
 class Http1Protocol(ZttpProtocol):
     """uvicorn's protocol, asked only for what is not hot. `hot` is set by `broker.protocols`."""
 
-    hot: ClassVar[HotWrites | None] = None
+    hot: ClassVar[HotRequests | None] = None
     _collecting: HotCycle | None = None
 
     def handle_events(self, event: Any) -> None:
@@ -111,7 +124,7 @@ class Http1Protocol(ZttpProtocol):
                 self._collecting = None
                 collecting.more_body = False
                 if not self._taken(collecting):
-                    self._hand_over(collecting)
+                    self.hand_over(collecting)
                     return
             event = self.conn.next_event()
 
@@ -120,7 +133,7 @@ class Http1Protocol(ZttpProtocol):
         if collecting is not None:
             assert self.hot is not None
             self.forget(collecting)
-            self.hot.client_gone()
+            self.hot.client_gone(collecting.event.path)
         super().connection_lost(exc)
 
     def handle_remote_protocol_error(self) -> None:
@@ -142,7 +155,7 @@ class Http1Protocol(ZttpProtocol):
         pending: set[Any] = self.tasks
         if cycle in pending:
             assert self.hot is not None
-            self.hot.give_up(cycle.headers, cycle.started, cycle.respond)
+            self.hot.give_up(cycle.event.path, cycle.headers, cycle.started, cycle)
 
     def _begin(self, event: zttp.Request) -> bool:
         if not event.path.isascii():
@@ -163,9 +176,10 @@ class Http1Protocol(ZttpProtocol):
     def _taken(self, cycle: HotCycle) -> bool:
         assert self.hot is not None
         event = cycle.event
-        return self.hot.take(event.path, event.query, cycle.headers, bytes(cycle.body), cycle.started, cycle.respond)
+        return self.hot.take(event.path, event.query, cycle.headers, bytes(cycle.body), cycle.started, cycle)
 
-    def _hand_over(self, hot: HotCycle) -> None:
+    def hand_over(self, hot: HotCycle) -> None:
+        """To uvicorn, as if the request had just come, with its body."""
         self.forget(hot)
         super().handle_events(hot.event)
         cycle = self.cycle

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 from broker.http1 import Http1Protocol
 
 if TYPE_CHECKING:
-    from broker.http.hot import HotWrites
+    from broker.http.hot import HotRequests
 
 
 class StreamFlow:
@@ -95,8 +95,8 @@ class OnePortProtocol(AutoZttpProtocol):
             protocol.data_received(initial_data)
 
 
-def one_port(hot: HotWrites) -> type[OnePortProtocol]:
-    """The protocol class of a server whose hot writes go to `hot`."""
+def one_port(hot: HotRequests) -> type[OnePortProtocol]:
+    """The protocol class of a server whose hot requests go to `hot`."""
 
     class Hot(Http1Protocol):
         pass

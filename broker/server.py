@@ -13,7 +13,7 @@ from uvicorn import Config, Server
 
 from broker.http.answers import Receive, Scope, Send
 from broker.http.dispatch import Dispatcher
-from broker.http.hot import HotWrites
+from broker.http.hot import HotRequests
 from broker.protocols import one_port
 from broker.settings import HttpServer, Settings
 
@@ -107,7 +107,7 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
-        http=one_port(HotWrites(app.broker)) if settings.http is HttpServer.ZTTP else settings.http.value,
+        http=one_port(HotRequests(app.broker)) if settings.http is HttpServer.ZTTP else settings.http.value,
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -48,7 +48,7 @@ from storage.upkeep import Upkeep
 from storage.validation import check_topic_name
 from storage.wal.fetch import WalFetcher
 from storage.wal.shard_log import ShardLog
-from storage.wal.submission import Submission
+from storage.wal.submission import Outcome, Submission
 from storage.wal.writer import Shard
 from storage.watermarks import LossRange
 
@@ -364,6 +364,24 @@ class EngineCore:
         needs_sync: bool = True,
     ) -> asyncio.Future[int | None]:
         """Enqueue a unit that assigns no seqs."""
+        done: asyncio.Future[int | None] = self.loop.create_future()
+        self.enqueue_unit(
+            shard, topic_id, encoded, done, frees=frees, generation=generation, needs_sync=needs_sync
+        )
+        return done
+
+    def enqueue_unit(
+        self,
+        shard: Shard,
+        topic_id: int,
+        encoded: EncodedUnit,
+        outcome: Outcome,
+        *,
+        frees: bool = False,
+        generation: int = -1,
+        needs_sync: bool = True,
+    ) -> None:
+        """`submit_unit` with somebody else than a future to be told."""
         submission = Submission(
             encoded.unit,
             encoded.payload,
@@ -375,7 +393,7 @@ class EngineCore:
             internal=True,
             generation=generation,
         )
-        return shard.submit(submission)
+        shard.enqueue(submission, outcome)
 
     def publish_in_memory(self, log: Log, encoded: EncodedUnit, row: int) -> None:
         """Publish a write of an ephemeral topic."""

@@ -251,13 +251,10 @@ class TopicAdmin:
         if log.in_memory_only:
             await engine.queues.commit(topic, values)
             return
-        needs_sync = sync or topic.config.durability is Durability.FSYNC
+        encoded, needs_sync = self.deletion(topic, values, known, sync=sync)
         request = values[0]
         assert isinstance(request, control.Delete)
-        encoded = encode_controls(values, log.topic_id, engine.now_ms(), durable=needs_sync)
-        if known is not None:
-            encoded = _knowing(encoded, known)
-        elif request.seqs and min(request.seqs) <= log.held.absorbed:
+        if known is None and request.seqs and min(request.seqs) <= log.held.absorbed:
             encoded = await self._looked_up(log, request, encoded)
         shard = engine.shards[log.shard]
         while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
@@ -265,6 +262,14 @@ class TopicAdmin:
         if engine.catalog.by_id.get(topic.topic_id) is not topic:
             raise TopicNotFound(topic.name)
         await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
+
+    def deletion(
+        self, topic: Topic, values: Sequence[control.Control], known: LookedUp | None, *, sync: bool = False
+    ) -> tuple[EncodedUnit, bool]:
+        """The unit of a Delete{seqs} and the frames that go with it, and whether it is to be synced."""
+        needs_sync = sync or topic.config.durability is Durability.FSYNC
+        encoded = encode_controls(values, topic.topic_id, self._engine.now_ms(), durable=needs_sync)
+        return encoded if known is None else _knowing(encoded, known), needs_sync
 
     async def set_paused(self, topic: Topic, paused: bool) -> None:
         """A queue hands out nothing while it is paused. Durable on return."""

@@ -1,58 +1,56 @@
-"""The shortest way for the commonest request: a write of plain records to a topic that is there.
+"""The shortest way for the commonest requests: writes of plain records, claims and acks of whole claims.
 
-No task, no ASGI call: the protocol hands over the whole request, the engine calls back when the write has been
-committed. Whatever is out of the ordinary (other fields, a write that has to wait, any error) is not decided here:
-`take` says no, nothing was done, and the request goes through `Dispatcher`, which answers everything.
-Source: api.md §3 (append); architecture.md (what speed costs here).
+No task, no ASGI call: the protocol hands over the whole request, the engine calls back when it has been carried out.
+Whatever is out of the ordinary (other fields, something to be waited for first, any error) is not decided here: `take`
+says no, nothing was done, and the request goes through `Dispatcher`, which answers everything.
+Source: api.md §3 (append), §6; architecture.md (what speed costs here).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import enum
+from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol
 
 import msgspec
-from msgspec import Raw
 
-from broker.http import errors, render, strict_json
+from broker.http import errors, hot_actions, strict_json
 from broker.http.answers import MIN_GZIP_BYTES, Answer, Message, send_answer
+from broker.http.hot_actions import Action
 from broker.http.request import request_id
 from broker.wiring import Broker
 from storage.errors import ShuttingDown, StorageError
-from storage.records import Appended, PlainRecords
 
-TEMPLATE: Final = "/v0/topics/{topic}"
 PREFIX: Final = b"/v0/topics/"
 #: Longer bodies take the other way, where they are read with back-pressure.
 MAX_HOT_BODY_BYTES: Final = 1 << 20
 
-_SURELY_FLAT_BYTES: Final = 2 * (strict_json.MAX_NESTING - 8)
 
-#: Sends an answer: status, headers, body. False: there has been one already.
-Respond: TypeAlias = Callable[[int, list[tuple[bytes, bytes]], bytes], bool]
+class Sent(enum.Enum):
+    """What became of an answer: it went out; there was one already; its client has gone."""
 
-
-class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    data: Raw
-
-
-class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A write with nothing but data in its records. Anything else does not decode, and goes the other way."""
-
-    records: list[_Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
+    OUT = enum.auto()
+    LATE = enum.auto()
+    GONE = enum.auto()
 
 
-_decoder = msgspec.json.Decoder(_Body)
+class Caller(Protocol):
+    """Who made a request, and waits for one answer."""
+
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Sent:
+        """Send the whole answer. Never raises."""
+        ...
+
+    def hand_over(self) -> None:
+        """Let the request go the other way after all, as if nothing had been done."""
+        ...
 
 
-class HotWrites:
-    """Takes writes, or leaves them."""
+class HotRequests:
+    """Takes requests, or leaves them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -68,7 +66,7 @@ class HotWrites:
         return (
             method == b"POST"
             and path.startswith(PREFIX)
-            and path.find(b"/", len(PREFIX)) < 0
+            and _action(path) is not None
             and b"%" not in path
             and headers.get(b"content-type") == b"application/json"
             and b"content-encoding" not in headers
@@ -78,64 +76,56 @@ class HotWrites:
         )
 
     def take(
-        self, path: bytes, query: bytes, headers: Mapping[bytes, bytes], body: bytes, started: float, respond: Respond
+        self, path: bytes, query: bytes, headers: Mapping[bytes, bytes], body: bytes, started: float, caller: Caller
     ) -> bool:
-        """True: the write is on its way, and `respond` will be called. False: nothing was done."""
-        seqs = _SEQS.get(query)
-        if seqs is None or not self._open():
+        """True: it is being carried out, and the caller will be answered. False: nothing was done."""
+        action = _action(path)
+        if action is None or query not in action.queries or not self._open():
             return False
-        settled = partial(self._answer, seqs, headers, started, respond)
+        told = partial(self._answer, action, query, headers, started, caller)
         try:
             strict_json.check_utf8(body)
-            write = _decoder.decode(body)
-            records = PlainRecords([record.data for record in write.records])
-            # Only in data can anything nest here, and what is short cannot be deep: mostly there is nothing to check.
-            if max(map(len, records), default=0) > _SURELY_FLAT_BYTES:
-                strict_json.check_flat(body)
-            key = write.idempotency_key
-            if key is None and b"idempotency-key" in headers:
-                key = headers[b"idempotency-key"].decode() or None
-            return self._broker.engine.append_now(
-                path[len(PREFIX) :].decode(),
-                records,
-                settled,
-                node=write.node,
-                idempotency_key=key,
-            )
+            topic = path[len(PREFIX) :].partition(b"/")[0].decode()
+            return action.take(self._broker.engine, topic, headers, body, told, caller.hand_over)
         except (StorageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False  # refused the other way, with all that belongs to it
-        except Exception as error:  # how far the write has come is unknown: a second try could write it twice
-            settled(error)
+        except Exception as error:  # how far it has come is unknown: a second try could do it twice
+            told(error)
             return True
 
-    def give_up(self, headers: Mapping[bytes, bytes], started: float, respond: Respond) -> None:
+    def give_up(self, path: bytes, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
         """The end of a shutdown's grace. What the request did is unknown, and that is what it is told."""
-        self._answer(False, headers, started, respond, ShuttingDown(outcome="unknown"))
+        action = _action(path)
+        assert action is not None
+        self._answer(action, b"", headers, started, caller, ShuttingDown(outcome="unknown"))
 
-    def client_gone(self) -> None:
+    def client_gone(self, path: bytes) -> None:
         """Count a request whose client left in the middle of its body."""
-        self._broker.http_metrics.client_gone(TEMPLATE)
+        action = _action(path)
+        assert action is not None
+        self._broker.http_metrics.client_gone(action.template)
 
     def _open(self) -> bool:
         return self._broker.serving and not self._broker.stopping
 
     def _answer(
         self,
-        seqs: bool,
+        action: Action,
+        query: bytes,
         headers: Mapping[bytes, bytes],
         started: float,
-        respond: Respond,
-        outcome: Appended | Exception,
+        caller: Caller,
+        outcome: Any,
     ) -> None:
         """Never raises: called by the engine, to whom the answer's trouble is none."""
         identity = request_id(headers.get(b"x-request-id"))
         try:
-            answer = _rendered(outcome, seqs, started, identity)
+            answer = _rendered(action, query, outcome, started, identity)
         except Exception as error:
             answer = errors.answer(error, request_id=identity.decode())
         large = len(answer.body) >= MIN_GZIP_BYTES
         if large and b"accept-encoding" in headers:
-            sending = asyncio.ensure_future(self._send_large(answer, identity, headers, started, respond))
+            sending = asyncio.ensure_future(self._send_large(action, answer, identity, headers, started, caller))
             self._sending.add(sending)  # the loop itself would let it be collected
             sending.add_done_callback(self._sending.discard)
             return
@@ -143,11 +133,16 @@ class HotWrites:
         if large:
             out.append((b"vary", b"accept-encoding"))
         out += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))
-        if respond(answer.status, out, answer.body):
-            self._count(answer.status, started)
+        self._sent(action, answer, caller.respond(answer.status, out, answer.body), started)
 
     async def _send_large(
-        self, answer: Answer, identity: bytes, headers: Mapping[bytes, bytes], started: float, respond: Respond
+        self,
+        action: Action,
+        answer: Answer,
+        identity: bytes,
+        headers: Mapping[bytes, bytes],
+        started: float,
+        caller: Caller,
     ) -> None:
         """What may be compressed takes the common way out, and is sent when it is whole."""
         messages: list[Message] = []
@@ -157,18 +152,23 @@ class HotWrites:
 
         await send_answer(answer, keep, request_id=identity, accept_encoding=headers.get(b"accept-encoding"))
         head, body = messages
-        if respond(answer.status, head["headers"], body["body"]):
-            self._count(answer.status, started)
+        self._sent(action, answer, caller.respond(answer.status, head["headers"], body["body"]), started)
 
-    def _count(self, status: int, started: float) -> None:
-        self._broker.http_metrics.observe(TEMPLATE, "POST", status, perf_counter() - started)
-
-
-def _rendered(outcome: Appended | Exception, seqs: bool, started: float, identity: bytes) -> Answer:
-    if isinstance(outcome, Appended):
-        return Answer(render.appended(outcome, seqs=seqs, started=started))
-    return errors.answer(outcome, request_id=identity.decode())
+    def _sent(self, action: Action, answer: Answer, sent: Sent, started: float) -> None:
+        if answer.withdraw is not None and sent is not Sent.OUT:
+            answer.withdraw()  # nobody will ever hear of it
+            if sent is Sent.GONE:
+                self._broker.http_metrics.client_gone(action.template)
+        elif sent is not Sent.LATE:
+            self._broker.http_metrics.observe(action.template, "POST", answer.status, perf_counter() - started)
 
 
-#: Query strings that are understood here, and whether they ask for the seqs.
-_SEQS: Final = {b"": True, b"return_seqs=true": True, b"return_seqs=false": False}
+def _action(path: bytes) -> Action | None:
+    _, slash, name = path[len(PREFIX) :].partition(b"/")
+    return hot_actions.BY_NAME.get(name) if name or not slash else None
+
+
+def _rendered(action: Action, query: bytes, outcome: Any, started: float, identity: bytes) -> Answer:
+    if isinstance(outcome, Exception):
+        return errors.answer(outcome, request_id=identity.decode())
+    return action.render(outcome, query, started)

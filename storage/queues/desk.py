@@ -195,43 +195,49 @@ class Desk:
             claim.dealt = True
         if not self.topic.leases_durable:
             seqs = sorted(job.seq for _, jobs in hands for job in jobs)
-            found = reading.cached(self._engine, self.topic, seqs)
-            if found is not None:
-                self._hand_out(hands, found, self._leases(hands))
+            read = reading.cached(self._engine, self.topic, seqs)
+            if read is not None:
+                self._hand_out(hands, read.found(), self._leases(hands))
                 return
         self._work(self._deal_later(hands))
 
     def _deal_together(self, claim: Claim, grant: Grant) -> None:
         claim.dealt = True
         if not self.topic.leases_durable:
-            found = reading.cached(self._engine, self.topic, grant.seqs)
-            if found is None:
-                found = self._queues.ahead.take(self.topic, grant.seqs)
-            if found is not None:
-                value = together.leases_of(grant, claim, self._engine.now_ms())
-                self.table.apply(value, claim.node)
-                together.hand_out(self._queues, self, claim, grant, found, value)
+            read = reading.cached(self._engine, self.topic, grant.seqs)
+            if read is None:
+                read = self._queues.ahead.take(self.topic, grant.seqs)
+            if read is not None:
+                dealt = together.deal(grant, claim, self._engine.now_ms())
+                self.table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
+                together.hand_out(self._queues, self, dealt, read)
                 return
         self._work(self._deal_together_later(claim, grant))
 
     async def _deal_together_later(self, claim: Claim, grant: Grant) -> None:
         try:
-            found = reading.cached(self._engine, self.topic, grant.seqs)
-            if found is None:
-                found = await self._queues.ahead.read(self.topic, grant.seqs)
-            if not together.is_whole(grant, claim, found):
+            read: reading.Read | reading.Found | None = reading.cached(self._engine, self.topic, grant.seqs)
+            if read is None:
+                read = await self._queues.ahead.read(self.topic, grant.seqs)
+            whole = read if isinstance(read, reading.Read) else reading.whole(read, grant.seqs)
+            if whole is None or claim.gone or grant.singles is not None:
+                found = read if isinstance(read, reading.Found) else read.found()
                 await self._deal_found([(claim, self.table.take_apart(grant))], found)
                 return
-            value = together.leases_of(grant, claim, self._engine.now_ms())
+            dealt = together.deal(grant, claim, self._engine.now_ms())
             if self.topic.leases_durable:
-                await self._queues.commit(self.topic, [value], [claim.node])
+                await self._queues.commit(self.topic, [dealt.frame()], [claim.node])
             else:
-                self.table.apply(value, claim.node)
-            together.hand_out(self._queues, self, claim, grant, found, value)
+                self.table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
+            together.hand_out(self._queues, self, dealt, whole)
         except Exception as error:  # as below
             self.table.put_back_together(grant)
             self._failed([(claim, [])], error)
         self._serve_all()
+
+    async def _read(self, seqs: list[int]) -> reading.Found:
+        read = reading.cached(self._engine, self.topic, seqs)
+        return read.found() if read is not None else await reading.read(self._engine, self.topic, seqs)
 
     def _work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._engine.loop.create_task(work)
@@ -242,10 +248,7 @@ class Desk:
     async def _deal_later(self, hands: list[Hand]) -> None:
         jobs = [job for _, hand in hands for job in hand]
         try:
-            seqs = sorted(job.seq for job in jobs)
-            found = reading.cached(self._engine, self.topic, seqs)
-            if found is None:
-                found = await reading.read(self._engine, self.topic, seqs)
+            found = await self._read(sorted(job.seq for job in jobs))
         except Exception as error:  # whatever it is, these jobs must not be lost to it
             self.table.put_back(jobs)
             self._failed(hands, error)

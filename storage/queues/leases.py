@@ -196,10 +196,6 @@ class LeaseTable(JobTable):
         self._trim()
 
     def _claimed(self, value: Lease, node: str) -> None:
-        attempt = None
-        if value.attempt_key is not None:
-            attempt = Attempt(node, value.attempt_key, [(row[0], row[1]) for row in value.jobs])
-            self.attempts[node, value.attempt_key] = attempt
         columns = alike(value.jobs) if value.jobs else None
         if columns is not None:
             seqs, lease_ids, deadline = columns
@@ -207,8 +203,9 @@ class LeaseTable(JobTable):
             if grant is None and not self.knows_any(seqs):
                 grant = self.put_together(seqs)
             if grant is not None:
-                self._lease_together(grant, lease_ids, deadline, node, attempt)
+                self.lease_together(grant, lease_ids, deadline, node, value.attempt_key)
                 return
+        attempt = self._attempt(node, value.attempt_key, [(row[0], row[1]) for row in value.jobs])
         ends, counts = self._ends, self.counts
         for seq, lease_id, deadline, deliveries, _, forgiven in value.jobs:
             job = self.find(seq)
@@ -224,16 +221,25 @@ class LeaseTable(JobTable):
             job.attempt = attempt
             heappush(ends, (deadline, seq))
 
-    def _lease_together(
-        self, grant: Grant, lease_ids: tuple[int, ...], deadline: int, node: str, attempt: Attempt | None
+    def lease_together(
+        self, grant: Grant, lease_ids: tuple[int, ...], deadline: int, node: str, attempt_key: str | None
     ) -> None:
+        """What a `claimed` frame of exactly these jobs says."""
         if grant.state == LEASED:
             self._end_together(grant)
         self.counts[grant.state] -= len(grant.seqs)
         self.counts[LEASED] += len(grant.seqs)
         grant.state = LEASED
-        grant.lease_ids, grant.deadline, grant.node, grant.attempt = lease_ids, deadline, node, attempt
+        grant.lease_ids, grant.deadline, grant.node = lease_ids, deadline, node
+        grant.attempt = self._attempt(node, attempt_key, zip(grant.seqs, lease_ids, strict=True))
         heappush(self._ends, (deadline, grant.seqs[0]))
+        self._trim()
+
+    def _attempt(self, node: str, key: str | None, jobs: Iterable[tuple[int, int]]) -> Attempt | None:
+        if key is None:
+            return None
+        attempt = self.attempts[node, key] = Attempt(node, key, [*jobs])
+        return attempt
 
     def _released(self, row: JobRow, reason: str | None) -> None:
         seq, _, _, deliveries, ready_at, forgiven = row

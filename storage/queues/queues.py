@@ -7,18 +7,19 @@ InvalidRequest (detail.field), Unavailable; then nothing has happened, but for S
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
-from storage.errors import InvalidRequest, ShuttingDown, TopicNotFound
+from storage.errors import InvalidRequest, TopicNotFound
 from storage.format.control import Control, Lease
 from storage.log import Log
 from storage.lookup import LookedUp
 from storage.queues import checks, settling, views
 from storage.queues.alarms import Alarms
 from storage.queues.carrying_out import commit
-from storage.queues.claims import Claim, Claimed
+from storage.queues.claiming import Claiming
+from storage.queues.claims import Claimed
 from storage.queues.dead_letter import Mover
 from storage.queues.desk import Desk
 from storage.queues.job import Job
@@ -41,6 +42,7 @@ class Queues:
     def __init__(self, engine: EngineCore) -> None:
         self.engine = engine
         self.stats = QueueStats()
+        self.claiming = Claiming(self)
         self.alarms = Alarms(engine.clock, engine.now_ms, self._ring)
         self.mover = Mover(self)
         self.ahead = ReadAhead(engine)
@@ -115,7 +117,7 @@ class Queues:
         self.alarms.forget(topic_id)
         self.ahead.forget(topic_id)
 
-    async def _open(self, name: str) -> Desk:
+    async def open(self, name: str) -> Desk:
         """The desk of a queue that is not being changed."""
         check_topic_name(name)
         while True:
@@ -143,76 +145,16 @@ class Queues:
         With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
         it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again.
         """
-        self.engine.check_open()
-        checks.check_node(node, self.engine.options)
-        checks.check_attempt_key(attempt_key)
-        for field, value in (("max", max), ("wait_ms", wait_ms)):
-            if value < 0:
-                raise InvalidRequest(f"{field} must not be negative.", field=field)
-        desk = await self._open(name)
-        if desk.topic.config.ttl_ms:
-            # What is too old must not be taken and dropped again: the claim would be given less than there is.
-            await self.engine.expiry.expire_if_possible(desk.topic)
-            desk = await self._open(name)
-        lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
-        if attempt_key is not None and (again := await self._repeated(desk, node, attempt_key)) is not None:
-            return again
-        answer: asyncio.Future[Claimed] = self.engine.loop.create_future()
-        claim = Claim(
-            answer,
-            node,
-            min(max or 1, checks.MAX_JOBS),
-            lease_ms,
-            patient=wait_ms > 0 and not self.leaving,
-            attempt_key=attempt_key,
+        return await self.claiming.claim(
+            name, node, max=max, lease_ms=lease_ms, wait_ms=wait_ms, attempt_key=attempt_key
         )
-        return await self._wait(desk, claim, min(wait_ms, checks.MAX_WAIT_MS))
 
-    async def _wait(self, desk: Desk, claim: Claim, wait_ms: int) -> Claimed:
-        key = (claim.node, claim.attempt_key) if claim.attempt_key is not None else None
-        if key is not None:
-            desk.attempts[key] = claim.answer
-        try:
-            self._refuse_when_failed(desk.topic)
-            desk.queue_up(claim)
-            if claim.patient and not claim.answer.done():
-                await asyncio.wait([claim.answer], timeout=wait_ms / 1000)
-                claim.patient = False
-                desk.leave(claim)
-            return await asyncio.shield(claim.answer)
-        except asyncio.CancelledError:
-            self._abandon(desk, claim)
-            raise
-        finally:
-            if key is not None and claim.answer.done():
-                desk.attempts.pop(key, None)
+    def claim_now(self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None]) -> bool:
+        """`claim` of what there is, without a task: True, and `told` is called with Claimed or an exception.
 
-    def _abandon(self, desk: Desk, claim: Claim) -> None:
-        """Whoever asked is gone."""
-        answer = claim.answer
-        if answer.done():
-            if not answer.cancelled() and answer.exception() is None:
-                answer.result().undo()
-        elif claim.dealt and claim.attempt_key is not None:
-            # What it will be given stands, for a repeat to ask for.
-            key = (claim.node, claim.attempt_key)
-            answer.add_done_callback(lambda done: (desk.attempts.pop(key, None), done.cancelled() or done.exception()))
-        else:
-            desk.leave(claim)
-            answer.cancel()
-
-    async def _repeated(self, desk: Desk, node: str, key: str) -> Claimed | None:
-        """What an earlier claim with this key was given and still holds."""
-        pending = desk.attempts.get((node, key))
-        if pending is not None:
-            await asyncio.wait([pending])
-        jobs = desk.table.repeat(node, key, self.engine.now_ms())
-        return await desk.repeat(jobs, node, key) if jobs else None
-
-    def _refuse_when_failed(self, topic: Topic) -> None:
-        shard = self.engine.shards[topic.log.shard]
-        if shard.log.failed is not None:
-            raise shard.log.failure()
+        False: nothing was done, because there is nothing, or something has to be waited for first: call `claim`.
+        """
+        return self.claiming.claim_now(name, node, max, lease_ms, told)
 
     def work(self, name: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Worker:
         """A worker that is pushed jobs as they come: see `Worker`."""
@@ -224,27 +166,28 @@ class Queues:
         usual = topic.config.lease_ms
         return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
 
-    async def claim_for(self, worker: Worker, count: int) -> Claimed:
-        """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
-        desk = await self._open(worker.topic)
-        if self.leaving:
-            raise ShuttingDown()
-        answer: asyncio.Future[Claimed] = self.engine.loop.create_future()
-        claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker)
-        try:
-            self._refuse_when_failed(desk.topic)
-            desk.queue_up(claim)
-            return await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            self._abandon(desk, claim)
-            raise
-
     def give_back(self, worker: Worker, leases: Sequence[tuple[int, int]]) -> None:
         """A worker has gone: what it holds is ended as a nack would."""
         topic = self.engine.catalog.topics.get(worker.topic)
         desk = self._desks.get(topic.topic_id) if topic is not None else None
         if desk is not None and not desk.closed:
             desk.give_back(leases, worker.node, forgiven=False)
+
+    def ack_now(
+        self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int] | None, told: Callable[..., None]
+    ) -> bool:
+        """`ack` without a task: True, and `told` is called with Settled or an exception.
+
+        False: nothing was done, because the jobs have to be looked at one by one, or something has to be waited for
+        first: call `ack`.
+        """
+        arrived = self._arrived(node)
+        checks.check_seqs(seqs, lease_ids)
+        topic = self.engine.topic(name)
+        checks.table_of(topic)
+        if topic.topic_id in self.engine.changing:
+            return False
+        return settling.ack_now(self, self.desk(topic), node, seqs, lease_ids or (), arrived, told)
 
     # -- what becomes of them ----------------------------------------------------------------------------------------
 
@@ -260,7 +203,7 @@ class Queues:
         """The jobs are done: gone for good, as durably on return as the topic is. One frame for all of them."""
         arrived = self._arrived(node)
         checks.check_seqs(seqs, lease_ids)
-        desk = await self._open(name)
+        desk = await self.open(name)
         # `lease_ids` may have None for a token: then it is no grant's, and each is looked at.
         grant = desk.table.held_together(seqs, lease_ids or (), node, arrived)  # pyright: ignore[reportArgumentType]
         if grant is not None:
@@ -322,7 +265,7 @@ class Queues:
     ) -> tuple[Desk, list[Job], list[int]]:
         arrived = self._arrived(node)
         checks.check_seqs(seqs, lease_ids)
-        desk = await self._open(name)
+        desk = await self.open(name)
         return desk, *await settling.judge(desk, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
 
     def _arrived(self, node: str) -> int:
@@ -343,7 +286,7 @@ class Queues:
 
     async def _set_paused(self, name: str, paused: bool) -> bool:
         self.engine.check_open()
-        desk = await self._open(name)
+        desk = await self.open(name)
         await self.engine.admin.set_paused(desk.topic, paused)
         return paused
 
@@ -353,7 +296,7 @@ class Queues:
         unknown = [state for state in states if state not in (JobState.READY, JobState.DELAYED)]
         if unknown or not states:
             raise InvalidRequest('states: a list of "ready" and "delayed".', field="states")
-        return await purge(self, await self._open(name), frozenset(states))
+        return await purge(self, await self.open(name), frozenset(states))
 
     async def redrive(
         self,
@@ -366,7 +309,7 @@ class Queues:
     ) -> Redriven:
         """Move jobs that came from this queue back from its dead letter topic, each exactly once over crashes."""
         self.engine.check_open()
-        desk = await self._open(name)
+        desk = await self.open(name)
         return await redrive(self, desk.topic, source, max, rate_per_s, dry_run=dry_run)
 
     def figures(self, name: str) -> QueueFigures:

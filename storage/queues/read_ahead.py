@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.catalog import Topic
 from storage.errors import StorageError
 from storage.queues import reading
-from storage.queues.reading import Found, sizes_of
+from storage.queues.reading import Found, Read, sizes_of
 from storage.read import Reader
 from storage.records import ReadQuery, StoredRecord
 
@@ -48,7 +48,7 @@ class ReadAhead:
         self._kept: OrderedDict[int, dict[int, StoredRecord]] = OrderedDict()
         self._under_way: dict[int, list[_Reading]] = {}
 
-    def take(self, topic: Topic, seqs: Sequence[int]) -> Found | None:
+    def take(self, topic: Topic, seqs: Sequence[int]) -> Read | None:
         """The records of these jobs, no longer kept here, if all of them are."""
         kept = self._kept.get(topic.topic_id)
         if kept is None or seqs[0] not in kept or seqs[-1] not in kept:
@@ -58,10 +58,10 @@ class ReadAhead:
         if len(found) < len(seqs):
             kept.update((record.seq, record) for record in found)
             return None
-        return Found(dict(zip(seqs, found, strict=True)), dict(zip(seqs, sizes_of(found), strict=True)), [])
+        return Read(found, sizes_of(found))
 
-    async def read(self, topic: Topic, seqs: Sequence[int]) -> Found:
-        """As `reading.read`, of jobs that are claimed for the first time, ascending."""
+    async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | Found:
+        """As `reading.read`, of jobs that are claimed for the first time, ascending; in columns when all is well."""
         found = self.take(topic, seqs)
         if found is not None:
             return found

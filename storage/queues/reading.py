@@ -28,7 +28,19 @@ class Found(NamedTuple):
     corrupt: list[int]
 
 
-def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found | None:
+class Read(NamedTuple):
+    """All records that were asked for, in order, and their payload bytes."""
+
+    records: Sequence[StoredRecord]
+    sizes: Sequence[int]
+
+    def found(self) -> Found:
+        """The same by seq."""
+        seqs = [record.seq for record in self.records]
+        return Found(dict(zip(seqs, self.records, strict=True)), dict(zip(seqs, self.sizes, strict=True)), [])
+
+
+def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Read | None:
     """All of them, if their bytes are in memory and small enough; else None."""
     log = topic.log
     if seqs[0] <= log.held.absorbed or seqs[-1] > log.head:
@@ -45,7 +57,14 @@ def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found | Non
             scan.take(Piece(span, kept[0], kept[1] + span.offset, True, dead))
     if len(scan.records) < len(seqs):
         return None  # too many bytes, or expired: the long way tells
-    return Found(dict(zip(seqs, scan.records, strict=True)), dict(zip(seqs, sizes, strict=True)), [])
+    return Read(scan.records, sizes)
+
+
+def whole(found: Found, seqs: Sequence[int]) -> Read | None:
+    """The same in order, if all of them are there."""
+    if len(found.records) < len(seqs) or found.corrupt:
+        return None
+    return Read([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
 
 
 async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:

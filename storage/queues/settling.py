@@ -61,6 +61,72 @@ async def ack_together(queues: Queues, desk: Desk, grant: Grant) -> None:
     queues.stats.acked += len(grant.seqs)
 
 
+def ack_now(
+    queues: Queues,
+    desk: Desk,
+    node: str,
+    seqs: Sequence[int],
+    lease_ids: Sequence[int],
+    arrived_ms: int,
+    told: Callable[[Settled | Exception], None],
+) -> bool:
+    """`ack` of a whole grant without a task; False, and nothing was done, when that cannot be."""
+    grant = desk.table.held_together(seqs, lease_ids, node, arrived_ms)
+    topic = desk.topic
+    if grant is None or topic.log.in_memory_only:
+        return False
+    values, known = together.deletion(desk, grant)
+    if known is None:
+        return False
+    encoded, needs_sync = queues.engine.admin.deletion(topic, values, known)
+    shard = queues.engine.shards[topic.log.shard]
+    if not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+        return False
+    grant.busy = True
+    outcome = _Acking(queues, desk, grant, told)
+    queues.engine.enqueue_unit(shard, topic.topic_id, encoded, outcome, frees=True, needs_sync=needs_sync)
+    return True
+
+
+class _Acking:
+    """The outcome of an `ack_now`. Acted upon at the loop's next turn, so as not to come between other outcomes."""
+
+    __slots__ = ("_desk", "_ended", "_grant", "_queues", "_told")
+
+    def __init__(
+        self, queues: Queues, desk: Desk, grant: Grant, told: Callable[[Settled | Exception], None]
+    ) -> None:
+        self._queues = queues
+        self._desk = desk
+        self._grant = grant
+        self._told = told
+        #: For those who ask about its jobs meanwhile.
+        self._ended: asyncio.Future[None] = queues.engine.loop.create_future()
+        desk.settling.add(self._ended)
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        self._queues.engine.loop.call_soon(self._end, None)
+
+    def set_exception(self, exception: Any, /) -> None:
+        self._queues.engine.loop.call_soon(self._end, exception)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._ended.done():
+            return
+        self._ended.set_result(None)
+        self._desk.settling.discard(self._ended)
+        if error is None:
+            self._queues.stats.acked += len(self._grant.seqs)
+            self._told(answer(self._desk, self._grant.seqs, []))
+        else:
+            self._desk.table.put_back_together(self._grant)
+            self._desk.serve()
+            self._told(error)
+
+
 def known_sizes(request: control.Delete, jobs: Sequence[Job]) -> LookedUp | None:
     """The Delete with all it needs to know, if that is known: sizes are, of jobs handed out since the start."""
     if any(job.size < 0 for job in jobs):

@@ -10,7 +10,7 @@ import os
 import struct
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.format import control
 from storage.format.control import Control, Lease
@@ -37,27 +37,33 @@ def fresh_tokens(count: int) -> tuple[int, ...]:
     return tokens if all(tokens) else tuple(token or 1 for token in tokens)
 
 
-def leases_of(grant: Grant, claim: Claim, now_ms: int) -> Lease:
-    """The frame that leases a grant to whoever asked for it."""
-    jobs = rows(grant.seqs, fresh_tokens(len(grant.seqs)), now_ms + claim.lease_ms)
-    return Lease(event="claimed", jobs=jobs, attempt_key=claim.attempt_key)
+class Deal(NamedTuple):
+    """A grant that is given to whoever asked for it: the tokens, and until when they are good."""
+
+    claim: Claim
+    grant: Grant
+    lease_ids: tuple[int, ...]
+    deadline: int
+
+    def frame(self) -> Lease:
+        """What says so in the log."""
+        jobs = rows(self.grant.seqs, self.lease_ids, self.deadline)
+        return Lease(event="claimed", jobs=jobs, attempt_key=self.claim.attempt_key)
 
 
-def is_whole(grant: Grant, claim: Claim, found: reading.Found) -> bool:
-    """Whether the grant can be handed out as it is."""
-    return grant.singles is None and not claim.gone and len(found.records) >= len(grant.seqs) and not found.corrupt
+def deal(grant: Grant, claim: Claim, now_ms: int) -> Deal:
+    """With fresh tokens."""
+    return Deal(claim, grant, fresh_tokens(len(grant.seqs)), now_ms + claim.lease_ms)
 
 
-def hand_out(queues: Queues, desk: Desk, claim: Claim, grant: Grant, found: reading.Found, value: Lease) -> None:
-    """Answer the claim; its lease has been applied."""
-    seqs = grant.seqs
-    sizes = [*map(found.sizes.__getitem__, seqs)]
-    for job, size in zip(grant.singles or (), sizes, strict=False):  # one of them was touched in the meantime
+def hand_out(queues: Queues, desk: Desk, dealt: Deal, read: reading.Read) -> None:
+    """Answer the claim; its leases stand."""
+    claim, grant, lease_ids, deadline = dealt
+    for job, size in zip(grant.singles or (), read.sizes, strict=False):  # one of them was touched in the meantime
         job.size, job.holder = size, claim.holder
-    grant.sizes, grant.holder = sizes, claim.holder
-    _, lease_ids, deadlines, *_ = zip(*value.jobs, strict=True)
-    records = map(found.records.__getitem__, seqs)
-    given: list[ClaimedJob] = [*map(_claimed_job, zip(records, lease_ids, deadlines, repeat(1), strict=False))]
+    grant.sizes, grant.holder = read.sizes, claim.holder
+    columns = zip(read.records, lease_ids, repeat(deadline), repeat(1), strict=False)
+    given: list[ClaimedJob] = [*map(_claimed_job, columns)]
     queues.stats.claims += 1
     queues.stats.claimed += len(given)
     claimed = Claimed(desk, claim, given, desk.ready)

@@ -52,7 +52,7 @@ class Worker:
                     raise ShuttingDown()
                 self._room.clear()
                 await self._room.wait()
-            claimed = await self._queues.claim_for(self, room)
+            claimed = await self._queues.claiming.claim_for(self, room)
             for job in claimed.jobs:
                 self._held[job.record.seq] = job.lease_id
                 self._coming.append(job)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.http.hot import HotWrites
+from broker.http.hot import HotRequests
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data
 
@@ -257,7 +257,7 @@ async def test_an_answer_that_cannot_be_rendered_is_an_internal_error(
     def broken(*_: object, **__: object) -> bytes:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("broker.http.hot.render.appended", broken)
+    monkeypatch.setattr("broker.http.hot_actions.render.appended", broken)
     answer = await server.ask(post("t", ONE))
     assert (answer.status, answer.code) == (500, "internal")
 
@@ -265,17 +265,23 @@ async def test_an_answer_that_cannot_be_rendered_is_an_internal_error(
 async def test_a_connection_that_fails_under_an_answer_is_closed_and_the_others_go_on(
     server: HotServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give = HotWrites._answer  # pyright: ignore[reportPrivateUsage]
+    give = HotRequests._answer  # pyright: ignore[reportPrivateUsage]
 
     def odd(
-        self: HotWrites, seqs: bool, headers: dict[bytes, bytes], started: float, respond: Any, outcome: Any
+        self: HotRequests,
+        action: Any,
+        query: bytes,
+        headers: dict[bytes, bytes],
+        started: float,
+        caller: Any,
+        outcome: Any,
     ) -> None:
         if b"x-odd" not in headers:
-            give(self, seqs, headers, started, respond, outcome)
+            give(self, action, query, headers, started, caller, outcome)
         else:
-            respond(200, [(b"content-length", b"not a number")], b"body")
+            caller.respond(200, [(b"content-length", b"not a number")], b"body")
 
-    monkeypatch.setattr(HotWrites, "_answer", odd)
+    monkeypatch.setattr(HotRequests, "_answer", odd)
     with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
         one, other = await server.connect(), await server.connect()
         one.send(post("t", ONE, {"x-odd": "1"}))

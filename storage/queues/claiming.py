@@ -1,0 +1,145 @@
+"""Claims on their way: from the checks to an answer, waiting if they may. Source: api.md §6 (claim)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.errors import InvalidRequest, ShuttingDown
+from storage.queues import checks
+from storage.queues.claims import Claim, Claimed
+from storage.queues.desk import Desk
+
+if TYPE_CHECKING:
+    from storage.queues.queues import Queues
+    from storage.queues.work import Worker
+
+
+class Claiming:
+    """The claims of all queues."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._engine = queues.engine
+
+    async def claim(
+        self,
+        name: str,
+        node: str,
+        *,
+        max: int,
+        lease_ms: int | None,
+        wait_ms: int,
+        attempt_key: str | None,
+    ) -> Claimed:
+        """See `Queues.claim`."""
+        self._engine.check_open()
+        checks.check_node(node, self._engine.options)
+        checks.check_attempt_key(attempt_key)
+        for field, value in (("max", max), ("wait_ms", wait_ms)):
+            if value < 0:
+                raise InvalidRequest(f"{field} must not be negative.", field=field)
+        desk = await self._queues.open(name)
+        if desk.topic.config.ttl_ms:
+            # What is too old must not be taken and dropped again: the claim would be given less than there is.
+            await self._engine.expiry.expire_if_possible(desk.topic)
+            desk = await self._queues.open(name)
+        lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
+        if attempt_key is not None and (again := await self._repeated(desk, node, attempt_key)) is not None:
+            return again
+        answer: asyncio.Future[Claimed] = self._engine.loop.create_future()
+        claim = Claim(
+            answer,
+            node,
+            min(max or 1, checks.MAX_JOBS),
+            lease_ms,
+            patient=wait_ms > 0 and not self._queues.leaving,
+            attempt_key=attempt_key,
+        )
+        return await self._wait(desk, claim, min(wait_ms, checks.MAX_WAIT_MS))
+
+    def claim_now(self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None]) -> bool:
+        """See `Queues.claim_now`."""
+        engine = self._engine
+        engine.check_open()
+        checks.check_node(node, engine.options)
+        topic = engine.topic(name)
+        table, config = checks.table_of(topic), topic.config
+        lease_ms = checks.lease_time(lease_ms, config.lease_ms)
+        if topic.topic_id in engine.changing or topic.paused or config.ttl_ms or config.claim_jitter_ms or max < 0:
+            return False
+        if table.ready(topic.log.count) <= 0 or engine.shards[topic.log.shard].log.failed is not None:
+            return False
+        answer: asyncio.Future[Claimed] = engine.loop.create_future()
+        answer.add_done_callback(partial(_tell, told))
+        self._queues.desk(topic).queue_up(Claim(answer, node, min(max or 1, checks.MAX_JOBS), lease_ms, patient=False))
+        return True
+
+    async def claim_for(self, worker: Worker, count: int) -> Claimed:
+        """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
+        desk = await self._queues.open(worker.topic)
+        if self._queues.leaving:
+            raise ShuttingDown()
+        answer: asyncio.Future[Claimed] = self._engine.loop.create_future()
+        claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker)
+        try:
+            self._refuse_when_failed(desk.topic)
+            desk.queue_up(claim)
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            self._abandon(desk, claim)
+            raise
+
+    async def _wait(self, desk: Desk, claim: Claim, wait_ms: int) -> Claimed:
+        key = (claim.node, claim.attempt_key) if claim.attempt_key is not None else None
+        if key is not None:
+            desk.attempts[key] = claim.answer
+        try:
+            self._refuse_when_failed(desk.topic)
+            desk.queue_up(claim)
+            if claim.patient and not claim.answer.done():
+                await asyncio.wait([claim.answer], timeout=wait_ms / 1000)
+                claim.patient = False
+                desk.leave(claim)
+            return await asyncio.shield(claim.answer)
+        except asyncio.CancelledError:
+            self._abandon(desk, claim)
+            raise
+        finally:
+            if key is not None and claim.answer.done():
+                desk.attempts.pop(key, None)
+
+    def _abandon(self, desk: Desk, claim: Claim) -> None:
+        """Whoever asked is gone."""
+        answer = claim.answer
+        if answer.done():
+            if not answer.cancelled() and answer.exception() is None:
+                answer.result().undo()
+        elif claim.dealt and claim.attempt_key is not None:
+            # What it will be given stands, for a repeat to ask for.
+            key = (claim.node, claim.attempt_key)
+            answer.add_done_callback(lambda done: (desk.attempts.pop(key, None), done.cancelled() or done.exception()))
+        else:
+            desk.leave(claim)
+            answer.cancel()
+
+    async def _repeated(self, desk: Desk, node: str, key: str) -> Claimed | None:
+        """What an earlier claim with this key was given and still holds."""
+        pending = desk.attempts.get((node, key))
+        if pending is not None:
+            await asyncio.wait([pending])
+        jobs = desk.table.repeat(node, key, self._engine.now_ms())
+        return await desk.repeat(jobs, node, key) if jobs else None
+
+    def _refuse_when_failed(self, topic: Topic) -> None:
+        shard = self._engine.shards[topic.log.shard]
+        if shard.log.failed is not None:
+            raise shard.log.failure()
+
+
+def _tell(told: Callable[..., None], answer: asyncio.Future[Claimed]) -> None:
+    error = answer.exception()
+    told(answer.result() if error is None else error)
