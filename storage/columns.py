@@ -8,9 +8,10 @@ with which of them. Source: architecture.md (what speed costs here); storage.md 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate, repeat
+from typing import Any
 
 from storage.format.checksum import checksum, checksum_bytes
 from storage.format.cutting import column, cut, u64s
@@ -26,7 +27,7 @@ _TYPE_AT, _ID_AT, _SEQ_AT, _TS_AT, _LENGTHS_AT = 4, 6, 14, 22, 30
 _ALL_LIVE = bytes((LIVE,))
 _join = b"".join
 #: As calling the type, without a call in Python.
-_record = partial(tuple.__new__, StoredRecord)
+_record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, StoredRecord)  # pyright: ignore
 
 
 def from_log(

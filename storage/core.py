@@ -26,7 +26,7 @@ from storage.cold.store import ColdStore
 from storage.cold.tier import ColdTier
 from storage.details import DetailsCache
 from storage.directory import came_up, lock_text, make_folders, open_format, page_cache_kept, take_lock
-from storage.encode import EncodedUnit
+from storage.encode import EncodedUnit, internal
 from storage.errors import NotReady, OpenError, ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
@@ -48,7 +48,6 @@ from storage.upkeep import Upkeep
 from storage.validation import check_topic_name
 from storage.wal.fetch import WalFetcher
 from storage.wal.shard_log import ShardLog
-from storage.wal.submission import Outcome, Submission
 from storage.wal.writer import Shard
 from storage.watermarks import LossRange
 
@@ -364,36 +363,10 @@ class EngineCore:
         needs_sync: bool = True,
     ) -> asyncio.Future[int | None]:
         """Enqueue a unit that assigns no seqs."""
-        done: asyncio.Future[int | None] = self.loop.create_future()
-        self.enqueue_unit(
-            shard, topic_id, encoded, done, frees=frees, generation=generation, needs_sync=needs_sync
+        submission = internal(
+            encoded, topic_id, self.now_ms(), frees=frees, generation=generation, needs_sync=needs_sync
         )
-        return done
-
-    def enqueue_unit(
-        self,
-        shard: Shard,
-        topic_id: int,
-        encoded: EncodedUnit,
-        outcome: Outcome,
-        *,
-        frees: bool = False,
-        generation: int = -1,
-        needs_sync: bool = True,
-    ) -> None:
-        """`submit_unit` with somebody else than a future to be told."""
-        submission = Submission(
-            encoded.unit,
-            encoded.payload,
-            frames=encoded.frames,
-            topic_id=topic_id,
-            ts=self.now_ms(),
-            needs_sync=needs_sync,
-            frees=frees,
-            internal=True,
-            generation=generation,
-        )
-        shard.enqueue(submission, outcome)
+        return shard.submit(submission)
 
     def publish_in_memory(self, log: Log, encoded: EncodedUnit, row: int) -> None:
         """Publish a write of an ephemeral topic."""

@@ -20,7 +20,7 @@ from storage.format.cutting import cut, u64s
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import NewRecord
-from storage.wal.submission import ControlStep, RunStep, Step, Unit
+from storage.wal.submission import ControlStep, RunStep, Step, Submission, Unit
 
 DURABLE = int(FrameFlag.DURABLE)
 _U32 = Struct("<I")
@@ -36,6 +36,29 @@ class EncodedUnit(NamedTuple):
     unit: Unit
     payload: bytes
     frames: int
+
+
+def internal(
+    encoded: EncodedUnit,
+    topic_id: int,
+    ts: int,
+    *,
+    frees: bool = False,
+    generation: int = -1,
+    needs_sync: bool = True,
+) -> Submission:
+    """A unit that assigns no seqs, on its way: see `Submission`."""
+    return Submission(
+        encoded.unit,
+        encoded.payload,
+        frames=encoded.frames,
+        topic_id=topic_id,
+        ts=ts,
+        needs_sync=needs_sync,
+        frees=frees,
+        internal=True,
+        generation=generation,
+    )
 
 
 class WriteHeader(NamedTuple):

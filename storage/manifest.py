@@ -185,7 +185,7 @@ class Segment:
         return [self.details.payloads[seq - self.first_seq] for seq in seqs]
 
     def delete(self, first_seq: int, last_seq: int, place: int) -> Sequence[int]:
-        """Mark records first_seq <= seq <= last_seq deleted because of a Delete frame at `place`: those alive before."""
+        """Mark records first_seq <= seq <= last_seq deleted, for a Delete frame at `place`: those alive before."""
         at, count = first_seq - self.first_seq, last_seq - first_seq + 1
         bits = ((1 << count) - 1) << at
         already = self.dead & bits

@@ -119,9 +119,7 @@ class _Ack(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _ack_decoder = msgspec.json.Decoder(_Ack)
 
 
-def _ack(
-    engine: Engine, topic: str, _: Mapping[bytes, bytes], body: bytes, told: Told, __: Callable[[], None]
-) -> bool:
+def _ack(engine: Engine, topic: str, _: Mapping[bytes, bytes], body: bytes, told: Told, __: Callable[[], None]) -> bool:
     asked = _ack_decoder.decode(body)
     if not asked.node or not 0 < len(asked.seqs) <= MAX_SEQS:
         return False

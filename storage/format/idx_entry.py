@@ -15,7 +15,7 @@ never crosses a sector and is there whole or not at all. Source: storage.md §4.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
 
 #: As calling the type, without a call in Python.
-_entry = partial(tuple.__new__, Entry)
+_entry: Callable[[Iterable[int]], Entry] = partial(tuple.__new__, Entry)  # pyright: ignore
 
 
 class IdxDamaged(ValueError):

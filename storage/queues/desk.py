@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from storage.catalog import Topic
-from storage.errors import StorageError, TopicNotFound
+from storage.errors import StorageError
 from storage.format.control import Lease
-from storage.queues import reading, together
+from storage.queues import reading
 from storage.queues.claims import Claim, Claimed
 from storage.queues.cohort import deal
-from storage.queues.grant import Grant
+from storage.queues.dealing import Dealer, Hand
 from storage.queues.job import Job, JobRow
 from storage.queues.policy import backoff_ms
 from storage.queues.values import ClaimedJob
@@ -32,11 +32,6 @@ _log = structlog.get_logger("storage")
 
 #: A lease that could not be ended (the disk was full) is tried again after so long.
 RETRY_MS = 1000
-#: A job whose record cannot be read is not tried again for so long: it must not keep the others back.
-CORRUPT_WAIT_MS = 60_000
-
-
-Hand = tuple[Claim, list[Job]]
 
 
 class Desk:
@@ -53,7 +48,7 @@ class Desk:
         #: When the claims that wait are served together; None: no window is open.
         self._window_ms: int | None = None
         self._retry_ms = 0
-        self._works: set[asyncio.Task[Any]] = set()
+        self._dealer = Dealer(self, queues)
         #: Lease frames of expiries on their way.
         self._expiring = 0
         #: Answers on their way to claims with an attempt_key, by (node, key).
@@ -116,8 +111,8 @@ class Desk:
 
     async def quiet(self) -> None:
         """Nothing that was decided is waiting for the log."""
-        while self._works or self.settling:
-            await asyncio.wait([*self._works, *self.settling])
+        while self._dealer.works or self.settling:
+            await asyncio.wait([*self._dealer.works, *self.settling])
 
     async def repeat(self, jobs: list[Job], node: str, key: str) -> Claimed | None:
         """The answer to a claim once more, as far as its leases stand; None when its records are gone."""
@@ -151,14 +146,14 @@ class Desk:
             claim = self._waiting[0]
             if not claim.gone and (grant := self.table.take_together(claim.max, self.topic.log.live_seqs)) is not None:
                 self._waiting.popleft()
-                self._deal_together(claim, grant)
+                self._dealer.deal_together(claim, grant)
                 continue
             jobs = self.table.take(claim.max, self.topic.log.live_seqs) if not claim.gone else []
             if not jobs and not claim.gone:
                 return
             self._waiting.popleft()
             if jobs:
-                self._deal([(claim, jobs)])
+                self._dealer.deal([(claim, jobs)])
 
     def _serve_cohort(self, now: int) -> None:
         if self._window_ms is None:
@@ -181,167 +176,20 @@ class Desk:
             else:
                 self.leave(claim)
         if dealt:
-            self._deal(dealt)
+            self._dealer.deal(dealt)
 
     def _set_alarm(self, now: int) -> None:
         times = [at for at in (self.table.next_change(), self._window_ms) if at is not None]
         if times:
             self._queues.alarms.set(self.topic.topic_id, max(min(times), self._retry_ms))
 
-    # -- handing out -------------------------------------------------------------------------------------------------
-
-    def _deal(self, hands: list[Hand]) -> None:
-        for claim, _ in hands:
-            claim.dealt = True
-        if not self.topic.leases_durable:
-            seqs = sorted(job.seq for _, jobs in hands for job in jobs)
-            read = reading.cached(self._engine, self.topic, seqs)
-            if read is not None:
-                self._hand_out(hands, read.found(), self._leases(hands))
-                return
-        self._work(self._deal_later(hands))
-
-    def _deal_together(self, claim: Claim, grant: Grant) -> None:
-        claim.dealt = True
-        if not self.topic.leases_durable:
-            read = reading.cached(self._engine, self.topic, grant.seqs)
-            if read is None:
-                read = self._queues.ahead.take(self.topic, grant.seqs)
-            if read is not None:
-                dealt = together.deal(grant, claim, self._engine.now_ms())
-                self.table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
-                together.hand_out(self._queues, self, dealt, read)
-                return
-        self._work(self._deal_together_later(claim, grant))
-
-    async def _deal_together_later(self, claim: Claim, grant: Grant) -> None:
-        try:
-            read: reading.Read | reading.Found | None = reading.cached(self._engine, self.topic, grant.seqs)
-            if read is None:
-                read = await self._queues.ahead.read(self.topic, grant.seqs)
-            whole = read if isinstance(read, reading.Read) else reading.whole(read, grant.seqs)
-            if whole is None or claim.gone or grant.singles is not None:
-                found = read if isinstance(read, reading.Found) else read.found()
-                await self._deal_found([(claim, self.table.take_apart(grant))], found)
-                return
-            dealt = together.deal(grant, claim, self._engine.now_ms())
-            if self.topic.leases_durable:
-                await self._queues.commit(self.topic, [dealt.frame()], [claim.node])
-            else:
-                self.table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
-            together.hand_out(self._queues, self, dealt, whole)
-        except Exception as error:  # as below
-            self.table.put_back_together(grant)
-            self._failed([(claim, [])], error)
-        self._serve_all()
-
-    async def _read(self, seqs: list[int]) -> reading.Found:
-        read = reading.cached(self._engine, self.topic, seqs)
-        return read.found() if read is not None else await reading.read(self._engine, self.topic, seqs)
-
-    def _work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._engine.loop.create_task(work)
-        self._works.add(task)
-        task.add_done_callback(self._works.discard)
-        return task
-
-    async def _deal_later(self, hands: list[Hand]) -> None:
-        jobs = [job for _, hand in hands for job in hand]
-        try:
-            found = await self._read(sorted(job.seq for job in jobs))
-        except Exception as error:  # whatever it is, these jobs must not be lost to it
-            self.table.put_back(jobs)
-            self._failed(hands, error)
-            self._serve_all()
-            return
-        await self._deal_found(hands, found)
-
-    async def _deal_found(self, hands: list[Hand], found: reading.Found) -> None:
-        jobs = [job for _, hand in hands for job in hand]
-        try:
-            hands = self._readable(hands, found)
-            jobs = [job for _, hand in hands for job in hand]  # the others may be somebody else's by now
-            leases = self._leases(hands)
-            if leases and self.topic.leases_durable:
-                await self._queues.commit(self.topic, [value for value, _ in leases], [node for _, node in leases])
-            self._hand_out(hands, found, leases)
-        except Exception as error:  # as above
-            self.table.put_back(jobs)
-            self._failed(hands, error)
-        self._serve_all()
-
-    def _failed(self, hands: list[Hand], error: Exception) -> None:
-        if not isinstance(error, StorageError):
-            _log.error("claim_failed", topic=self.topic.name, exc_info=error)
-        self._fail(hands, error)
-
-    def _fail(self, hands: list[Hand], error: Exception) -> None:
-        if self._engine.catalog.by_id.get(self.topic.topic_id) is not self.topic:
-            error = TopicNotFound(self.topic.name)
-        for claim, _ in hands:
-            if not claim.answer.done():
-                claim.answer.set_exception(error)
-
-    def _readable(self, hands: list[Hand], found: reading.Found) -> list[Hand]:
-        """The hands without jobs that are not to be had, and without claims that nobody waits for."""
-        kept: list[Hand] = []
-        corrupt = frozenset(found.corrupt)
-        for claim, jobs in hands:
-            hand = [] if claim.gone else [job for job in jobs if job.seq in found.records]
-            bad = [job for job in jobs if job.seq in corrupt]
-            self.table.put_back([job for job in jobs if job not in hand and job not in bad])
-            for job in bad:
-                self._queues.stats.unreadable += 1
-                self.table.put_off(job, self._engine.now_ms() + CORRUPT_WAIT_MS)
-            if hand:
-                kept.append((claim, hand))
-            elif bad and not claim.answer.done():
-                claim.answer.set_exception(reading.corrupt(self.topic.name, bad[0].seq))
-            elif not claim.answer.done():
-                self._again(claim)
-        return kept
-
-    def _again(self, claim: Claim) -> None:
+    def again(self, claim: Claim) -> None:
         """What was taken for it went away while it was read (deleted, or expired): it gets what else there is."""
         claim.dealt = False
         if not self.closed and (claim.patient or not self.topic.config.claim_jitter_ms):
             self._waiting.appendleft(claim)
         else:
             self.leave(claim)
-
-    def _leases(self, hands: list[Hand]) -> list[tuple[Lease, str]]:
-        now = self._engine.now_ms()
-        leases: list[tuple[Lease, str]] = []
-        for claim, jobs in hands:
-            deadline = now + claim.lease_ms
-            rows: list[JobRow] = [
-                (job.seq, token, deadline, job.deliveries + 1, 0, job.forgiven)
-                for job, token in zip(jobs, together.fresh_tokens(len(jobs)), strict=True)
-            ]
-            leases.append((Lease(event="claimed", jobs=rows, attempt_key=claim.attempt_key), claim.node))
-        return leases
-
-    def _hand_out(self, hands: list[Hand], found: reading.Found, leases: Sequence[tuple[Lease, str]]) -> None:
-        """Answer the claims; where leases are frames, they have been applied by now."""
-        durable, stats = self.topic.leases_durable, self._queues.stats
-        records, sizes = found.records, found.sizes
-        if not durable:
-            for value, node in leases:
-                self.table.apply(value, node)
-        ready = self.ready
-        for (claim, jobs), (value, _) in zip(hands, leases, strict=True):
-            given: list[ClaimedJob] = []
-            for job, row in zip(jobs, value.jobs, strict=True):
-                job.size = sizes[job.seq]
-                job.holder = claim.holder
-                given.append(ClaimedJob(records[job.seq], row[1], row[2], row[3]))
-            stats.claims += 1
-            stats.claimed += len(given)
-            claimed = Claimed(self, claim, given, ready)
-            if claim.answer.done():
-                claimed.undo()
-            else:
-                claim.answer.set_result(claimed)
 
     # -- leases that end ---------------------------------------------------------------------------------------------
 
@@ -390,7 +238,7 @@ class Desk:
         return job if job is not None and job.lease_id == token and not job.busy else None
 
     def _ends(self, jobs: list[Job], value: Lease, node: str) -> None:
-        task = self._work(self._end(jobs, value, node))
+        task = self._dealer.work(self._end(jobs, value, node))
         self.settling.add(task)
         task.add_done_callback(self.settling.discard)
 
@@ -404,9 +252,9 @@ class Desk:
             _log.warning("leases_not_ended", topic=self.topic.name, jobs=len(jobs), error=str(error))
         if value.event == "expired":
             self._expiring -= 1
-        self._serve_all()
+        self.serve_all()
 
-    def _serve_all(self) -> None:
+    def serve_all(self) -> None:
         """Claims that only waited for what was on its way get what there is now, or nothing."""
         self.serve()
         if not self.topic.config.claim_jitter_ms and not self.ending:

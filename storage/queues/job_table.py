@@ -57,7 +57,7 @@ class JobTable:
         self.lost = 0
         #: Jobs that have become dead and that nobody has begun to move.
         self.dying: set[int] = set()
-        # Heaps of seqs, or (time, seq); what is no longer so is passed over when it comes up. A grant goes by its first.
+        # Heaps of seqs, or (time, seq); what is no longer so is passed over when it comes up. Of a grant: its first.
         self._back: list[int] = []
         self._due: list[tuple[int, int]] = []
         self._ends: list[tuple[int, int]] = []
@@ -246,4 +246,3 @@ def _heap(items: Iterable[Any]) -> list[Any]:
     heap = list(items)
     heapify(heap)
     return heap
-

@@ -1,9 +1,9 @@
 """The jobs of one queue that have been touched: who holds them, until when, which come next. Pure: no I/O, no clock.
 
 A job that nobody has claimed yet and that is not delayed needs nothing here: it is a live record of the log from
-`taken` on. Everything else has a `Job`, or is one of a `Grant`. Two kinds of change: `apply` takes what a Lease frame says, live and in
-recovery alike; what is decided but not yet committed (CLAIMING, HELD, `busy`) is taken back by `put_back` when its
-frame fails. Every operation costs O(log jobs) a job. Source: api.md §6; storage.md §2 (Lease).
+`taken` on. Everything else has a `Job`, or is one of a `Grant`. Two kinds of change: `apply` takes what a Lease frame
+says, live and in recovery alike; what is decided but not yet committed (CLAIMING, HELD, `busy`) is taken back by
+`put_back` when its frame fails. Every operation costs O(log jobs) a job. Source: api.md §6; storage.md §2 (Lease).
 """
 
 from __future__ import annotations

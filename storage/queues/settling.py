@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from storage.encode import internal
 from storage.errors import LeaseLost
 from storage.format import control
 from storage.format.control import Control, Lease
@@ -55,9 +56,7 @@ async def ack_together(queues: Queues, desk: Desk, grant: Grant) -> None:
     """`ack` for all jobs of a grant."""
     values, known = together.deletion(desk, grant)
     grant.busy = True
-    await _settle(
-        desk, lambda: queues.delete(desk.topic, values, known), lambda: desk.table.put_back_together(grant)
-    )
+    await _settle(desk, lambda: queues.delete(desk.topic, values, known), lambda: desk.table.put_back_together(grant))
     queues.stats.acked += len(grant.seqs)
 
 
@@ -78,13 +77,14 @@ def ack_now(
     values, known = together.deletion(desk, grant)
     if known is None:
         return False
-    encoded, needs_sync = queues.engine.admin.deletion(topic, values, known)
-    shard = queues.engine.shards[topic.log.shard]
+    engine = queues.engine
+    encoded, needs_sync = engine.admin.deletion(topic, values, known)
+    shard = engine.shards[topic.log.shard]
     if not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
         return False
     grant.busy = True
-    outcome = _Acking(queues, desk, grant, told)
-    queues.engine.enqueue_unit(shard, topic.topic_id, encoded, outcome, frees=True, needs_sync=needs_sync)
+    submission = internal(encoded, topic.topic_id, engine.now_ms(), frees=True, needs_sync=needs_sync)
+    shard.enqueue(submission, _Acking(queues, desk, grant, told))
     return True
 
 
@@ -93,9 +93,7 @@ class _Acking:
 
     __slots__ = ("_desk", "_ended", "_grant", "_queues", "_told")
 
-    def __init__(
-        self, queues: Queues, desk: Desk, grant: Grant, told: Callable[[Settled | Exception], None]
-    ) -> None:
+    def __init__(self, queues: Queues, desk: Desk, grant: Grant, told: Callable[[Settled | Exception], None]) -> None:
         self._queues = queues
         self._desk = desk
         self._grant = grant
@@ -164,9 +162,7 @@ async def _settle(desk: Desk, commit: Callable[[], Coroutine[Any, Any, None]], p
     await asyncio.shield(task)
 
 
-def answer(
-    desk: Desk, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None
-) -> Settled:
+def answer(desk: Desk, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
     """What is told of an operation on the jobs `done`."""
     desk.serve()  # the figures are of now
     return Settled(

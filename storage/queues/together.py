@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.format import control
 from storage.format.control import Control, Lease
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 EVERYTHING = 1 << 62
 
 #: As calling the type, without a call in Python.
-_claimed_job = partial(tuple.__new__, ClaimedJob)
+_claimed_job: Callable[[Iterable[Any]], ClaimedJob] = partial(tuple.__new__, ClaimedJob)  # pyright: ignore
 
 
 def fresh_tokens(count: int) -> tuple[int, ...]:

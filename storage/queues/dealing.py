@@ -1,0 +1,188 @@
+"""Hands jobs out to claims: what was taken is read, written to the log when leases are durable, and only then given.
+
+Whatever fails on the way is put back. Source: api.md §6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import structlog
+
+from storage.errors import StorageError, TopicNotFound
+from storage.format.control import Lease
+from storage.queues import reading, together
+from storage.queues.claims import Claim, Claimed
+from storage.queues.grant import Grant
+from storage.queues.job import Job, JobRow
+from storage.queues.values import ClaimedJob
+
+if TYPE_CHECKING:
+    from storage.queues.desk import Desk
+    from storage.queues.queues import Queues
+
+_log = structlog.get_logger("storage")
+
+#: A job whose record cannot be read is not tried again for so long: it must not keep the others back.
+CORRUPT_WAIT_MS = 60_000
+
+Hand: TypeAlias = tuple[Claim, list[Job]]
+
+
+class Dealer:
+    """Of one desk. `works`: what is under way."""
+
+    def __init__(self, desk: Desk, queues: Queues) -> None:
+        self._desk = desk
+        self._topic = desk.topic
+        self._table = desk.table
+        self._queues = queues
+        self._engine = queues.engine
+        self.works: set[asyncio.Task[Any]] = set()
+
+    def work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._engine.loop.create_task(work)
+        self.works.add(task)
+        task.add_done_callback(self.works.discard)
+        return task
+
+    def deal(self, hands: list[Hand]) -> None:
+        for claim, _ in hands:
+            claim.dealt = True
+        if not self._topic.leases_durable:
+            seqs = sorted(job.seq for _, jobs in hands for job in jobs)
+            read = reading.cached(self._engine, self._topic, seqs)
+            if read is not None:
+                self._hand_out(hands, read.found(), self._leases(hands))
+                return
+        self.work(self._deal_later(hands))
+
+    def deal_together(self, claim: Claim, grant: Grant) -> None:
+        claim.dealt = True
+        if not self._topic.leases_durable:
+            read = reading.cached(self._engine, self._topic, grant.seqs)
+            if read is None:
+                read = self._queues.ahead.take(self._topic, grant.seqs)
+            if read is not None:
+                dealt = together.deal(grant, claim, self._engine.now_ms())
+                self._table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
+                together.hand_out(self._queues, self._desk, dealt, read)
+                return
+        self.work(self._together(claim, grant))
+
+    async def _together(self, claim: Claim, grant: Grant) -> None:
+        try:
+            read: reading.Read | reading.Found | None = reading.cached(self._engine, self._topic, grant.seqs)
+            if read is None:
+                read = await self._queues.ahead.read(self._topic, grant.seqs)
+            whole = read if isinstance(read, reading.Read) else reading.whole(read, grant.seqs)
+            if whole is None or claim.gone or grant.singles is not None:
+                found = read if isinstance(read, reading.Found) else read.found()
+                await self._deal_found([(claim, self._table.take_apart(grant))], found)
+                return
+            dealt = together.deal(grant, claim, self._engine.now_ms())
+            if self._topic.leases_durable:
+                await self._queues.commit(self._topic, [dealt.frame()], [claim.node])
+            else:
+                self._table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
+            together.hand_out(self._queues, self._desk, dealt, whole)
+        except Exception as error:  # as below
+            self._table.put_back_together(grant)
+            self._failed([(claim, [])], error)
+        self._desk.serve_all()
+
+    async def _read(self, seqs: list[int]) -> reading.Found:
+        read = reading.cached(self._engine, self._topic, seqs)
+        return read.found() if read is not None else await reading.read(self._engine, self._topic, seqs)
+
+    async def _deal_later(self, hands: list[Hand]) -> None:
+        jobs = [job for _, hand in hands for job in hand]
+        try:
+            found = await self._read(sorted(job.seq for job in jobs))
+        except Exception as error:  # whatever it is, these jobs must not be lost to it
+            self._table.put_back(jobs)
+            self._failed(hands, error)
+            self._desk.serve_all()
+            return
+        await self._deal_found(hands, found)
+
+    async def _deal_found(self, hands: list[Hand], found: reading.Found) -> None:
+        jobs = [job for _, hand in hands for job in hand]
+        try:
+            hands = self._readable(hands, found)
+            jobs = [job for _, hand in hands for job in hand]  # the others may be somebody else's by now
+            leases = self._leases(hands)
+            if leases and self._topic.leases_durable:
+                await self._queues.commit(self._topic, [value for value, _ in leases], [node for _, node in leases])
+            self._hand_out(hands, found, leases)
+        except Exception as error:  # as above
+            self._table.put_back(jobs)
+            self._failed(hands, error)
+        self._desk.serve_all()
+
+    def _failed(self, hands: list[Hand], error: Exception) -> None:
+        if not isinstance(error, StorageError):
+            _log.error("claim_failed", topic=self._topic.name, exc_info=error)
+        self._fail(hands, error)
+
+    def _fail(self, hands: list[Hand], error: Exception) -> None:
+        if self._engine.catalog.by_id.get(self._topic.topic_id) is not self._topic:
+            error = TopicNotFound(self._topic.name)
+        for claim, _ in hands:
+            if not claim.answer.done():
+                claim.answer.set_exception(error)
+
+    def _readable(self, hands: list[Hand], found: reading.Found) -> list[Hand]:
+        """The hands without jobs that are not to be had, and without claims that nobody waits for."""
+        kept: list[Hand] = []
+        corrupt = frozenset(found.corrupt)
+        for claim, jobs in hands:
+            hand = [] if claim.gone else [job for job in jobs if job.seq in found.records]
+            bad = [job for job in jobs if job.seq in corrupt]
+            self._table.put_back([job for job in jobs if job not in hand and job not in bad])
+            for job in bad:
+                self._queues.stats.unreadable += 1
+                self._table.put_off(job, self._engine.now_ms() + CORRUPT_WAIT_MS)
+            if hand:
+                kept.append((claim, hand))
+            elif bad and not claim.answer.done():
+                claim.answer.set_exception(reading.corrupt(self._topic.name, bad[0].seq))
+            elif not claim.answer.done():
+                self._desk.again(claim)
+        return kept
+
+    def _leases(self, hands: list[Hand]) -> list[tuple[Lease, str]]:
+        now = self._engine.now_ms()
+        leases: list[tuple[Lease, str]] = []
+        for claim, jobs in hands:
+            deadline = now + claim.lease_ms
+            rows: list[JobRow] = [
+                (job.seq, token, deadline, job.deliveries + 1, 0, job.forgiven)
+                for job, token in zip(jobs, together.fresh_tokens(len(jobs)), strict=True)
+            ]
+            leases.append((Lease(event="claimed", jobs=rows, attempt_key=claim.attempt_key), claim.node))
+        return leases
+
+    def _hand_out(self, hands: list[Hand], found: reading.Found, leases: Sequence[tuple[Lease, str]]) -> None:
+        """Answer the claims; where leases are frames, they have been applied by now."""
+        durable, stats = self._topic.leases_durable, self._queues.stats
+        records, sizes = found.records, found.sizes
+        if not durable:
+            for value, node in leases:
+                self._table.apply(value, node)
+        ready = self._desk.ready
+        for (claim, jobs), (value, _) in zip(hands, leases, strict=True):
+            given: list[ClaimedJob] = []
+            for job, row in zip(jobs, value.jobs, strict=True):
+                job.size = sizes[job.seq]
+                job.holder = claim.holder
+                given.append(ClaimedJob(records[job.seq], row[1], row[2], row[3]))
+            stats.claims += 1
+            stats.claimed += len(given)
+            claimed = Claimed(self._desk, claim, given, ready)
+            if claim.answer.done():
+                claimed.undo()
+            else:
+                claim.answer.set_result(claimed)
