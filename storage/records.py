@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from array import array
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +29,16 @@ class NewRecord(msgspec.Struct):
 
 class PlainRecords(list[msgspec.Raw]):
     """Records that are data alone: what most writes are made of, and the fastest to append."""
+
+    __slots__ = ("_sizes",)
+
+    def sizes(self) -> array[int]:
+        """Bytes of each; looked at once, so nothing is added afterwards."""
+        try:
+            return self._sizes
+        except AttributeError:
+            self._sizes = array("I", map(len, self))
+            return self._sizes
 
 
 class Appended(msgspec.Struct, kw_only=True):

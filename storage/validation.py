@@ -62,7 +62,7 @@ def is_plain(records: Sequence[NewRecord]) -> bool:
 def check_plain(datas: PlainRecords, options: Options) -> array[int]:
     """`check_records` for records that are data alone."""
     _check_count(len(datas), options)
-    sizes = array("I", map(len, datas))
+    sizes = datas.sizes()
     limit = options.max_record_bytes
     if max(sizes) > limit:
         index = next(index for index, size in enumerate(sizes) if size > limit)

@@ -64,7 +64,7 @@ def _append(
     write = _append_decoder.decode(body)
     records = PlainRecords([record.data for record in write.records])
     # Only in data can anything nest here, and what is short cannot be deep: mostly there is nothing to check.
-    if max(map(len, records), default=0) > _SURELY_FLAT_BYTES:
+    if max(records.sizes(), default=0) > _SURELY_FLAT_BYTES:
         strict_json.check_flat(body)
     key = write.idempotency_key
     if key is None and b"idempotency-key" in headers:
