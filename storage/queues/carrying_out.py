@@ -35,4 +35,6 @@ async def commit(
     shard = engine.shards[log.shard]
     while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
         await shard.wait_room(encoded.frames, len(encoded.payload))
+    if engine.catalog.by_id.get(topic.topic_id) is not topic:
+        raise TopicNotFound(topic.name)
     await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))

@@ -48,8 +48,11 @@ class Claiming:
             await self._engine.expiry.expire_if_possible(desk.topic)
             desk = await self._queues.open(name)
         lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
-        if attempt_key is not None and (again := await self._repeated(desk, node, attempt_key)) is not None:
-            return again
+        if attempt_key is not None:
+            again = await self._repeated(desk, node, attempt_key)
+            if again is not None:
+                return again
+            desk = await self._queues.open(name)  # it may be gone, or another's, by now
         answer: asyncio.Future[Claimed] = self._engine.loop.create_future()
         claim = Claim(
             answer,

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from storage.errors import TopicNotFound
 from storage.queues.values import JobState
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import add, claim, claim_seqs, parked, states, turns, with_jobs
@@ -125,3 +126,13 @@ async def test_others_outlive_a_clean_stop_only(machine: Machine) -> None:
     again = await engine.queues.claim("q", "n", max=2, attempt_key="k")
     assert [(job.record.seq, job.deliveries) for job in again.jobs] == [(1, 1), (2, 1)]
     assert not {job.lease_id for job in again.jobs} & {job.lease_id for job in first.jobs}
+
+
+async def test_who_waited_for_the_first_answer_on_a_queue_that_goes_is_told(machine: Machine) -> None:
+    engine = await with_jobs(machine)
+    first = await parked(engine, attempt_key="k", node="n")
+    repeat = await parked(engine, attempt_key="k", node="n")
+    await engine.delete_topic("q")
+    for each in (first, repeat):
+        with pytest.raises(TopicNotFound):
+            await asyncio.wait_for(each, 1)
