@@ -94,7 +94,11 @@ class Engine(EngineCore):
         return self.state_of(self.topic(name)), created
 
     async def delete_topic(self, name: str, if_empty: bool = False) -> bool:
-        """Delete the topic and all its records; False when absent. Raises TopicNotEmpty."""
+        """Delete the topic, all its records and routers; False when absent. Raises TopicNotEmpty."""
+        return await self.remove_topic(name, if_empty=if_empty) is not None
+
+    async def remove_topic(self, name: str, *, if_empty: bool = False) -> list[str] | None:
+        """As `delete_topic`: the names of the routers that went with the topic, None when absent."""
         self.check_open()
         return await self.admin.delete(name, if_empty=if_empty)
 

@@ -30,6 +30,7 @@ from storage.options import Options, Recovery
 from storage.queues.settle import settle_jobs
 from storage.records import LossCause
 from storage.replay import Replay
+from storage.routers.settle import settle_routers
 from storage.salvage import Salvage
 from storage.segment_recovery import settle
 from storage.segment_store import SegmentStore
@@ -128,6 +129,7 @@ def recover(
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
     volatile = settle_jobs(catalog, clean=clean)
+    settle_routers(catalog, clean=clean)
     _renew_keys(catalog, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
