@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from storage.catalog import Topic
-from storage.config import TopicType
+from storage.config import Durability, TopicType
+from storage.encode import EncodedUnit
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
 from storage.read import Reader
 from storage.records import ReadQuery, StoredRecord
 from storage.routers.copies import Copy, copies_of
 from storage.routers.router import Router
 from storage.routers.writing import CopyWrite, fitting, lose, persist
+from storage.wal.submission import Unit
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -46,6 +48,8 @@ class Forwarder:
         #: A batch is on its way to dest: nobody else may write the cursor, and a stop waits for its end.
         self._writing = False
         self._stopped = False
+        #: Records of the source up to here are known to be synced.
+        self._hard_seq = 0
 
     def kick(self) -> None:
         """There may be something to carry."""
@@ -142,6 +146,7 @@ class Forwarder:
             routing=True,
         )
         found = await Reader(engine).read(source, query)
+        await self._harden(source, dest, found.next_from_seq)
         if found.tombstone is not None:
             await self._lose(dest, found.tombstone.gap_to, found.tombstone.reason)
         records = found.records
@@ -157,6 +162,21 @@ class Forwarder:
         if router.position - router.cursor >= PERSIST_EVERY:
             await self._write_cursor(dest)
         await asyncio.sleep(0)  # what was in memory all along has not let the loop go on
+
+    async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
+        """In a chain, nothing is passed on before it is synced, also where the class of its topic asks for no sync.
+
+        Copies that a power loss takes from the source are made again, as other records. Were they passed on before,
+        dest would have them twice. In one shard dest loses what follows them, too; and what clients have appended to
+        the source is not made again.
+        """
+        engine, durability = self._engine, source.config.durability
+        synced = durability is Durability.FSYNC or source.log.ephemeral or source.log.shard == dest.log.shard
+        if synced or seq <= self._hard_seq or source.topic_id not in engine.catalog.routes.into:
+            return
+        head = source.log.head
+        await engine.submit_unit(engine.shards[source.log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+        self._hard_seq = head
 
     async def _write_cursor(self, dest: Topic) -> None:
         self._writing = True

@@ -21,7 +21,7 @@ from storage.errors import (
 )
 from storage.format.control import RouterCreate
 from storage.log import Log
-from storage.routers.router import Definition
+from storage.routers.router import Definition, Guarantee, Start
 from storage.wal.submission import ControlStep
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, errors_among, outcome, record
