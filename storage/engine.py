@@ -36,6 +36,7 @@ from storage.records import (
     TagMatch,
     TopicState,
 )
+from storage.routers.metrics import collect_routers
 from storage.segment_metrics import collect_segments
 from storage.segments_view import SegmentsView, view_of
 from storage.settling import Settling
@@ -198,7 +199,7 @@ class Engine(EngineCore):
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        return [*collect(self), *collect_segments(self), *collect_queues(self)]
+        return [*collect(self), *collect_segments(self), *collect_queues(self), *collect_routers(self)]
 
     def _check_started(self) -> None:
         if not self.ready:
