@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from storage.metrics import MAX_TOPIC_SERIES, Family, Sample
+from storage.metrics import MAX_TOPIC_SERIES, Family, HistogramSample, Sample
 
 if TYPE_CHECKING:
     from storage.engine import Engine
@@ -25,7 +25,9 @@ def collect_routers(engine: Engine) -> list[Family]:
     states: list[RouterState] = engine.routers.page(limit=MAX_TOPIC_SERIES)
     labels = [(("router", state.name),) for state in states]
     help = f"(the first {MAX_TOPIC_SERIES} routers)."
-    blocked = [Sample(label, int(state.blocked is not None)) for label, state in zip(labels, states, strict=True)]
+    blocked: list[Sample | HistogramSample] = [
+        Sample(label, int(state.blocked is not None)) for label, state in zip(labels, states, strict=True)
+    ]
     return [
         Family("topics_routers", "gauge", "Routers there are.", [Sample((), len(engine.catalog.routes.by_name))]),
         Family("topics_router_blocked", "gauge", f"1 while dest does not take its copies {help}", blocked),

@@ -15,7 +15,6 @@ from schemas.names import ROUTER_NAME_PATTERN
 from schemas.routers import (
     RouterAnswer,
     RouterDeleteAnswer,
-    RouterEntry,
     RouterListAnswer,
     RouterPutAnswer,
     RouterRequest,
@@ -78,11 +77,8 @@ async def list_routers(
     states, next_cursor = routers.page(
         current.broker.engine, prefix=prefix, source=source, dest=dest, page_size=page_size, cursor=cursor
     )
-    entries = [RouterEntry.model_validate(_entry(state)) for state in states]
-    answer = RouterListAnswer(routers=entries, performance=performance(current))
-    if next_cursor is not None:
-        answer.next_cursor = next_cursor
-    return answer
+    fields: dict[str, Any] = {"routers": [_entry(state) for state in states], "performance": performance(current)}
+    return RouterListAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})
 
 
 @router.delete(

@@ -99,7 +99,7 @@ async def get_topic(
         effective_priority=topics.effective_priority(state.config),
         last_write_ts=state.last_write_ts,
         last_read_ts=state.last_read_ts,
-        performance=RoutedPerformance(server_total_ms=performance(current).server_total_ms),
+        performance=RoutedPerformance.model_validate(performance(current).model_dump()),
     )
     if waited is not None:
         answer.performance.router_wait_ms = round(waited.wait_ms, 3)
