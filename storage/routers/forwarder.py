@@ -110,6 +110,8 @@ class Forwarder:
 
     async def _pause(self, error: Exception, backoff_s: float) -> float:
         """Wait until something changes at dest, or so long; how long to wait the next time."""
+        if self._stopped:
+            return backoff_s
         if self.router.blocked is None:
             _log.warning("router_blocked", router=self.router.name, error=str(error))
         self._block(error.code if isinstance(error, StorageError) else "internal")

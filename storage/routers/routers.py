@@ -101,8 +101,10 @@ class Routers:
         Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
         """
         self._engine.check_open()
-        putting = asyncio.ensure_future(self._admin.put(name, definition))
-        router, created = await asyncio.shield(putting)
+        return await asyncio.shield(asyncio.ensure_future(self._put(name, definition)))
+
+    async def _put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
+        router, created = await self._admin.put(name, definition)
         self._kick(router)
         return self.state_of(router), created
 

@@ -116,7 +116,7 @@ async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
     calls = len(disk.calls)
     await session.settle()
     problems = await check(session.engine, session.ledger, ending)
-    problems += _undecodable(disk)
+    problems += _undecodable(disk) if crashed.orderly else []
     first = await _seen(session)
     found = await _opened(disk.process_kill(), options, crashed, session.ledger)
     again = await _seen(found)
