@@ -16,6 +16,8 @@ from client.errors import (
     NotAQueue,
     NotFound,
     NotReady,
+    RouterCycle,
+    RouterNotFound,
     SeqConflict,
     StorageFull,
     Throttled,
@@ -27,6 +29,7 @@ from client.errors import (
     UnexpectedAnswer,
 )
 from client.retry import Pause, RetryPolicy
+from client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from client.values import (
     Appended,
     Claimed,
@@ -79,6 +82,12 @@ __all__ = [
     "RecordsDeleted",
     "Redriven",
     "RetryPolicy",
+    "Router",
+    "RouterCycle",
+    "RouterDeleted",
+    "RouterNotFound",
+    "RouterOptions",
+    "RouterPut",
     "SeqConflict",
     "Settled",
     "StorageFull",

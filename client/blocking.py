@@ -11,13 +11,14 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from client import calls, queue_calls, transport
+from client import calls, queue_calls, router_calls, transport
 from client.answers import refusal
 from client.calls import AppendOptions, Match, ReadOptions
 from client.errors import ConnectionFailed, TopicsError
 from client.following import Follower
 from client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
 from client.retry import Pause, RetryPolicy, exchange
+from client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from client.values import (
     Appended,
     Claimed,
@@ -265,3 +266,30 @@ class Client:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def put_router(self, router: str, source: str, dest: str, **options: Unpack[RouterOptions]) -> RouterPut:
+        """Copies from now on (or from the earliest record on) what is appended to `source` to `dest`, each record once.
+
+        A router of that name gets these settings; its source and dest cannot be changed. Raises RouterCycle.
+        """
+        return self.run(router_calls.put_router(router, source, dest, options))
+
+    def get_router(self, router: str) -> Router:
+        """The router as it is now. Raises RouterNotFound."""
+        return self.run(router_calls.get_router(router))
+
+    def list_routers(
+        self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int = 1000
+    ) -> Iterator[Router]:
+        """Every router whose name begins with `prefix`, out of `source`, into `dest`; pages are fetched as needed."""
+        cursor: str | None = None
+        while True:
+            page = self.run(router_calls.routers_page(prefix, source, dest, page_size, cursor))
+            yield from page.routers
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def delete_router(self, router: str) -> RouterDeleted:
+        """Deletes a router; what it has copied stays."""
+        return self.run(router_calls.delete_router(router))

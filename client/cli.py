@@ -16,6 +16,7 @@ from client.commands.listing import list_topics
 from client.commands.put import put
 from client.commands.queues import leases, pause, purge, redrive, resume
 from client.commands.read import read
+from client.commands.routers import routers
 from client.commands.serve import serve
 from client.commands.settle import ack, extend, nack
 from client.commands.state import state
@@ -55,6 +56,7 @@ for name, command, panel in (
     ("redrive", redrive, _QUEUES),
 ):
     app.command(name, epilog=EXIT_CODES_HELP, rich_help_panel=panel)(command)
+app.add_typer(routers, name="routers", epilog=EXIT_CODES_HELP)
 
 
 def _version(wanted: bool) -> None:

@@ -9,11 +9,13 @@ TopicsError                  `outcome` says whether anything may have happened a
     Forbidden                403
     NotFound                 404   record, router, consumer
       TopicNotFound
+      RouterNotFound
     Conflict                 409, 412
       SeqConflict            detail: expected_seq, head_seq
       IdempotencyConflict    the key was used before with other records
       NotAQueue              the topic is a log
       LeaseLost              detail.seqs; nothing was done (strict calls only)
+      RouterCycle            detail.cycle: the topics it would run through
     TopicFull                422
     Throttled                429   detail: limit and max, or retry_after_ms
     BrokerFault              500   a fault of the broker or of its disk
@@ -129,6 +131,13 @@ class TopicNotFound(NotFound):
     advice = "Check the name (`topics list` shows what there is); the first append or `topics put` creates a topic."
 
 
+class RouterNotFound(NotFound):
+    """There is no router of that name."""
+
+    default_code = "router_not_found"
+    advice = "Check the name (`topics routers list` shows what there is)."
+
+
 class Conflict(ApiError):
     """What is there already does not go together with the request."""
 
@@ -161,6 +170,13 @@ class LeaseLost(Conflict):
 
     default_code = "lease_lost"
     advice = "Whoever holds those jobs now will do them; settle the others without them."
+
+
+class RouterCycle(Conflict):
+    """The router would lead back to its source."""
+
+    default_code = "router_cycle"
+    advice = "Set allow_cycle (`--allow-cycle`) if copies may run in a circle; they stop after 7 hops."
 
 
 class TopicFull(ApiError):
@@ -236,6 +252,8 @@ class StorageFull(ApiError):
 
 _BY_CODE: dict[str, type[ApiError]] = {
     "topic_not_found": TopicNotFound,
+    "router_not_found": RouterNotFound,
+    "router_cycle": RouterCycle,
     "seq_conflict": SeqConflict,
     "idempotency_conflict": IdempotencyConflict,
     "not_a_queue": NotAQueue,

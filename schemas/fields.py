@@ -61,6 +61,11 @@ TagPredicate = Annotated[
 ]
 
 
+RouterBlocked = Annotated[
+    list[str] | None, Field(description="Routers into the topic that wait for room there; left out when none does.")
+]
+
+
 class RequestModel(BaseModel):
     """A request body: unknown fields are ignored, and null in a field is the same as leaving it out."""
 

@@ -9,6 +9,8 @@ MAX_TOPIC_NAME_BYTES = 255
 #: As shown in the OpenAPI document; `is_topic_name` decides.
 TOPIC_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}$"
 
+ROUTER_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}$"
+
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 
 

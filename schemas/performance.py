@@ -18,6 +18,12 @@ class WritePerformance(Performance):
     fsync_ms: float = Field(description="Waiting for its sync; 0 unless the topic is of class fsync.")
 
 
-class ReadPerformance(Performance):
+class RoutedPerformance(Performance):
+    router_wait_ms: float | None = Field(
+        None, description="Waiting for routers into the topic; left out when there are none."
+    )
+
+
+class ReadPerformance(RoutedPerformance):
     records_scanned: int
     cold_segments_read: int

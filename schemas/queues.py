@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.fields import U64, AnswerModel, Flag, JsonValue, RequestModel
-from schemas.performance import Performance
+from schemas.fields import U64, AnswerModel, Flag, JsonValue, RequestModel, RouterBlocked
+from schemas.performance import Performance, RoutedPerformance
 from schemas.records import EXAMPLE_PERFORMANCE
 
 Node = Annotated[str, Field(min_length=1, description="Who works: at most 128 bytes.")]
@@ -73,7 +73,8 @@ class ClaimAnswer(AnswerModel):
     claimed: list[ClaimedJob]
     count: int
     ready: int = Field(description="Jobs that are still to be had.")
-    performance: Performance
+    router_blocked: RouterBlocked = None
+    performance: RoutedPerformance
 
     model_config = _example(
         {"topic": "mails", "claimed": [EXAMPLE_JOB], "count": 1, "ready": 4, "performance": EXAMPLE_PERFORMANCE},

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from schemas.config import TopicSettings
-from schemas.fields import U64, AnswerModel, Flag, JsonValue, RequestModel, TagPredicate
-from schemas.performance import Performance, ReadPerformance, WritePerformance
+from schemas.fields import U64, AnswerModel, Flag, JsonValue, RequestModel, RouterBlocked, TagPredicate
+from schemas.performance import Performance, ReadPerformance, RoutedPerformance, WritePerformance
 
 EXAMPLE_RECORD: dict[str, Any] = {"$seq": 1, "$ts": 1_767_225_600_000, "data": {"id": 7, "state": "paid"}}
 EXAMPLE_PERFORMANCE: dict[str, Any] = {"server_total_ms": 0.4}
@@ -107,7 +107,8 @@ class RecordAnswer(Record):
     """One record."""
 
     topic: str
-    performance: Performance
+    router_blocked: RouterBlocked = None
+    performance: RoutedPerformance
 
     model_config = _example({**EXAMPLE_RECORD, "topic": "orders", "performance": EXAMPLE_PERFORMANCE}, extra="forbid")
 
@@ -133,6 +134,7 @@ class DiffAnswer(AnswerModel):
     lag: int
     tombstone: Tombstone | None
     corrupt_seqs: list[int] | None = Field(None, description="Given with skip_corrupt, when there were any.")
+    router_blocked: RouterBlocked = None
     performance: ReadPerformance
 
     model_config = _example(

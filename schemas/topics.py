@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from schemas.config import EXAMPLE_CONFIG, TopicConfig, TopicType
-from schemas.fields import AnswerModel
-from schemas.performance import Performance
+from schemas.fields import AnswerModel, RouterBlocked
+from schemas.performance import Performance, RoutedPerformance
 from schemas.queues import QueueState
 from schemas.records import EXAMPLE_PERFORMANCE
 
@@ -41,7 +41,8 @@ class TopicAnswer(AnswerModel):
     last_write_ts: int | None
     last_read_ts: int | None
     queue: QueueState | None = Field(default=None, description="Of queues; left out for logs.")
-    performance: Performance
+    router_blocked: RouterBlocked = None
+    performance: RoutedPerformance
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -89,6 +89,7 @@ class Write:
         "strict",
         "submission",
         "total",
+        "trailing",
     )
 
     def __init__(
@@ -126,6 +127,8 @@ class Write:
         self.digest = b""
         self.hash: bytes | None = None
         self.delayed = ""
+        #: Goes into the batch behind the records.
+        self.trailing: Sequence[control.Control] = ()
         self.created = False
         self.durable = False
         self.log: Log
@@ -334,14 +337,17 @@ class Write:
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
         evicts = over_caps(topic.config, log, self.count, self.total)
-        appends, run = self._encode(head, more=evicts is not None)
+        appends, run = self._encode(head, more=evicts is not None or bool(self.trailing))
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
         if evicts is not None:
             floor = log.held.floor_that_frees(log.assigned_floor, *evicts, log.marks.live_floor)
             after.append(control.EvictWatermark(floors={LossCause.CAP: floor}, jobs=log.lost_below(floor)))
             log.assign_floor(floor)
-        encoded = assemble(appends, run, head, before=before, after=after, key=self.key, hash=self.hash, move=self.move)
+        behind = [*self.trailing, *after]
+        encoded = assemble(
+            appends, run, head, before=before, after=behind, key=self.key, hash=self.hash, move=self.move
+        )
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
             engine.publish_in_memory(log, encoded, row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from storage.catalog import Catalog
+from storage.format.control import RouterCursor
 from storage.wal.submission import ControlStep, PlaceStep, SinglesStep, Unit
 
 
@@ -19,6 +20,9 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
     for step in unit.steps:
         topic_id = step.topic_id
         if isinstance(step, ControlStep):
+            if isinstance(step.value, RouterCursor):
+                catalog.move_router(topic_id, step.value, count)
+                continue
             result = catalog.apply(step.type, topic_id, step.ts, step.value, place, step.node)
             removed = result if result is not None else removed
             ts = step.ts

@@ -21,6 +21,8 @@ from storage.log import Log
 from storage.lookup import LookedUp
 from storage.queues.leases import LeaseTable
 from storage.queues.policy import limits_of
+from storage.routers.router import Router
+from storage.routers.routes import Routes
 from storage.usage import Usage
 
 
@@ -37,7 +39,7 @@ def leases_durable(config: TopicConfig) -> bool:
 class Topic:
     """A named topic. `provisional` until the frame that creates it is committed."""
 
-    __slots__ = ("config", "last_read_ts", "logs", "name", "paused", "provisional", "topic_id")
+    __slots__ = ("config", "last_read_ts", "logs", "name", "paused", "provisional", "routers_removed", "topic_id")
 
     def __init__(self, name: str, topic_id: int, config: TopicConfig) -> None:
         self.name = name
@@ -47,6 +49,8 @@ class Topic:
         self.paused = False
         self.provisional = False
         self.last_read_ts: int | None = None
+        #: Of a topic that is deleted: the routers that went with it.
+        self.routers_removed: list[Router] = []
 
     @property
     def leases_durable(self) -> bool:
@@ -68,6 +72,9 @@ class Catalog:
         self.by_id: dict[int, Topic] = {}
         self._names: list[str] = []  # sorted
         self.usage = Usage()
+        self.routes = Routes()
+        #: What a recovery has changed of routers, and has to be written: (topic_id, frame).
+        self.unannounced: list[tuple[int, control.Control]] = []
         self.next_topic_id = 1
         #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
         self.superseded: dict[int, str] = {}
@@ -81,6 +88,8 @@ class Catalog:
             FrameType.SEGMENT: self._segment,
             FrameType.EVICT_WATERMARK: self._evict_watermark,
             FrameType.HEAD_WATERMARK: self._head_watermark,
+            FrameType.ROUTER_CREATE: self._router_create,
+            FrameType.ROUTER_DELETE: self._router_delete,
         }
 
     def named(self, prefix: str, after: str) -> Iterator[Topic]:
@@ -141,6 +150,9 @@ class Catalog:
             del self._names[bisect_left(self._names, topic.name)]
         for log in topic.logs:
             log.release()
+        topic.routers_removed = self.routes.forget_topic(topic.topic_id)
+        for router in topic.routers_removed:
+            self._section_changed(router.dest_id)
 
     def _topic_create(self, topic_id: int, ts: int, value: control.TopicCreate) -> None:
         if topic_id in self.by_id:
@@ -213,6 +225,35 @@ class Catalog:
         log = self.log(topic_id)
         if log is not None:
             log.reserved = value.reserved
+            log.section = None
+
+    # -- routers ---------------------------------------------------------------------------------------------------
+
+    def claim_router_id(self) -> int:
+        """Of the same numbers as topic_ids, never used before."""
+        self.next_topic_id += 1
+        return self.next_topic_id - 1
+
+    def _router_create(self, topic_id: int, ts: int, value: control.RouterCreate) -> None:
+        self.next_topic_id = max(self.next_topic_id, value.router_id + 1)
+        if topic_id in self.by_id:
+            self.routes.create(topic_id, value)
+            self._section_changed(topic_id)
+
+    def _router_delete(self, topic_id: int, ts: int, value: control.RouterDelete) -> None:
+        router = self.routes.by_id.get(value.router_id)
+        if router is not None:
+            self.routes.drop(router)
+            self._section_changed(topic_id)
+
+    def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:
+        """A RouterCursor frame behind so many copies in its batch."""
+        self.routes.moved(value, copies)
+        self._section_changed(topic_id)
+
+    def _section_changed(self, topic_id: int) -> None:
+        log = self.log(topic_id)
+        if log is not None:
             log.section = None
 
     def remember(self, topic_id: int, ts: int, batch: control.Batch, count: int) -> None:

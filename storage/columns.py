@@ -17,13 +17,13 @@ from storage.format.checksum import checksum, checksum_bytes
 from storage.format.cutting import column, cut, u64s
 from storage.format.segment_frame import APPEND, LIVE
 from storage.format.segment_frame import HEADER as SEGMENT_HEADER
-from storage.format.wal_frame import CHECKSUM, HEADER, HEADER_SIZE, LENGTH, OVERHEAD, FrameType
+from storage.format.wal_frame import CHECKSUM, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH, OVERHEAD, FrameType
 from storage.records import StoredRecord
 
 #: Below so many records it is quicker to go frame by frame.
 LEAST = 6
 # Where in an Append frame of the log these fields are.
-_TYPE_AT, _ID_AT, _SEQ_AT, _TS_AT, _LENGTHS_AT = 4, 6, 14, 22, 30
+_TYPE_AT, _FLAGS_AT, _ID_AT, _SEQ_AT, _TS_AT, _LENGTHS_AT = 4, 5, 6, 14, 22, 30
 _ALL_LIVE = bytes((LIVE,))
 _join = b"".join
 #: As calling the type, without a call in Python.
@@ -31,29 +31,43 @@ _record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, Stored
 
 
 def from_log(
-    data: bytes, at: int, sizes: Sequence[int], topic_id: int, first_seq: int, *, verified: bool
+    data: bytes,
+    at: int,
+    sizes: Sequence[int],
+    topic_id: int,
+    first_seq: int,
+    *,
+    verified: bool,
+    unrouted: bool = False,
 ) -> list[StoredRecord] | None:
     """The records of the Append frames of these sizes from data[at] on; `verified`: their checksums are known to be
-    right."""
+    right. `unrouted`: only such as no router has copied."""
     size, count = sizes[0], len(sizes)
     if len({*sizes}) > 1:
-        return _varied(data, at, sizes, topic_id, first_seq, verified=verified)
+        return _varied(data, at, sizes, topic_id, first_seq, verified=verified, unrouted=unrouted)
     block = data[at : at + size * count]
     if size < OVERHEAD or len(block) < size * count:
         return None
     if not _constant(block, size, 0, LENGTH.pack(size - 4) + APPEND):
         return None
-    return _alike(block, size, topic_id, first_seq, verified=verified)
+    return _alike(block, size, topic_id, first_seq, verified=verified, unrouted=unrouted)
 
 
 def from_segment(
-    data: bytes, at: int, sizes: Sequence[int], topic_id: int, first_seq: int, stamps: Sequence[int]
+    data: bytes,
+    at: int,
+    sizes: Sequence[int],
+    topic_id: int,
+    first_seq: int,
+    stamps: Sequence[int],
+    *,
+    unrouted: bool = False,
 ) -> list[StoredRecord] | None:
     """The records of the segment frames of these sizes, live all of them, from data[at] on; `stamps` as the index has
-    them."""
+    them. `unrouted`: as of `from_log`."""
     size, count = sizes[0], len(sizes)
     if len({*sizes}) > 1:
-        return _varied(data, at, sizes, topic_id, first_seq, stamps=stamps)
+        return _varied(data, at, sizes, topic_id, first_seq, stamps=stamps, unrouted=unrouted)
     block = data[at : at + size * count]
     if size < OVERHEAD or len(block) < size * count or block[size - 1 :: size] != _ALL_LIVE * count:
         return None
@@ -63,15 +77,24 @@ def from_segment(
     # looked at, gives way to the type.
     as_log = bytearray(b"\0" + block[:-1])
     as_log[_TYPE_AT::size] = APPEND * count
-    return _alike(bytes(as_log), size, topic_id, first_seq, stamps=stamps)
+    return _alike(bytes(as_log), size, topic_id, first_seq, stamps=stamps, unrouted=unrouted)
 
 
 def _alike(
-    block: bytes, size: int, topic_id: int, first_seq: int, *, stamps: Sequence[int] = (), verified: bool = False
+    block: bytes,
+    size: int,
+    topic_id: int,
+    first_seq: int,
+    *,
+    stamps: Sequence[int] = (),
+    verified: bool = False,
+    unrouted: bool = False,
 ) -> list[StoredRecord] | None:
     """Frames of one size; type and frame_len have been looked at."""
     count = len(block) // size
     data_len = size - OVERHEAD
+    if unrouted and max(block[_FLAGS_AT::size]) >> HOP_SHIFT:
+        return None
     lengths = bytes(4) + LENGTH.pack(data_len)
     if not (_constant(block, size, _ID_AT, u64s(1).pack(topic_id)) and _constant(block, size, _LENGTHS_AT, lengths)):
         return None
@@ -105,6 +128,7 @@ def _varied(
     *,
     stamps: Sequence[int] = (),
     verified: bool = False,
+    unrouted: bool = False,
 ) -> list[StoredRecord] | None:
     """Frames of whatever size: those of a segment when `stamps` are given, else those of the log."""
     header, prefix, tail = (SEGMENT_HEADER, APPEND, CHECKSUM.size + 1) if stamps else (HEADER, b"", CHECKSUM.size)
@@ -116,10 +140,11 @@ def _varied(
         return None
     del places[-1]
     fields = [*zip(*map(header.unpack_from, repeat(data), places), strict=True)]
-    ids, seqs, found_stamps, node_lens, tag_lens, data_lens = fields[-6:]
+    flags, ids, seqs, found_stamps, node_lens, tag_lens, data_lens = fields[-7:]
     count = len(sizes)
     right = (
         (bool(stamps) or fields[1].count(FrameType.APPEND) == count)
+        and not (unrouted and max(flags) >> HOP_SHIFT)
         and ids.count(topic_id) == count
         and node_lens.count(0) == count
         and tag_lens.count(0) == count

@@ -40,6 +40,7 @@ from storage.recovery import Recovered, Report, load_snapshots, recover
 from storage.relocator import Relocator
 from storage.reservation import Reservations
 from storage.resharding import clean_up, is_due, recorded_shards, reshard
+from storage.routers.routers import Routers
 from storage.snapshotter import Snapshotter
 from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations
 from storage.supervisor import Supervisor
@@ -100,6 +101,7 @@ class EngineCore:
         self.expiry = Expiry(self)
         self.admin = TopicAdmin(self)
         self.queues = Queues(self)
+        self.routers = Routers(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
         self._adopt(Catalog(1))
@@ -110,6 +112,7 @@ class EngineCore:
         self.publisher = Publisher(catalog, self.cache)
         self.publisher.on_jobs = self.queues.on_commit
         self.publisher.on_deleted = self.queues.on_deleted
+        self.routers.adopt(catalog)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -143,6 +146,7 @@ class EngineCore:
         if self.store.cold is not None:
             self.supervisor.start("relocator", self.options.checkpoint_interval_ms / 1000, self.relocator.tick)
         await self.queues.start()
+        self.routers.start()
         if not self._threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
 
@@ -245,6 +249,7 @@ class EngineCore:
         self.begin_shutdown()
         await self.supervisor.stop()
         await self.queues.stop()
+        await self.routers.stop()
         await self.upkeep.stop(ready=self.ready)
         if self.ready:
             try:

@@ -36,6 +36,7 @@ from storage.records import (
     TagMatch,
     TopicState,
 )
+from storage.routers.metrics import collect_routers
 from storage.segment_metrics import collect_segments
 from storage.segments_view import SegmentsView, view_of
 from storage.settling import Settling
@@ -94,7 +95,11 @@ class Engine(EngineCore):
         return self.state_of(self.topic(name)), created
 
     async def delete_topic(self, name: str, if_empty: bool = False) -> bool:
-        """Delete the topic and all its records; False when absent. Raises TopicNotEmpty."""
+        """Delete the topic, all its records and routers; False when absent. Raises TopicNotEmpty."""
+        return await self.remove_topic(name, if_empty=if_empty) is not None
+
+    async def remove_topic(self, name: str, *, if_empty: bool = False) -> list[str] | None:
+        """As `delete_topic`: the names of the routers that went with the topic, None when absent."""
         self.check_open()
         return await self.admin.delete(name, if_empty=if_empty)
 
@@ -194,7 +199,7 @@ class Engine(EngineCore):
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        return [*collect(self), *collect_segments(self), *collect_queues(self)]
+        return [*collect(self), *collect_segments(self), *collect_queues(self), *collect_routers(self)]
 
     def _check_started(self) -> None:
         if not self.ready:

@@ -7,6 +7,8 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     RecordTooLarge               record_too_large
     TopicNotFound                topic_not_found
     RecordNotFound               not_found               detail.reason says why
+    RouterNotFound               router_not_found
+    RouterCycle                  router_cycle            detail.cycle
     TopicIncompatible            topic_exists_incompatible
     TopicNotEmpty                topic_not_empty
     NotAQueue                    not_a_queue
@@ -85,8 +87,23 @@ class RecordNotFound(RequestError):
     code = "not_found"
 
 
+class RouterNotFound(RequestError):
+    """There is no router of that name."""
+
+    code = "router_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no router named {name!r}.", router=name)
+
+
+class RouterCycle(RequestError):
+    """The router would lead back to its source."""
+
+    code = "router_cycle"
+
+
 class TopicIncompatible(RequestError):
-    """The topic exists with a setting that cannot be changed to the one asked for."""
+    """The topic, or router, exists with a setting that cannot be changed to the one asked for."""
 
     code = "topic_exists_incompatible"
 

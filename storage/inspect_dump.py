@@ -178,7 +178,8 @@ def _section(section: Section) -> dict[str, Any]:
     """A section with its idempotency keys counted instead of listed."""
     keys = len(section.keys.counts) // 4 if section.keys else 0
     segments = [msgspec.structs.asdict(segment) for segment in section.segments]
-    return msgspec.structs.asdict(section) | {"segments": segments, "keys": keys}
+    routers = [msgspec.structs.asdict(router) for router in section.routers]
+    return msgspec.structs.asdict(section) | {"segments": segments, "keys": keys, "routers": routers}
 
 
 class _Text:

@@ -38,6 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral_max_bytes: int = 256 * MIB
     tail_cache_bytes: int = 64 * MIB
     max_topics: int = 100_000
+    max_routers: int = 10_000
     max_total_bytes: int = 0
     max_idempotency_keys: int = 4_000_000
     max_batch_records: int = 10_000

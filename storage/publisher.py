@@ -30,6 +30,7 @@ class Publisher:
         #: Called with each log after something of it was committed.
         self.on_commit: Callable[[Log], None] | None = None
         self.on_jobs: Callable[[Log], None] | None = None
+        self.on_routed: Callable[[Log], None] | None = None
         self.on_deleted: Callable[[int, str], None] | None = None
         self.commits = 0
 
@@ -141,6 +142,8 @@ class Publisher:
             return
         if log.queue is not None and self.on_jobs is not None:
             self.on_jobs(log)
+        if self.on_routed is not None:
+            self.on_routed(log)
         if self.on_commit is not None:
             self.on_commit(log)
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from storage.core import EngineCore
 
 
+#: A router that passes over records lets the loop go on after so many.
+ROUTING_SCAN_RECORDS = 4096
+
+
 class Reader:
     """Reads logs of one engine."""
 
@@ -54,13 +58,17 @@ class Reader:
 
     async def _read(self, topic: Topic, query: ReadQuery) -> ReadResult:
         await self._engine.expiry.expire_if_possible(topic)
-        topic.last_read_ts = self._engine.now_ms()
+        max_scan = self._engine.options.max_scan_records
+        if query.routing:
+            max_scan = min(max_scan, ROUTING_SCAN_RECORDS)
+        else:
+            topic.last_read_ts = self._engine.now_ms()
         log = topic.log
         since = None if query.from_ts is None else await self._first_since(log, query.from_ts)
         from_seq, tombstone = self._begin(log, query, since)
         head = log.head
         end = min(log.marks.next_loss(from_seq) or head + 1, head + 1)
-        scan = Scan(topic, query, self._engine.now_ms(), self._engine.options.max_scan_records)
+        scan = Scan(topic, query, self._engine.now_ms(), max_scan)
         cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
         # What is evicted during a wait ends the read: the next one gets the tombstone.
         while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
@@ -84,6 +92,7 @@ class Reader:
             corrupt_seqs=scan.corrupt or None,
             records_scanned=scan.scanned,
             cold_segments_read=len(scan.cold),
+            hops=scan.hops or None,
         )
 
     async def _first_since(self, log: Log, ts: int) -> int | None:

@@ -113,6 +113,8 @@ class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
     from_ts: int | None = None
     epoch: int | None = None
     skip_corrupt: bool = False
+    routing: bool = False
+    """A router reads: not counted as a read of the topic, hop counts wanted, and the loop is not held up for long."""
 
 
 class ReadResult(msgspec.Struct, kw_only=True):
@@ -127,6 +129,8 @@ class ReadResult(msgspec.Struct, kw_only=True):
     corrupt_seqs: list[int] | None = None
     records_scanned: int = 0
     cold_segments_read: int = 0
+    hops: dict[int, int] | None = None
+    """By seq, of records that routers have copied; only for a router."""
 
 
 class QueueFigures(msgspec.Struct, kw_only=True):

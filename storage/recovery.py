@@ -30,6 +30,7 @@ from storage.options import Options, Recovery
 from storage.queues.settle import settle_jobs
 from storage.records import LossCause
 from storage.replay import Replay
+from storage.routers.settle import settle_routers
 from storage.salvage import Salvage
 from storage.segment_recovery import settle
 from storage.segment_store import SegmentStore
@@ -127,7 +128,7 @@ def recover(
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
-    volatile = settle_jobs(catalog, clean=clean)
+    volatile = _settle_projections(catalog, clean=clean)
     _renew_keys(catalog, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
@@ -288,6 +289,11 @@ def _settle_heads(
     if salvage is not None:
         salvage.report_ownerless()
     return losses, renewed
+
+
+def _settle_projections(catalog: Catalog, *, clean: bool) -> list[int]:
+    settle_routers(catalog, clean=clean)
+    return settle_jobs(catalog, clean=clean)
 
 
 def _renew_epoch(catalog: Catalog, log: Log) -> None:

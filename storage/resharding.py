@@ -91,7 +91,11 @@ def reshard(
     first = max(2, *recovered.next_files, leftovers.highest_number(fs, root) + 1)
     _lay_out(catalog, shards, position(first, 0))
     redo = [position(first, 0)] * shards
-    sections = {topic.topic_id: snapshot.capture(topic, now_ms) for topic in catalog.topics.values()}
+    into = catalog.routes.into
+    sections = {
+        topic.topic_id: snapshot.capture(topic, now_ms, into.get(topic.topic_id, ()))
+        for topic in catalog.topics.values()
+    }
     body = snapshot.encode(
         snapshot.Body(
             created_ms=now_ms,

@@ -17,7 +17,7 @@ from storage.errors import RecordCorrupt
 from storage.format import idx_entry, segment_frame
 from storage.format.checksum import checksum
 from storage.format.segment_frame import lengths_of_live
-from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, OVERHEAD
+from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH, OVERHEAD
 from storage.records import ReadQuery, StoredRecord
 from storage.segment import names
 from storage.segment.names import SegmentId
@@ -65,6 +65,7 @@ class Scan:
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
         self.records: list[StoredRecord] = []
         self.corrupt: list[int] = []
+        self.hops: dict[int, int] = {}
         #: First seqs of the cold segments that were read.
         self.cold: set[int] = set()
         self.scanned = 0
@@ -83,17 +84,17 @@ class Scan:
         plain = not self._exclude and query.tag is None and piece.dead is None and query.from_ts is None
         data, at, seq, topic_id = piece.data, piece.start, piece.span.first_seq, self._topic.topic_id
         unpack = HEADER.unpack_from
-        max_bytes, limit, records = query.max_bytes, query.limit, self.records
+        max_bytes, limit, records, routing = query.max_bytes, query.limit, self.records, query.routing
         if piece.span.ts < self._oldest_ts:
             return seq + len(piece.span.sizes) - 1
         if plain and len(piece.span.sizes) >= columns.LEAST:
             sizes = piece.span.sizes[: self._room(len(piece.span.sizes))]
-            found = columns.from_log(data, at, sizes, topic_id, seq, verified=piece.verified)
+            found = columns.from_log(data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing)
             if found is not None:
                 return self._take_all(found, sizes, seq + len(piece.span.sizes) - 1)
         for index, frame_size in enumerate(piece.span.sizes):
             self.scanned += 1
-            length, _, _, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
+            length, _, flags, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
                 unpack(data, at) if len(data) - at >= HEADER_SIZE else _NOTHING
             )
             whole = length + 4 == frame_size and length == FIXED_LEN + node_len + tag_len + data_len
@@ -118,6 +119,8 @@ class Scan:
                     return seq - 1
                 self.size += size
                 records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
+                if routing and flags >> HOP_SHIFT:
+                    self.hops[seq] = flags >> HOP_SHIFT
                 if len(records) >= limit:
                     self.done = True
                     return seq
@@ -218,6 +221,8 @@ class Scan:
                     return seq - 1
                 self.size += data_len
                 records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
+                if query.routing and data[at + LENGTH.size] >> HOP_SHIFT:
+                    self.hops[seq] = data[at + LENGTH.size] >> HOP_SHIFT
                 if len(records) >= query.limit:
                     self.done = True
                     return seq
@@ -239,7 +244,9 @@ class Scan:
         if any(flags) or not all(lens) or min(stamps) < self._oldest_ts:
             return None
         at = found.entries[0].offset - found.base
-        records = columns.from_segment(found.data, at, lens, id.topic_id, found.first_seq, stamps)
+        records = columns.from_segment(
+            found.data, at, lens, id.topic_id, found.first_seq, stamps, unrouted=self._query.routing
+        )
         return None if records is None else (records, lens, found.first_seq + count - 1)
 
     def _damaged_segment(self, id: SegmentId, seq: int, offset: int, ext: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -19,6 +20,9 @@ from storage.keys import KeyRing, Remembered
 from storage.manifest import Manifest, SegmentState
 from storage.queues import section as queue_section
 from storage.queues.section import MovesSection, QueueSection
+from storage.routers import section as router_section
+from storage.routers.router import Router
+from storage.routers.section import RouterSection
 from storage.wal.position import position, split
 
 
@@ -60,6 +64,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: Keys | None
     queue: QueueSection | None = None
     moves: MovesSection | None = None
+    routers: list[RouterSection] = []
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,10 +105,10 @@ def decode_section(data: bytes) -> Section:
         raise snapshot_header.SnapshotDamaged(f"a section does not decode: {error}") from error
 
 
-def capture(topic: Topic, now_ms: int, *, clean: bool = False) -> bytes:
+def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean: bool = False) -> bytes:
     """The section of a topic's log as it is now; unchanged logs give the same bytes again.
 
-    `clean`: nothing follows it, so leases that are not durable are in it, too.
+    `routers` are those into it. `clean`: nothing follows it, so leases that are not durable are in it, too.
     """
     log = topic.log
     volatile = log.queue is not None and not topic.leases_durable
@@ -137,6 +142,7 @@ def capture(topic: Topic, now_ms: int, *, clean: bool = False) -> bytes:
         keys=_keys(log.keys, now_ms, topic.config.idempotency_window_ms, head),
         queue=None if log.queue is None else queue_section.capture(log.queue, leases=clean or not volatile),
         moves=queue_section.capture_moves(log.moves),
+        routers=router_section.capture(routers),
     )
     encoded = _encoder.encode(section)
     if log.keys is None and not (clean and volatile):  # what is left of a key's window changes by itself
@@ -177,6 +183,8 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
         if log.queue is not None:
             for seq, move in log.moves.out.items():
                 log.queue.die(seq, move.deliveries, move.reason)
+    for router in section.routers:
+        catalog.routes.add(router_section.restore(router, topic.topic_id))
     if section.keys is not None:
         window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
         log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)

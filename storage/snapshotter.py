@@ -117,7 +117,8 @@ class Snapshotter:
                 if topic.topic_id in self._saved:
                     sections[topic.topic_id] = self._saved[topic.topic_id]
             else:
-                sections[topic.topic_id] = snapshot.capture(topic, now_ms, clean=clean)
+                routers = engine.catalog.routes.into.get(topic.topic_id, ())
+                sections[topic.topic_id] = snapshot.capture(topic, now_ms, routers, clean=clean)
             if engine.clock.monotonic_ns() - slice_begin > SLICE_NS:
                 await asyncio.sleep(0)
                 slice_begin = engine.clock.monotonic_ns()

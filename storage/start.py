@@ -15,6 +15,7 @@ from storage.format import control
 from storage.log import Log
 from storage.mend import heal
 from storage.recovery import Recovered
+from storage.routers.settle import announce_routers
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -42,6 +43,7 @@ async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
         if values:
             frames = encode_controls(values, log.topic_id, engine.now_ms())
             pending.append((log.topic_id, engine.submit_controls(log, frames, frees=True)))
+    await announce_routers(engine)
     outcomes = await asyncio.gather(*(done for _, done in pending), return_exceptions=True)
     for (topic_id, _), outcome in zip(pending, outcomes, strict=True):
         if isinstance(outcome, StorageFull) and not recovered.renewed:

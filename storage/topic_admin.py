@@ -137,10 +137,21 @@ class TopicAdmin:
             floor = log.held.floor_that_frees(log.assigned_floor, *over, floor)
             values.append(control.EvictWatermark(floors={LossCause.CAP: floor}, jobs=log.lost_below(floor)))
             nodes.append("")
+        if log.ephemeral:
+            cursors = self._cursors(topic)
+            values += cursors
+            nodes += [""] * len(cursors)
         encoded = encode_controls(values, topic.topic_id, engine.now_ms(), nodes=nodes)
         pending.append(engine.submit_controls(log, encoded, generation=shard.generation))
         await asyncio.gather(*pending)
         await engine.expiry.expire_if_possible(topic)  # the config is changed, whatever comes of this
+
+    def _cursors(self, topic: Topic) -> list[control.RouterCursor]:
+        """Of routers into a topic that was in memory only: from here on the log says how far they have come."""
+        return [
+            control.RouterCursor(router_id=router.router_id, source_seq=router.cursor)
+            for router in self._engine.catalog.routes.into.get(topic.topic_id, ())
+        ]
 
     async def _leases_to_write(self, topic: Topic, config: TopicConfig) -> list[tuple[control.Lease, str]]:
         """Leases that were in memory only and are to be durable from now on: all that is known of jobs."""
@@ -178,13 +189,16 @@ class TopicAdmin:
 
     # -- deleting ----------------------------------------------------------------------------------------------------
 
-    async def delete(self, name: str, *, if_empty: bool) -> bool:
-        """Delete the topic and everything in it; False when there is none. Durable on return."""
+    async def delete(self, name: str, *, if_empty: bool) -> list[str] | None:
+        """Delete the topic and everything in it; names of the routers that went with it, None when there is no topic.
+
+        Durable on return.
+        """
         check_topic_name(name)
         while True:
             topic = self._engine.catalog.topics.get(name)
             if topic is None:
-                return False
+                return None
             changing = self._engine.changing.get(topic.topic_id)
             if changing is None:
                 break
@@ -196,7 +210,7 @@ class TopicAdmin:
         encoded = encode_controls([control.TopicDelete(name=name)], topic.topic_id, self._engine.now_ms())
         await self._exclusively(topic, self._await(self._engine.submit_controls(topic.log, encoded, frees=True)))
         self._engine.reservations.forget(topic.topic_id)
-        return True
+        return sorted(router.name for router in topic.routers_removed)
 
     @staticmethod
     async def _await(done: asyncio.Future[int | None]) -> int | None:

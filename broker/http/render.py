@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from storage.records import Appended, ReadResult, StoredRecord
 from storage.segments_view import SegmentsView
+
+if TYPE_CHECKING:
+    from storage.routers.waiting import Waited
 
 
 class _Body(msgspec.Struct):
@@ -102,6 +106,14 @@ def diff(result: ReadResult, shape: Shape, started: float) -> bytes:
         result.records_scanned,
         result.cold_segments_read,
     )
+
+
+def routed(answer: bytes, waited: Waited | None) -> bytes:
+    """The answer to a read, which ends with its performance, with what it had to wait for routers into its topic."""
+    if waited is None:
+        return answer
+    blocked = b',"router_blocked":%b' % msgspec.json.encode(waited.blocked) if waited.blocked else b""
+    return b'%b,"router_wait_ms":%.3f}%b}' % (answer[:-2], waited.wait_ms, blocked)
 
 
 def one_record(topic: str, record: StoredRecord, shape: Shape, started: float) -> bytes:

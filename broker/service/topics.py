@@ -72,10 +72,10 @@ def page(
     return found[:size], encode_cursor(found[size - 1].topic)
 
 
-async def delete(engine: Engine, topic: str, *, if_empty: bool) -> bool:
-    """False when there was none. On return the deletion is durable."""
+async def delete(engine: Engine, topic: str, *, if_empty: bool) -> list[str] | None:
+    """Names of the routers that went with it; None when there was none. On return the deletion is durable."""
     check_topic_name(topic)
-    return await engine.delete_topic(topic, if_empty=if_empty)
+    return await engine.remove_topic(topic, if_empty=if_empty)
 
 
 def encode_cursor(name: str) -> str:

@@ -130,6 +130,33 @@ class Batch(Control, frozen=True):
     move: tuple[int, int] | None = None
 
 
+class RouterCreate(Control, frozen=True):
+    """In dest's log: a router comes into being, or one there is gets another definition (then the cursor stays).
+
+    `source_cursor`: records of the source up to here are not for it.
+    """
+
+    router_id: int
+    name: str
+    definition: dict[str, Any]
+    source_id: int
+    dest_id: int
+    source_cursor: int
+
+
+class RouterDelete(Control, frozen=True):
+    """In dest's log: the router is gone."""
+
+    router_id: int
+
+
+class RouterCursor(Control, frozen=True):
+    """In dest's log, in the batch of the copies: records of the source up to `source_seq` are done with."""
+
+    router_id: int
+    source_seq: int
+
+
 class SyncPoint(Control, frozen=True):
     """What lies below `offset` in WAL file `file` was durable when this frame was written at `at` of that file."""
 
@@ -141,6 +168,8 @@ class SyncPoint(Control, frozen=True):
 CONTROL: dict[FrameType, type[Control]] = {
     FrameType.TOPIC_CREATE: TopicCreate,
     FrameType.TOPIC_DELETE: TopicDelete,
+    FrameType.ROUTER_CREATE: RouterCreate,
+    FrameType.ROUTER_DELETE: RouterDelete,
     FrameType.DELETE: Delete,
     FrameType.EVICT_WATERMARK: EvictWatermark,
     FrameType.CHECKPOINT_MARK: CheckpointMark,
@@ -149,6 +178,7 @@ CONTROL: dict[FrameType, type[Control]] = {
     FrameType.HEAD_WATERMARK: HeadWatermark,
     FrameType.LEASE: Lease,
     FrameType.BATCH: Batch,
+    FrameType.ROUTER_CURSOR: RouterCursor,
     FrameType.SYNC_POINT: SyncPoint,
 }
 TYPE_OF: dict[type[Control], FrameType] = {struct: type_ for type_, struct in CONTROL.items()}

@@ -74,6 +74,8 @@ class Claiming:
         lease_ms = checks.lease_time(lease_ms, config.lease_ms)
         if topic.topic_id in engine.changing or topic.paused or config.ttl_ms or config.claim_jitter_ms or max < 0:
             return False
+        if topic.topic_id in engine.catalog.routes.into:
+            return False  # what is on its way here is waited for
         if table.ready(topic.log.count) <= 0 or engine.shards[topic.log.shard].log.failed is not None:
             return False
         answer: asyncio.Future[Claimed] = engine.loop.create_future()

@@ -143,6 +143,31 @@ FRAMES: dict[str, GoldenFrame] = {
         ),
         flags=DURABLE,
     ),
+    "router-create": _control(
+        control.RouterCreate(
+            router_id=9,
+            name="orders>audit",
+            definition={
+                "source": "orders",
+                "dest": "audit",
+                "preserve_node": True,
+                "preserve_tag": False,
+                "create_dest": True,
+                "filter": ["tag", "Glob", "ord*"],
+                "allow_cycle": False,
+                "guarantee": "exactly_once",
+                "from": "earliest",
+            },
+            source_id=7,
+            dest_id=8,
+            source_cursor=0,
+        ),
+        topic_id=8,
+        flags=DURABLE,
+    ),
+    "router-delete": _control(control.RouterDelete(router_id=9), topic_id=8, flags=DURABLE),
+    "router-cursor": _control(control.RouterCursor(router_id=9, source_seq=(1 << 64) - 1), topic_id=8),
+    "append-routed": _append(topic_id=8, seq=8, flags=1 << 5 | MORE, node=b"worker-1"),
     "sync-point": _control(control.SyncPoint(file=3, at=1_048_999, offset=1_048_576), topic_id=0),
 }
 

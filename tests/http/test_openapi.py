@@ -11,12 +11,12 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from broker.wiring import Broker
-from schemas import config, errors, health, queues, records, segments, topics
+from schemas import config, errors, health, queues, records, routers, segments, topics
 from tests.http.calls import refused
 
 MODELS = {
     name: model
-    for module in (config, errors, health, queues, records, segments, topics)
+    for module in (config, errors, health, queues, records, routers, segments, topics)
     for name, model in vars(module).items()
     if isinstance(model, type) and hasattr(model, "model_validate")
 }
@@ -43,6 +43,10 @@ OPERATIONS = {
     ("post", "/v0/topics/{topic}/resume"),
     ("post", "/v0/topics/{topic}/purge"),
     ("post", "/v0/topics/{topic}/redrive"),
+    ("get", "/v0/routers"),
+    ("put", "/v0/routers/{router}"),
+    ("get", "/v0/routers/{router}"),
+    ("delete", "/v0/routers/{router}"),
     ("get", "/v0/topics/{topic}/segments"),
     ("get", "/v0/topics/{topic}/segments/{first_seq}/data"),
     ("get", "/v0/topics/{topic}/segments/{first_seq}/idx"),
@@ -137,7 +141,10 @@ async def test_the_example_requests_work(broker: Broker, client: httpx.AsyncClie
         topic = "mails" if "queues" in operation["tags"] else "orders"
         for media, content in operation.get("requestBody", {}).get("content", {}).items():
             answer = await client.request(
-                method, path.format(topic=topic), json=content["example"], headers={"content-type": media}
+                method,
+                path.format(topic=topic, router="audit"),
+                json=content["example"],
+                headers={"content-type": media},
             )
             assert answer.is_success, answer.text
 

@@ -27,6 +27,9 @@ from tests.support.spec_control import (
     EVICT_WATERMARK,
     HEAD_WATERMARK,
     LEASE,
+    ROUTER_CREATE,
+    ROUTER_CURSOR,
+    ROUTER_DELETE,
     SEGMENT,
     TOPIC_CREATE,
     TOPIC_DELETE,
@@ -35,6 +38,7 @@ from tests.support.spec_control import (
 from tests.support.spec_frames import Frame, SpecViolation
 from tests.support.spec_manifest import Manifest
 from tests.support.spec_queue import Jobs
+from tests.support.spec_routers import Routes
 from tests.support.spec_wal import Batch
 
 ANNOUNCED = frozenset({"cap", "ttl", "crash", "source_trim", "salvage"})
@@ -110,6 +114,7 @@ class Log:
     records: dict[int, Record] = field(default_factory=dict)
     keys: dict[str, Key] = field(default_factory=dict)
     jobs: Jobs = field(default_factory=Jobs)
+    routes: Routes = field(default_factory=Routes)
     paused: bool = False
 
     @property
@@ -170,6 +175,24 @@ class Replay:
                     step(log, frame)
         self._remember_key(batch)
         self._remember_copy(batch)
+        self._route(batch)
+
+    def _route(self, batch: Batch) -> None:
+        """What the batch says of routers into its log; copies stand before the cursor that goes with them."""
+        hops: list[int] = []
+        for frame in batch.frames:
+            log = self.logs.get(frame.topic_id)
+            if frame.type == APPEND:
+                hops.append(frame.hops)
+            elif log is not None and frame.type in (ROUTER_CREATE, ROUTER_DELETE, ROUTER_CURSOR):
+                try:
+                    log.routes.take(frame.type, frame.topic_id, frame.fields or {}, hops)
+                except Wrong as error:
+                    raise _wrong(frame, f"log {log.topic_id}: {error}") from error
+                hops = []
+        log = self.logs.get(batch.frames[0].topic_id)
+        if any(hops) and log is not None and log.durability != "ephemeral":
+            raise _wrong(batch.frames[0], "a routed copy without its router's cursor behind it")
 
     def _mark(self, frame: Frame) -> None:
         for topic_id, seq in frame.field("absorbed").items():

@@ -41,6 +41,7 @@ from tests.support.spec_jobs import is_moves_section, is_queue_section, judge_vo
 from tests.support.spec_manifest import manifest_of
 from tests.support.spec_meta import SNAPSHOT_HEADER_BYTES, unseal_snapshot
 from tests.support.spec_replay import Log
+from tests.support.spec_routers import are_routers, meet_routers
 
 Place: TypeAlias = tuple[int, int]
 
@@ -111,6 +112,7 @@ _SECTION: dict[str, Fits] = {
     "keys": _are_keys,
     "queue?": is_queue_section,
     "moves?": is_moves_section,
+    "routers?": are_routers,
 }
 
 
@@ -177,7 +179,7 @@ def log_of(section: Section) -> Log:
     names = ("topic_id", "name", "topic", "partition", "partitions", "epoch", "config")
     known = {name: section.fields[name] for name in names}
     log = Log(**known, head=None, settled=False, config_known=False, complete=False)
-    log.jobs.partial = True
+    log.jobs.partial = log.routes.partial = True
     log.jobs.lasting = bool(known["config"].get("leases_durable"))
     return log
 
@@ -205,6 +207,7 @@ def meet(log: Log, section: Section) -> None:
         log.drop_evicted()
     _compare(log, section)
     _with_place(section, lambda fields: meet_jobs(log, fields))
+    _with_place(section, lambda fields: meet_routers(log.routes, fields, exact=log.durability != "ephemeral"))
     log.last_section = fields
 
 

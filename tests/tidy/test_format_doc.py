@@ -22,6 +22,8 @@ from storage.queues.job import TABLE
 from storage.queues.section import MovesSection, QueueSection
 from storage.records import LossCause
 from storage.relocation import TopicFile
+from storage.routers.router import Definition
+from storage.routers.section import RouterSection
 from storage.segment import names as segment_names
 from storage.segment.names import SegmentId
 
@@ -258,11 +260,17 @@ def test_the_keys_of_topic_json_are_as_documented() -> None:
         ("Snapshot section", 2, snapshot.Keys),
         ("Queue in a snapshot", 0, QueueSection),
         ("Queue in a snapshot", 1, MovesSection),
+        ("Routers in a snapshot", 0, RouterSection),
     ],
 )
 def test_snapshot_fields_are_as_documented(title: str, table: int, struct: type[msgspec.Struct]) -> None:
     documented = {row["field"]: row["type"] for row in tables(title)[table]}
     assert documented == kinds(struct, nil=True)
+
+
+def test_the_definition_of_a_router_is_as_documented() -> None:
+    documented = {row["key"]: row["type"].partition(":")[0] for row in tables("RouterCreate")[1]}
+    assert documented == kinds(Definition, nil=True)
 
 
 def test_defaults_of_a_segment_in_a_snapshot_are_as_documented() -> None:

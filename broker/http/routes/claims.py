@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from broker.http import lease_ids, render_queues, strict_json
+from broker.http import lease_ids, render, render_queues, strict_json
 from broker.http.answers import Answer
 from broker.http.request import Request
-from broker.service import queues
+from broker.service import queues, routers
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
 
@@ -62,11 +62,13 @@ async def claim(request: Request) -> Answer:
         attempt_key=body.attempt_key,
     )
     broker = request.broker
+    waited = await routers.caught_up(broker.engine, asked.topic)
     claimed = await queues.claim(broker.engine, asked)
     if asked.wait_ms and not claimed.jobs:
         waiting = queues.claim_on(broker.engine, broker.parking, asked, claimed, began)
         claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
-    return Answer(render_queues.claimed(claimed, request.started), withdraw=claimed.undo)
+    text = render.routed(render_queues.claimed(claimed, request.started), waited)
+    return Answer(text, withdraw=claimed.undo)
 
 
 async def ack(request: Request) -> Answer:

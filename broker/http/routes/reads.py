@@ -12,7 +12,7 @@ from broker.http.answers import Answer
 from broker.http.query import Query, parsed
 from broker.http.render import Shape
 from broker.http.request import Request
-from broker.service import reads
+from broker.service import reads, routers
 from broker.service.predicates import tag_match
 from schemas.fields import MAX_U64, parse_u64
 from storage.errors import InvalidRequest
@@ -56,20 +56,22 @@ async def get_record(request: Request) -> Answer:
     topic, seq_text = request.values
     seq = parsed(parse_u64, seq_text, "seq")
     shape = _shape_of(request.query)
+    waited = await routers.caught_up(request.broker.engine, topic)
     record = await reads.read_one(request.broker.engine, topic, seq)
-    return Answer(render.one_record(topic, record, shape, request.started))
+    return Answer(render.routed(render.one_record(topic, record, shape, request.started), waited))
 
 
 async def _read(request: Request, body: _Body) -> Answer:
     broker = request.broker
     asked = _asked(request.values[0], body)
+    waited = await routers.caught_up(broker.engine, asked.topic)
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:
         reading = await request.unless_gone(reads.read_on(broker.engine, broker.parking, reading, asked.wait_ms))
     shape = Shape(
         tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
     )
-    return Answer(render.diff(reading.result, shape, request.started))
+    return Answer(render.routed(render.diff(reading.result, shape, request.started), waited))
 
 
 def _asked(topic: str, body: _Body) -> reads.Read:

@@ -14,11 +14,11 @@ from broker.http import strict_json
 from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.request import Request
-from broker.service import deletes, topics
+from broker.service import deletes, routers, topics
 from schemas.config import TopicConfig, TopicSettings
 from schemas.fields import QueryFlag, QueryU64
 from schemas.names import TOPIC_NAME_PATTERN
-from schemas.performance import Performance
+from schemas.performance import Performance, RoutedPerformance
 from schemas.queues import QueueState
 from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
 from schemas.topics import TopicAnswer, TopicDeleteAnswer, TopicEntry, TopicListAnswer, TopicPutAnswer
@@ -84,6 +84,7 @@ async def get_topic(
     topic: TopicName,
     touch: Annotated[QueryFlag, Query(description="Count this look as a read, from the next answer on.")] = True,
 ) -> TopicAnswer:
+    waited = await routers.caught_up(current.broker.engine, topic)
     state = topics.describe(current.broker.engine, topic, touch=touch)
     answer = TopicAnswer(
         topic=state.topic,
@@ -98,8 +99,12 @@ async def get_topic(
         effective_priority=topics.effective_priority(state.config),
         last_write_ts=state.last_write_ts,
         last_read_ts=state.last_read_ts,
-        performance=performance(current),
+        performance=RoutedPerformance.model_validate(performance(current).model_dump()),
     )
+    if waited is not None:
+        answer.performance.router_wait_ms = round(waited.wait_ms, 3)
+    if waited is not None and waited.blocked:
+        answer.router_blocked = waited.blocked
     if state.queue is not None:
         answer.queue = QueueState.model_validate(msgspec.to_builtins(state.queue))
     return answer
@@ -135,8 +140,13 @@ async def delete_topic(
     topic: TopicName,
     if_empty: Annotated[QueryFlag, Query(description="Refuse when it still holds records.")] = False,
 ) -> TopicDeleteAnswer:
-    deleted = await topics.delete(current.broker.engine, topic, if_empty=if_empty)
-    return TopicDeleteAnswer(topic=topic, deleted=deleted, routers_removed=[], performance=performance(current))
+    routers_removed = await topics.delete(current.broker.engine, topic, if_empty=if_empty)
+    return TopicDeleteAnswer(
+        topic=topic,
+        deleted=routers_removed is not None,
+        routers_removed=routers_removed or [],
+        performance=performance(current),
+    )
 
 
 @router.post(

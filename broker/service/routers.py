@@ -1,0 +1,77 @@
+"""Routers, and waiting for them (source: api.md §4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.service.predicates import check_topic_name, tag_match
+from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
+from schemas.routers import RouterRequest
+from storage.lookup import tag_predicate
+from storage.routers.admin import check_router_name
+from storage.routers.router import Definition, Guarantee, Start
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+    from storage.routers.values import RouterState
+    from storage.routers.waiting import Waited
+
+
+async def put(engine: Engine, router: str, asked: RouterRequest) -> tuple[RouterState, bool]:
+    """Make the router or replace its definition. True when it was made. On return the change is durable.
+
+    Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
+    """
+    check_router_name(router)
+    check_topic_name(asked.source, "source")
+    check_topic_name(asked.dest, "dest")
+    match = tag_match(asked.filter, "filter")
+    definition = Definition(
+        source=asked.source,
+        dest=asked.dest,
+        preserve_node=asked.preserve_node,
+        preserve_tag=asked.preserve_tag,
+        create_dest=asked.create_dest,
+        filter=None if match is None else tag_predicate(match),
+        allow_cycle=asked.allow_cycle,
+        guarantee=Guarantee(asked.guarantee),
+        start=Start(asked.start),
+    )
+    return await engine.routers.put(router, definition)
+
+
+def describe(engine: Engine, router: str) -> RouterState:
+    """Raises InvalidRequest, RouterNotFound."""
+    return engine.routers.state(router)
+
+
+def page(
+    engine: Engine,
+    *,
+    prefix: str,
+    source: str | None,
+    dest: str | None,
+    page_size: int | None,
+    cursor: str | None,
+) -> tuple[list[RouterState], str | None]:
+    """One page of routers in byte order, and the cursor of the next one when more follow."""
+    if source is not None:
+        check_topic_name(source, "source")
+    if dest is not None:
+        check_topic_name(dest, "dest")
+    size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    after = decode_cursor(cursor) if cursor is not None else ""
+    found = engine.routers.page(prefix, after, size + 1, source=source, dest=dest)
+    if len(found) <= size:
+        return found, None
+    return found[:size], encode_cursor(found[size - 1].name)
+
+
+async def delete(engine: Engine, router: str) -> bool:
+    """False when there was none. On return the deletion is durable, and nothing is copied any more."""
+    return await engine.routers.delete(router)
+
+
+async def caught_up(engine: Engine, topic: str) -> Waited | None:
+    """Read your writes: wait, at most 1 s, for what routers have still to bring to the topic. None: there are none."""
+    return await engine.routers.caught_up(topic)

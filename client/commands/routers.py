@@ -1,0 +1,150 @@
+"""`topics routers list`, `put`, `get` and `delete`: copying what is appended to one topic to another."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+import typer
+
+from client import calls, router_calls
+from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
+from client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
+
+routers = typer.Typer(no_args_is_help=True, help="Copy what is appended to one topic to another.")
+
+RouterArgument = Annotated[str, typer.Argument(metavar="ROUTER", help="Name of the router.", show_default=False)]
+
+
+class Start(enum.StrEnum):
+    """Where a new router begins."""
+
+    HEAD = "head"
+    EARLIEST = "earliest"
+
+
+@routers.command("list", epilog=EXIT_CODES_HELP)
+def list_routers(
+    prefix: Annotated[str, typer.Argument(help="Only routers whose names begin with this.", show_default=False)] = "",
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="TOPIC", help="Only those out of this topic.")
+    ] = None,
+    dest: Annotated[str | None, typer.Option("--dest", metavar="TOPIC", help="Only those into this topic.")] = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """List routers, sorted by name.
+
+    With --json: one object a line, as `topics routers get` has it.
+    """
+    with broker(url, token, as_json) as client:
+        found = client.list_routers(prefix, source=source, dest=dest)
+        if as_json:
+            for router in found:
+                emit(msgspec.json.encode({k: v for k, v in msgspec.to_builtins(router).items() if k != "blocked" or v}))
+            return
+        table = grid("ROUTER", "SOURCE", "DEST", "FILTER", ">FORWARDED", ">LAG", "BLOCKED")
+        for router in found:
+            table.add_row(
+                printable(router.router),
+                printable(router.source),
+                printable(router.dest),
+                printable(_filter(router.filter)),
+                f"{router.forwarded_total:,}",
+                f"{router.lag:,}",
+                printable(router.blocked or "-"),
+            )
+        if table.row_count:
+            show(table)
+        else:
+            note("There are no such routers." if prefix or source or dest else "There are no routers yet.")
+
+
+@routers.command("put", epilog=EXIT_CODES_HELP)
+def put(
+    router: RouterArgument,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Topic to copy from.", show_default=False)],
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="Topic to copy to.", show_default=False)],
+    tag: Annotated[
+        str | None,
+        typer.Option("--tag", "-t", metavar="TAG", help="Only records with this tag; a * at its end: begins so."),
+    ] = None,
+    start: Annotated[Start, typer.Option("--from", help="Where a new router begins.")] = Start.HEAD,
+    keep_node: Annotated[bool, typer.Option("--node/--no-node", help="Copies keep their node.")] = True,
+    keep_tag: Annotated[bool, typer.Option("--tags/--no-tags", help="Copies keep their tag.")] = True,
+    create_dest: Annotated[bool, typer.Option("--create/--no-create", help="Make DEST if it is missing.")] = True,
+    allow_cycle: Annotated[
+        bool, typer.Option("--allow-cycle", help="Routers may run in a circle; copies stop after 7 hops.")
+    ] = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Copy what is appended to SOURCE to DEST, each record once, in order.
+
+    A router of that name is given these settings; its source and dest cannot be changed.
+    """
+    options: RouterOptions = {
+        "preserve_node": keep_node,
+        "preserve_tag": keep_tag,
+        "create_dest": create_dest,
+        "allow_cycle": allow_cycle,
+        "start": start.value,
+        "filter": ["tag", "Glob", tag] if tag is not None and tag.endswith("*") else tag,
+    }
+    with broker(url, token, as_json) as client:
+        answer = client.run(calls.verbatim(router_calls.put_router(router, source, dest, options)))
+        if as_json:
+            emit(answer)
+            return
+        done = msgspec.json.decode(answer, type=RouterPut)
+        say(f"{'Made' if done.created else 'Changed'} {done.router}: {done.source} → {done.dest}.")
+
+
+@routers.command("get", epilog=EXIT_CODES_HELP)
+def get(
+    router: RouterArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+) -> None:
+    """Show a router and how far it has come."""
+    with broker(url, token, as_json) as client:
+        answer = client.run(calls.verbatim(router_calls.get_router(router)))
+        if as_json:
+            emit(answer)
+            return
+        found = msgspec.json.decode(answer, type=Router)
+        table = grid("", "")
+        table.add_row("router", printable(found.router))
+        table.add_row("source", printable(found.source))
+        table.add_row("dest", printable(found.dest))
+        table.add_row("filter", printable(_filter(found.filter)))
+        table.add_row("copies keep", ", ".join(_kept(found)) or "-")
+        table.add_row("cursor_seq", str(found.cursor_seq))
+        table.add_row("lag", f"{found.lag:,}")
+        table.add_row("forwarded", f"{found.forwarded_total:,}")
+        table.add_row("blocked", printable(found.blocked or "-"))
+        show(table)
+
+
+@routers.command("delete", epilog=EXIT_CODES_HELP)
+def delete(
+    router: RouterArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+) -> None:
+    """Copy no more. What was copied stays; a router that does not exist is no error."""
+    with broker(url, token, as_json) as client:
+        answer = client.run(calls.verbatim(router_calls.delete_router(router)))
+        if as_json:
+            emit(answer)
+            return
+        deleted = msgspec.json.decode(answer, type=RouterDeleted).deleted
+        say(f"Deleted {router}." if deleted else f"There is no router named {router}; nothing was deleted.")
+
+
+def _filter(predicate: list[str] | None) -> str:
+    return predicate[2] if predicate is not None else "-"
+
+
+def _kept(router: Router) -> list[str]:
+    return [name for name, kept in (("node", router.preserve_node), ("tag", router.preserve_tag)) if kept]

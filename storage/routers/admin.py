@@ -1,0 +1,196 @@
+"""Making, changing and deleting routers. Source: api.md §4.
+
+One at a time: whether a circle is closed and how many routers there are is looked at and changed in one go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.config import TopicConfig
+from storage.encode import encode_controls
+from storage.errors import (
+    InvalidRequest,
+    LimitReached,
+    RouterCycle,
+    StorageError,
+    TopicIncompatible,
+    TopicNotFound,
+)
+from storage.format import control
+from storage.routers.graph import find_cycle
+from storage.routers.router import Definition, Router, Start
+from storage.start import settle_debt
+from storage.validation import TOPIC_NAME
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
+
+
+def check_router_name(name: str, field: str = "router") -> None:
+    """Raises InvalidRequest for a name that breaks the pattern."""
+    if not ROUTER_NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{field}: 1 to 255 characters from A-Z a-z 0-9 . _ : - > beginning with a letter, a digit or _.",
+            field=field,
+        )
+
+
+def check_definition(definition: Definition) -> None:
+    """Raises InvalidRequest for what no router can do."""
+    for field, name in (("source", definition.source), ("dest", definition.dest)):
+        if not TOPIC_NAME.fullmatch(name):
+            raise InvalidRequest(f"{field}: not a topic name.", field=field)
+    if definition.source == definition.dest:
+        raise InvalidRequest("dest: a router cannot lead from a topic to itself.", field="dest")
+
+
+class RouterAdmin:
+    """Operations on whole routers."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self._one_at_a_time = asyncio.Lock()
+
+    # -- making --------------------------------------------------------------------------------------------------------
+
+    async def put(self, name: str, definition: Definition) -> tuple[Router, bool]:
+        """Make the router, or give it another definition. Durable on return; True when made.
+
+        Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable: then nothing
+        has changed, and no topic is left over.
+        """
+        check_router_name(name)
+        check_definition(definition)
+        async with self._one_at_a_time:
+            self._engine.check_open()
+            routes = self._engine.catalog.routes
+            old = routes.by_name.get(name)
+            self._check(name, definition, old)
+            made: list[str] = []
+            try:
+                for topic in (definition.source, definition.dest):
+                    await self._make(topic, made)
+                router = await self._write(name, definition, old)
+            except StorageError:
+                await self._unmake(made)
+                raise
+            return router, old is None
+
+    def _check(self, name: str, definition: Definition, old: Router | None) -> None:
+        engine = self._engine
+        routes, topics = engine.catalog.routes, engine.catalog.topics
+        for topic in (definition.source, definition.dest):
+            found = topics.get(topic)
+            missing = found is None or found.provisional
+            if missing and topic == definition.dest and not definition.create_dest:
+                raise TopicNotFound(topic)
+        if old is not None:
+            for field in ("source", "dest"):
+                before = getattr(old.definition, field)
+                if getattr(definition, field) != before:
+                    raise TopicIncompatible(f"The {field} of {name} is {before}; it cannot be changed.", field=field)
+        if not definition.allow_cycle:
+            others = [router.definition for router in routes.by_name.values() if router is not old]
+            edges = ((other.source, other.dest) for other in others)
+            cycle = find_cycle(edges, definition.source, definition.dest)
+            if cycle is not None:
+                raise RouterCycle(f"The router would close a circle: {' → '.join(cycle)}.", cycle=cycle)
+        limit = engine.options.max_routers
+        if old is None and limit and len(routes.by_name) >= limit:
+            raise LimitReached(f"There are {limit} routers, which is the limit.", limit="max_routers", max=limit)
+        needed = sum(topic not in topics for topic in (definition.source, definition.dest))
+        limit = engine.options.max_topics
+        if limit and needed and len(topics) + needed > limit:
+            raise LimitReached(f"There can be {limit} topics at most.", limit="max_topics", max=limit)
+
+    async def _make(self, name: str, made: list[str]) -> None:
+        there = self._engine.catalog.topics.get(name)
+        if (there is None or there.provisional) and await self._engine.admin.put(
+            name, TopicConfig() if there is None else there.config
+        ):
+            made.append(name)
+
+    async def _unmake(self, made: list[str]) -> None:
+        """Topics made for a router that was refused go again, unless somebody else uses them by now."""
+        for name in made:
+            with suppress(StorageError):
+                await self._engine.admin.delete(name, if_empty=True)
+
+    async def _settled(self, name: str) -> Topic:
+        """The topic, when it is not being changed."""
+        while True:
+            topic = self._engine.topic(name)
+            changing = self._engine.changing.get(topic.topic_id)
+            if changing is not None:
+                await asyncio.wait([changing])
+            elif topic.log.topic_id in self._engine.debts:
+                await settle_debt(self._engine, topic.log)
+            else:
+                return topic
+
+    async def _write(self, name: str, definition: Definition, old: Router | None) -> Router:
+        engine = self._engine
+        while True:
+            source = await self._settled(definition.source)
+            dest = await self._settled(definition.dest)
+            if source.topic_id not in engine.changing and engine.catalog.by_id.get(source.topic_id) is source:
+                break
+        routes = engine.catalog.routes
+        shard = engine.shards[dest.log.shard]
+        if old is not None and routes.by_id.get(old.router_id) is not old:
+            old = None  # went with a topic that was deleted just now
+        if old is not None and old.definition == definition and shard.log.failed is None:
+            return old
+        shard.refuse_when_full()
+        router_id = old.router_id if old is not None else engine.catalog.claim_router_id()
+        value = control.RouterCreate(
+            router_id=router_id,
+            name=name,
+            definition=definition.to_map(),
+            source_id=source.topic_id,
+            dest_id=dest.topic_id,
+            source_cursor=old.position if old is not None else _first_cursor(source, definition),
+        )
+        encoded = encode_controls([value], dest.topic_id, engine.now_ms())
+        await engine.submit_controls(dest.log, encoded, generation=shard.generation)
+        router = routes.by_id.get(router_id)
+        if router is None:
+            raise TopicNotFound(definition.dest)  # its deletion was on its way
+        if engine.catalog.by_id.get(source.topic_id) is not source:
+            routes.drop(router)  # so will the next recovery: the source is gone
+            dest.log.section = None
+            raise TopicNotFound(definition.source)
+        return router
+
+    # -- deleting ------------------------------------------------------------------------------------------------------
+
+    async def delete(self, name: str) -> bool:
+        """Delete the router; False when there is none. Durable on return, and nothing is copied any more."""
+        check_router_name(name)
+        async with self._one_at_a_time:
+            engine = self._engine
+            engine.check_open()
+            router = engine.catalog.routes.by_name.get(name)
+            if router is None:
+                return False
+            dest = engine.catalog.by_id[router.dest_id]
+            router.leaving = True
+            try:
+                value = control.RouterDelete(router_id=router.router_id)
+                encoded = encode_controls([value], dest.topic_id, engine.now_ms())
+                await engine.submit_controls(dest.log, encoded, frees=True)
+            finally:
+                router.leaving = False  # gone by now, or as before
+            return True
+
+
+def _first_cursor(source: Topic, definition: Definition) -> int:
+    """What was lost or deleted at the beginning was never the router's to copy."""
+    return source.log.head if definition.start == Start.HEAD else source.log.marks.live_floor - 1

@@ -1,0 +1,242 @@
+"""Carries one router on: reads what its source has published, and writes copies of it to dest, in order.
+
+A task only while there is something to carry: a commit at the source begins one, and it runs until everything is done.
+What dest refuses (it is full, its disk is) is tried again, in order, when something changes there or a while has
+passed. Source: api.md §4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.catalog import Topic
+from storage.config import Durability, TopicType
+from storage.encode import EncodedUnit
+from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
+from storage.read import Reader
+from storage.records import ReadQuery, StoredRecord
+from storage.routers.copies import Copy, copies_of
+from storage.routers.router import Router
+from storage.routers.writing import CopyWrite, fitting, lose, persist
+from storage.wal.submission import Unit
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+#: Of so much at a time copies are made: one batch at dest, and one or two ms of the loop.
+STRETCH_RECORDS, STRETCH_BYTES = 1000, 1 << 20
+#: So many records may be passed over before the log is told (a restart examines them again).
+PERSIST_EVERY = 10_000
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
+
+
+class Forwarder:
+    """One router's. All methods are the loop's."""
+
+    def __init__(self, engine: EngineCore, router: Router) -> None:
+        self._engine = engine
+        self.router = router
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        #: A batch is on its way to dest: nobody else may write the cursor, and a stop waits for its end.
+        self._writing = False
+        self._stopped = False
+        #: Records of the source up to here are known to be synced.
+        self._hard_seq = 0
+
+    def kick(self) -> None:
+        """There may be something to carry."""
+        if self._task is None and not self._stopped and self._wanted():
+            self._task = self._engine.loop.create_task(self._run(), name="storage-router")
+
+    def retry(self) -> None:
+        """Something has changed at dest: perhaps it takes again what it refused."""
+        self._changed.set()
+
+    async def stop(self) -> None:
+        """Nothing is begun any more; a batch that was on its way has come to its end."""
+        self._stopped = True
+        task = self._task
+        if task is None:
+            return
+        if not self._writing:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def persist(self) -> None:
+        """Tell the log how far the router has come, if it does not know. Raises Unavailable."""
+        router, dest = self.router, self._engine.catalog.by_id.get(self.router.dest_id)
+        idle = self._task is None or self._task.done()
+        if idle and dest is not None and router.position > router.cursor and self._alive():
+            await persist(self._engine, dest, router)
+
+    # -- the task ------------------------------------------------------------------------------------------------------
+
+    def _alive(self) -> bool:
+        return self._engine.catalog.routes.by_id.get(self.router.router_id) is self.router
+
+    def _wanted(self) -> bool:
+        source = self._engine.catalog.by_id.get(self.router.source_id)
+        dest = self._engine.catalog.by_id.get(self.router.dest_id)
+        if source is None or dest is None or not self._alive():
+            return False
+        if self._engine.shards[dest.log.shard].log.failed is not None:
+            self._block("storage_failed")  # nothing is written there before the next start
+            return False
+        return self.router.position < source.log.head
+
+    async def _run(self) -> None:
+        backoff_s = MIN_BACKOFF_S
+        while not self._stopped and self._wanted():
+            try:
+                await self._step()
+                backoff_s = MIN_BACKOFF_S
+            except (RouterNotFound, TopicNotFound):
+                break
+            except StorageError as error:
+                backoff_s = await self._pause(error, backoff_s)
+            except Exception as error:
+                _log.exception("router_failed", router=self.router.name)
+                backoff_s = await self._pause(error, backoff_s)
+        self._task = None  # here, and not when the task is done: a commit in between has to begin another
+
+    async def _pause(self, error: Exception, backoff_s: float) -> float:
+        """Wait until something changes at dest, or so long; how long to wait the next time."""
+        if self._stopped:
+            return backoff_s
+        if self.router.blocked is None:
+            _log.warning("router_blocked", router=self.router.name, error=str(error))
+        self._block(error.code if isinstance(error, StorageError) else "internal")
+        self._changed.clear()
+        sleeping = asyncio.ensure_future(self._engine.clock.sleep(backoff_s))
+        waiting = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait({sleeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            waiting.cancel()
+        return min(MAX_BACKOFF_S, backoff_s * 2)
+
+    def _block(self, code: str) -> None:
+        self.router.blocked = code
+        self.router.give_up_waiters()
+
+    def _moved(self, position: int) -> None:
+        if self.router.blocked is not None:
+            _log.info("router_goes_on", router=self.router.name)
+            self.router.blocked = None
+        self.router.move(position)
+
+    async def _step(self) -> None:
+        """Read a stretch and carry it over."""
+        engine, router = self._engine, self.router
+        source, dest = engine.catalog.by_id[router.source_id], engine.catalog.by_id[router.dest_id]
+        query = ReadQuery(
+            from_seq=router.position,
+            limit=STRETCH_RECORDS,
+            max_bytes=STRETCH_BYTES,
+            tag=router.definition.match,
+            skip_corrupt=True,
+            routing=True,
+        )
+        found = await Reader(engine).read(source, query)
+        await self._harden(source, dest, found.next_from_seq)
+        if found.tombstone is not None:
+            await self._lose(dest, found.tombstone.gap_to, found.tombstone.reason)
+        records = found.records
+        for seq in found.corrupt_seqs or ():
+            before = [each for each in records if each.seq < seq]
+            records = records[len(before) :]
+            if not await self._copy(source, dest, before, found.hops or {}, seq - 1):
+                return
+            await self._lose(dest, seq, "corrupt")
+        await self._copy(source, dest, records, found.hops or {}, found.next_from_seq)
+        if self._stopped:
+            return
+        if router.position - router.cursor >= PERSIST_EVERY:
+            await self._write_cursor(dest)
+        await asyncio.sleep(0)  # what was in memory all along has not let the loop go on
+
+    async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
+        """In a chain, nothing is passed on before it is synced, also where the class of its topic asks for no sync.
+
+        Copies that a power loss takes from the source are made again, as other records. Were they passed on before,
+        dest would have them twice. In one shard dest loses what follows them, too; and what clients have appended to
+        the source is not made again.
+        """
+        engine, durability = self._engine, source.config.durability
+        synced = durability is Durability.FSYNC or source.log.ephemeral or source.log.shard == dest.log.shard
+        if synced or seq <= self._hard_seq or source.topic_id not in engine.catalog.routes.into:
+            return
+        head = source.log.head
+        await engine.submit_unit(engine.shards[source.log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+        self._hard_seq = head
+
+    async def _write_cursor(self, dest: Topic) -> None:
+        self._writing = True
+        try:
+            await persist(self._engine, dest, self.router)
+        finally:
+            self._writing = False
+
+    async def _lose(self, dest: Topic, source_seq: int, why: str) -> None:
+        self._writing = True
+        try:
+            await lose(self._engine, dest, self.router, source_seq)
+        finally:
+            self._writing = False
+        _log.warning("router_lost_records", router=self.router.name, up_to=source_seq, reason=why)
+        self._moved(source_seq)
+
+    async def _copy(
+        self, source: Topic, dest: Topic, records: Sequence[StoredRecord], hops: dict[int, int], upto: int
+    ) -> bool:
+        """Carry these over; everything up to `upto` has been examined. False: what is left has to be read again."""
+        router = self.router
+        delays = source.config.type is TopicType.QUEUE
+        keeps = dest.config.type is TopicType.QUEUE
+        copies: list[Copy] = copies_of(records, hops, router.definition, delays=delays, keep_delays=keeps)
+        router.hop_limited += len(records) - len(copies)
+        backoff_s, most = MIN_BACKOFF_S, len(copies)
+        while copies and not self._stopped:
+            count = min(most, fitting(dest.config, dest.log, copies))
+            try:
+                if not count:
+                    await self._lose(dest, copies[0].seq, "record_too_large")
+                    copies = copies[1:]
+                else:
+                    rest: list[Copy] = copies[count:]
+                    await self._write(dest, copies[:count], rest[0].seq - 1 if rest else upto)
+                    copies = rest
+                backoff_s, most = MIN_BACKOFF_S, len(copies)
+            except (RouterNotFound, TopicNotFound):
+                raise
+            except StorageError as error:
+                if isinstance(error, TopicFull | RecordTooLarge) and count > 1:
+                    most = 1  # somebody else was faster, or the caps have changed: what comes first is looked at alone
+                    continue
+                if self._engine.shards[dest.log.shard].log.failed is not None:
+                    raise
+                backoff_s = await self._pause(error, backoff_s)
+                if source.log.marks.evict_floor > copies[0].seq:
+                    return False
+                copies = [copy for copy in copies if source.log.is_live(copy.seq)]
+        if not copies:
+            self._moved(upto)
+        return not copies
+
+    async def _write(self, dest: Topic, copies: Sequence[Copy], source_seq: int) -> None:
+        self._writing = True
+        try:
+            await CopyWrite(self._engine, dest, self.router, copies, source_seq).run()
+        finally:
+            self._writing = False
+        self._moved(source_seq)

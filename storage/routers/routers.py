@@ -1,0 +1,158 @@
+"""Routers of an engine: every operation, and the life of the forwarders behind them. Source: api.md §4.
+
+All methods belong to the loop that started the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.catalog import Catalog
+from storage.errors import RouterNotFound, StorageError
+from storage.log import Log
+from storage.routers.admin import RouterAdmin, check_router_name
+from storage.routers.forwarder import Forwarder
+from storage.routers.router import Definition, Router
+from storage.routers.values import RouterState
+from storage.routers.waiting import Waited, caught_up
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+PERSIST_INTERVAL_S = 1.0
+
+
+class Routers:
+    """See the module."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self._admin = RouterAdmin(engine)
+        self._forwarders: dict[int, Forwarder] = {}
+        self._stopped = False
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def adopt(self, catalog: Catalog) -> None:
+        """This is the state from here on."""
+        catalog.routes.on_drop = self._dropped
+        self._engine.publisher.on_routed = self._on_commit
+
+    def start(self) -> None:
+        """After recovery: forwarding goes on where it had come to."""
+        for router in list(self._engine.catalog.routes.by_id.values()):
+            self._kick(router)
+        self._engine.supervisor.start("routers", PERSIST_INTERVAL_S, self._persist)
+
+    async def stop(self) -> None:
+        """Nothing is forwarded any more, and the log knows how far each router has come."""
+        self._stopped = True
+        for forwarder in list(self._forwarders.values()):
+            await forwarder.stop()
+        if self._engine.ready:
+            await self._persist()
+
+    def _kick(self, router: Router) -> None:
+        forwarder = self._forwarders.get(router.router_id)
+        if forwarder is None or forwarder.router is not router:
+            forwarder = self._forwarders[router.router_id] = Forwarder(self._engine, router)
+        if not self._stopped:
+            forwarder.kick()
+
+    def _on_commit(self, log: Log) -> None:
+        """Something of this log was committed: what leads out of it goes on; what it had refused is tried again."""
+        routes = self._engine.catalog.routes
+        if not routes.by_id or not self._engine.ready:
+            return
+        for router in routes.out_of.get(log.topic_id, ()):
+            self._kick(router)
+        for router in routes.into.get(log.topic_id, ()):
+            if router.blocked is not None:
+                forwarder = self._forwarders.get(router.router_id)
+                if forwarder is not None:
+                    forwarder.retry()
+
+    def _dropped(self, router: Router) -> None:
+        router.give_up_waiters()
+        forwarder = self._forwarders.pop(router.router_id, None)
+        if forwarder is not None:
+            forwarder.retry()  # it sees that it is not wanted any more
+
+    async def _persist(self) -> None:
+        """Tell the logs of cursors that have moved where nothing was copied."""
+        for forwarder in list(self._forwarders.values()):
+            if forwarder.router.position > forwarder.router.cursor:
+                try:
+                    await forwarder.persist()
+                except StorageError as error:
+                    _log.warning("router_cursor_not_written", router=forwarder.router.name, error=str(error))
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    async def put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
+        """Make the router, or replace what it does; True when made. Durable on return. A cancelled call goes on.
+
+        Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
+        """
+        self._engine.check_open()
+        return await asyncio.shield(asyncio.ensure_future(self._put(name, definition)))
+
+    async def _put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
+        router, created = await self._admin.put(name, definition)
+        self._kick(router)
+        return self.state_of(router), created
+
+    async def delete(self, name: str) -> bool:
+        """Delete the router; False when there is none. Durable on return. A cancelled call goes on."""
+        self._engine.check_open()
+        return await asyncio.shield(asyncio.ensure_future(self._admin.delete(name)))
+
+    def state(self, name: str) -> RouterState:
+        """Raises InvalidRequest, RouterNotFound."""
+        check_router_name(name)
+        router = self._engine.catalog.routes.by_name.get(name)
+        if router is None:
+            raise RouterNotFound(name)
+        return self.state_of(router)
+
+    def state_of(self, router: Router) -> RouterState:
+        source = self._engine.catalog.by_id.get(router.source_id)
+        head = source.log.head if source is not None else router.position
+        return RouterState(
+            name=router.name,
+            definition=router.definition,
+            cursor_seq=router.position,
+            lag=max(0, head - router.position),
+            forwarded_total=router.forwarded,
+            blocked=router.blocked,
+            lost=router.lost,
+            hop_limited=router.hop_limited,
+        )
+
+    def page(
+        self, prefix: str = "", after: str = "", limit: int = 100, *, source: str | None = None, dest: str | None = None
+    ) -> list[RouterState]:
+        """Routers by name, bytewise; names behind `after`."""
+        found = (
+            router
+            for router in self._engine.catalog.routes.named(prefix, after)
+            if source in (None, router.definition.source) and dest in (None, router.definition.dest)
+        )
+        return [self.state_of(router) for router in islice(found, limit)]
+
+    async def caught_up(self, topic: str) -> Waited | None:
+        """Wait, at most 1 s, until what the sources of routers into a topic hold now is there; None: there are none.
+
+        Watches begin with this, too. A topic that is not there has none.
+        """
+        catalog = self._engine.catalog
+        found = catalog.topics.get(topic)
+        if found is None or found.topic_id not in catalog.routes.into:
+            return None
+        return await caught_up(catalog, found.topic_id)

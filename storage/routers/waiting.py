@@ -1,0 +1,80 @@
+"""Whoever reads a topic that routers lead into gets what was there before the read began. Source: api.md §4.
+
+Chains too: first the routers into a router's source, then the router itself. Blocked ones are named, not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from storage.catalog import Catalog
+from storage.routers.router import Router
+
+MAX_WAIT_S = 1.0
+
+
+class Waited(NamedTuple):
+    """How long a read has waited for routers, in ms, and the names of those that were blocked."""
+
+    wait_ms: float
+    blocked: list[str]
+
+
+def upstream(catalog: Catalog, topic_id: int) -> list[Router]:
+    """All routers on paths into a topic, the nearest first; each once, in circles too."""
+    found: dict[int, Router] = {}
+    seen = {topic_id}
+    queue = deque([topic_id])
+    while queue:
+        for router in catalog.routes.into.get(queue.popleft(), ()):
+            found[router.router_id] = router
+            if router.source_id not in seen:
+                seen.add(router.source_id)
+                queue.append(router.source_id)
+    return list(found.values())
+
+
+async def caught_up(catalog: Catalog, topic_id: int) -> Waited:
+    """Wait until every router into the topic that is not blocked has passed the heads of now; at most 1 s."""
+    routers = upstream(catalog, topic_id)
+    begin = asyncio.get_running_loop().time()
+    if any(router.blocked is None and router.position < _head(catalog, router) for router in routers):
+        heads = {router.source_id: _head(catalog, router) for router in routers}
+        try:
+            async with asyncio.timeout(MAX_WAIT_S):
+                await _pass(catalog, topic_id, heads, set())
+        except TimeoutError:
+            pass
+    elapsed_ms = (asyncio.get_running_loop().time() - begin) * 1000
+    return Waited(elapsed_ms, sorted(router.name for router in routers if router.blocked is not None))
+
+
+def _head(catalog: Catalog, router: Router) -> int:
+    source = catalog.by_id.get(router.source_id)
+    return source.log.head if source is not None else 0
+
+
+async def _pass(catalog: Catalog, topic_id: int, heads: dict[int, int], seen: set[int]) -> None:
+    for router in list(catalog.routes.into.get(topic_id, ())):
+        if router.router_id in seen:
+            continue
+        seen.add(router.router_id)
+        target = heads.get(router.source_id, 0)
+        if router.source_id in catalog.routes.into:
+            await _pass(catalog, router.source_id, heads, seen)
+            target = _head(catalog, router)  # the copies that were waited for are below it
+        await _reach(router, target)
+
+
+async def _reach(router: Router, target: int) -> None:
+    if router.blocked is None and router.position < target:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (target, waiter)
+        router.waiters.append(entry)
+        try:
+            await waiter
+        finally:
+            if entry in router.waiters:
+                router.waiters.remove(entry)

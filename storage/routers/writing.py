@@ -1,0 +1,149 @@
+"""What a router writes to dest: copies, or that something is lost; each in one atomic batch with its cursor.
+
+So after any crash dest holds both or neither. Source: api.md §4; storage.md §2, §7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from storage.append import Obstacle, Write
+from storage.batches import Run
+from storage.catalog import Topic
+from storage.config import Discard, Durability, TopicConfig
+from storage.encode import WriteHeader, encode_controls
+from storage.errors import RouterNotFound, ShuttingDown
+from storage.format import control
+from storage.format.wal_frame import FrameType
+from storage.log import Log
+from storage.records import LossCause
+from storage.routers.copies import Copy, encode_copies
+from storage.routers.router import Router
+from storage.start import settle_debt
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+
+class CopyWrite(Write):
+    """A stretch of copies on its way to dest. Exempt from the limits on single records that their originals kept."""
+
+    __slots__ = ("_copies", "_router")
+
+    def __init__(
+        self, engine: EngineCore, dest: Topic, router: Router, copies: Sequence[Copy], source_seq: int
+    ) -> None:
+        super().__init__(
+            engine,
+            dest.name,
+            cast("Any", copies),
+            node=None,
+            key=None,
+            strict=False,
+            create=False,
+            config=None,
+            expected_seq=None,
+        )
+        self._router = router
+        self._copies = copies
+        self.trailing = [control.RouterCursor(router_id=router.router_id, source_seq=source_seq)]
+
+    def _check(self) -> None:
+        self.payloads = array("I", [copy.size for copy in self._copies])
+        self.total = sum(self.payloads)
+
+    def _obstacle(self, topic: Topic | None) -> Obstacle | None:
+        check_alive(self.engine, self._router, topic)
+        return super()._obstacle(topic)
+
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
+        return encode_copies(self._copies, head, self.payloads)
+
+
+def check_alive(engine: EngineCore, router: Router, dest: Topic | None) -> None:
+    """Raises RouterNotFound when the router is no more, or is about to be no more."""
+    known = engine.catalog.routes.by_id.get(router.router_id) is router
+    if not known or router.leaving or dest is None or dest.topic_id != router.dest_id:
+        raise RouterNotFound(router.name)
+
+
+def fitting(config: TopicConfig, log: Log, copies: Sequence[Copy]) -> int:
+    """How many of the first copies dest takes in one batch; 0: the first one can never be held there.
+
+    At least 1 otherwise: whether there is room for that is the write's to say.
+    """
+    cap_bytes, reject = config.cap_bytes, config.discard is Discard.REJECT
+    if not cap_bytes and not (reject and config.cap_records):
+        return len(copies)
+    room_records = config.cap_records - log.assigned_count if reject and config.cap_records else len(copies)
+    room_bytes = cap_bytes - log.assigned_bytes if reject and cap_bytes else 0
+    count = size = 0
+    for copy in copies[: max(1, room_records)]:
+        if cap_bytes and copy.size > cap_bytes:
+            break
+        size += copy.size
+        if count and reject and cap_bytes and size > room_bytes:
+            break
+        count += 1
+    return count
+
+
+async def lose(engine: EngineCore, dest: Topic, router: Router, source_seq: int) -> None:
+    """Write that what the source had up to `source_seq` cannot be copied: a loss range of one seq."""
+    log = dest.log
+    shard = engine.shards[log.shard]
+    while True:
+        check_alive(engine, router, engine.catalog.by_id.get(router.dest_id))
+        if engine.closing:
+            raise ShuttingDown()
+        shard.refuse_when_full()
+        if (changing := engine.changing.get(dest.topic_id)) is not None:
+            await asyncio.wait([changing])
+        elif log.topic_id in engine.debts:
+            await settle_debt(engine, log)
+        elif not shard.has_room(3, 0):
+            await shard.wait_room(3, 0)
+        elif dest.config.durability is not Durability.FSYNC and log.assigned_head + 1 > log.reserved:
+            await engine.reservations.extend(log, 1)
+        else:
+            break
+    lost = log.assigned_head + 1
+    values: list[control.Control] = [
+        control.EvictWatermark(loss=[(lost, lost, LossCause.SOURCE_TRIM)]),
+        control.RouterCursor(router_id=router.router_id, source_seq=source_seq),
+    ]
+    if log.ephemeral:
+        now = engine.now_ms()
+        engine.catalog.apply(FrameType.EVICT_WATERMARK, log.topic_id, now, values[0])
+        set_cursor(engine, router, source_seq)
+        engine.publisher.wake(log.topic_id)
+    else:
+        durable = dest.config.durability is Durability.FSYNC
+        encoded = encode_controls(values, log.topic_id, engine.now_ms(), durable=durable)
+        log.assigned_head = lost  # no write that comes next gets it
+        done = engine.submit_controls(log, encoded, generation=shard.generation, needs_sync=durable)
+        await asyncio.shield(done)
+    router.lost += 1
+
+
+def set_cursor(engine: EngineCore, router: Router, source_seq: int) -> None:
+    """The cursor of a router whose dest is in memory only: no frame says it."""
+    value = control.RouterCursor(router_id=router.router_id, source_seq=source_seq)
+    engine.catalog.move_router(router.dest_id, value, 0)
+
+
+async def persist(engine: EngineCore, dest: Topic, router: Router) -> None:
+    """Write how far the router has come where there was nothing to copy. Nobody may be writing copies of it just now.
+
+    Raises Unavailable; then a restart has the same records examined again, and finds nothing to copy again.
+    """
+    log = dest.log
+    if log.ephemeral:
+        set_cursor(engine, router, router.position)
+        return
+    value = control.RouterCursor(router_id=router.router_id, source_seq=router.position)
+    encoded = encode_controls([value], log.topic_id, engine.now_ms(), durable=False)
+    await asyncio.shield(engine.submit_controls(log, encoded, needs_sync=False))

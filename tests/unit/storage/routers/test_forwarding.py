@@ -1,0 +1,209 @@
+"""What is appended to the source comes to dest: in order, once, as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import Durability, TopicConfig
+from storage.config import TopicType
+from tests.support.sim_disk import Loss
+from tests.unit.storage.machine import Machine, log_of, record
+from tests.unit.storage.routers.routed import FSYNC, add, bodies, datas, route, routed, stored, turns
+
+
+async def test_records_are_copied_as_they_are(machine: Machine) -> None:
+    engine = await routed(machine)
+    await engine.append("a", [record({"n": 1.10}, meta={"m": [1]}, tag="t", node="n"), record("plain")])
+    source, copies = await stored(engine, "a"), await stored(engine)
+    assert [(each.body, each.tag, each.node) for each in copies] == [
+        (each.body, each.tag, each.node) for each in source
+    ]
+    state = engine.routers.state("r")
+    assert (state.cursor_seq, state.lag, state.forwarded_total, state.blocked) == (2, 0, 2, None)
+    assert engine.state("b").bytes == engine.state("a").bytes
+
+
+async def test_a_commit_at_the_source_is_enough_and_time_stands_still(machine: Machine) -> None:
+    engine = await routed(machine)
+    await route(engine, "r2", "b", "c")
+    await route(engine, "r3", "c", "d")
+    await add(engine, 1, 2, 3)
+    assert await datas(engine, "d") == ["1", "2", "3"]
+
+
+async def test_node_and_tag_are_left_out_when_asked_so(machine: Machine) -> None:
+    engine = await routed(machine, preserve_node=False, preserve_tag=False)
+    await add(engine, 1, tag="t", node="n")
+    (copy,) = await stored(engine)
+    assert (copy.tag, copy.node) == (b"", b"")
+
+
+async def test_a_filter_lets_only_its_tags_through(machine: Machine) -> None:
+    engine = await routed(machine, filter=["tag", "Glob", "x*"])
+    await engine.append("a", [record(n, tag=tag) for n, tag in enumerate(["x", "y", "xy", "z"])] + [record(9)])
+    assert await datas(engine) == ["0", "2"]
+    assert engine.routers.state("r").cursor_seq == 5
+    assert engine.routers.state("r").forwarded_total == 2
+
+
+async def test_several_sources_and_direct_writes_share_a_dest(machine: Machine) -> None:
+    engine = await routed(machine)
+    await route(engine, "r2", "c", "b")
+    for n in range(5):
+        await add(engine, f"a{n}")
+        await add(engine, f"c{n}", to="c")
+        await add(engine, f"b{n}", to="b")
+    found = await datas(engine)
+    for name in "abc":
+        assert [each for each in found if each.startswith(f'"{name}')] == [f'"{name}{n}"' for n in range(5)]
+
+
+@pytest.mark.parametrize(("start", "expected"), [("head", ["3"]), ("earliest", ["1", "2", "3"])])
+async def test_a_new_router_begins_where_it_is_told(machine: Machine, start: str, expected: list[str]) -> None:
+    engine = await machine.start()
+    await add(engine, 1, 2)
+    await route(engine, start=start)
+    await add(engine, 3)
+    assert await datas(engine) == expected
+
+
+async def test_earliest_is_the_first_record_there_is_and_no_loss(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("a", TopicConfig(cap_records=2))
+    await add(engine, 1, 2, 3, 4)
+    await route(engine, start="earliest")
+    assert await datas(engine) == ["3", "4"]
+    assert engine.state("b").evict_floor == 1
+
+
+async def test_deleted_records_are_not_copied(machine: Machine) -> None:
+    engine = await machine.start()
+    await add(engine, 1, 2, 3)
+    await engine.delete_records("a", before_seq=3)
+    await route(engine, start="earliest")
+    assert await datas(engine) == ["3"]
+    assert engine.state("b").evict_floor == 1
+
+
+@pytest.mark.parametrize("queue", [True, False])
+async def test_a_delayed_record_is_copied_at_commit(machine: Machine, queue: bool) -> None:
+    engine = await machine.start()
+    await engine.put_topic("a", TopicConfig(type=TopicType.QUEUE))
+    await engine.put_topic("b", TopicConfig(type=TopicType.QUEUE if queue else TopicType.LOG))
+    await route(engine)
+    at = engine.now_ms() + 5000
+    await engine.append("a", [record(1, meta={"k": 1}, deliver_at=at), record(2)])
+    assert await bodies(engine) == [
+        b'{"data":1,"meta":{"k":1},"deliver_at":%d}' % at if queue else b'{"data":1,"meta":{"k":1}}',
+        b'{"data":2}',
+    ]
+    assert engine.state("b").bytes == len('1{"k":1}2')
+    if queue:
+        first = await engine.queues.claim("b", "n", max=5)
+        assert [job.record.seq for job in first.jobs] == [2]
+        await machine.clock.advance(5001)
+        assert [job.record.seq for job in (await engine.queues.claim("b", "n", max=5)).jobs] == [1]
+
+
+async def test_a_circle_comes_to_rest_after_seven_hops(machine: Machine) -> None:
+    engine = await routed(machine)
+    await route(engine, "back", "b", "a", allow_cycle=True)
+    await add(engine, 1)
+    assert (len(await datas(engine, "a")), len(await datas(engine, "b"))) == (4, 4)
+    assert engine.routers.state("back").hop_limited + engine.routers.state("r").hop_limited == 1
+
+
+async def test_hops_are_counted_through_segments(machine: Machine) -> None:
+    engine = await machine.start()
+    for n in range(9):
+        await engine.put_topic(f"t{n}", FSYNC)
+    await route(engine, "r0", "t0", "t1")
+    await add(engine, 1, to="t0")
+    for n in range(1, 8):
+        await turns()
+        await engine.upkeep.absorb_all()
+        assert log_of(engine, f"t{n}").held.absorbed == 1
+        await route(engine, f"r{n}", f"t{n}", f"t{n + 1}", start="earliest")
+    assert len(await datas(engine, "t7")) == 1
+    assert await datas(engine, "t8") == []
+
+
+@pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC, Durability.MEMORY, Durability.EPHEMERAL])
+async def test_a_clean_stop_changes_nothing(machine: Machine, durability: Durability) -> None:
+    engine = await routed(machine, TopicConfig(durability=durability), filter=["tag", "Eq", "x"])
+    await engine.append("a", [record(1, tag="x"), record(2), record(3)])
+    await turns()
+    engine = await machine.restart()
+    assert engine.routers.state("r").cursor_seq == engine.state("a").head_seq
+    await engine.append("a", [record(4, tag="x")])
+    expected = ["4"] if durability is Durability.EPHEMERAL else ["1", "4"]
+    assert await datas(engine) == expected
+
+
+@pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
+@pytest.mark.parametrize("snapshot", [True, False])
+async def test_nothing_comes_twice_after_a_kill(machine: Machine, durability: Durability, snapshot: bool) -> None:
+    engine = await routed(machine, TopicConfig(durability=durability))
+    await add(engine, 1, 2)
+    await turns()
+    if snapshot:
+        await engine.snapshotter.take()
+    await add(engine, 3)
+    await turns()
+    engine = await machine.kill()
+    assert engine.routers.state("r").forwarded_total == 3
+    await add(engine, 4)
+    assert await datas(engine) == ["1", "2", "3", "4"]
+    assert engine.routers.state("r").forwarded_total == 4
+
+
+async def test_what_was_not_yet_copied_is_copied_after_a_power_cut(machine: Machine) -> None:
+    engine = await routed(machine)
+    await add(engine, 1, 2, 3)
+    engine = await machine.cut_power(Loss.DROP)
+    assert await datas(engine) == ["1", "2", "3"]
+
+
+async def test_an_ephemeral_dest_goes_on_at_the_head_after_a_crash(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("a", FSYNC)
+    await engine.put_topic("b", TopicConfig(durability=Durability.EPHEMERAL))
+    await route(engine)
+    await add(engine, 1, 2)
+    await turns()
+    await engine.snapshotter.take()
+    await add(engine, 3)
+    engine = await machine.kill()
+    assert engine.routers.state("r").cursor_seq == 3
+    await add(engine, 4)
+    assert await datas(engine) == ["4"]
+
+
+async def test_an_ephemeral_dest_that_becomes_durable_keeps_its_cursor(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("a", FSYNC)
+    await engine.put_topic("b", TopicConfig(durability=Durability.EPHEMERAL))
+    await route(engine)
+    await add(engine, 1, 2)
+    await turns()
+    await engine.put_topic("b", FSYNC)
+    engine = await machine.cut_power(Loss.DROP)
+    assert await datas(engine) == ["1", "2"]
+    await add(engine, 3)
+    assert await datas(engine) == ["1", "2", "3"]
+
+
+async def test_reading_for_a_router_is_no_read_of_the_source(machine: Machine) -> None:
+    engine = await routed(machine)
+    await add(engine, 1)
+    await turns()
+    assert engine.state("a").last_read_ts is None
+
+
+async def test_more_than_a_stretch_goes_over_whole(machine: Machine) -> None:
+    engine = await routed(machine)
+    for n in range(3):
+        await engine.append("a", [record(n * 1000 + k, tag="t" if k % 7 == 0 else None) for k in range(1000)])
+    await turns()
+    found = await datas(engine)
+    assert found == [str(n) for n in range(3000)]

@@ -1,0 +1,80 @@
+"""Whoever reads dest gets what its sources held before the read began."""
+
+from __future__ import annotations
+
+import asyncio
+
+from storage import ReadQuery, TopicConfig
+from storage.config import Discard, Durability
+from tests.unit.storage.machine import Machine
+from tests.unit.storage.routers.routed import add, route, routed, turns
+
+
+async def test_a_topic_without_routers_waits_for_nobody(machine: Machine) -> None:
+    engine = await routed(machine)
+    assert await engine.routers.caught_up("a") is None
+    assert await engine.routers.caught_up("nowhere") is None
+
+
+async def test_a_read_behind_a_wait_has_what_was_written_before(machine: Machine) -> None:
+    engine = await routed(machine)
+    await route(engine, "bc", "b", "c")
+    await route(engine, "dc", "d", "c")
+    await add(engine, 1, to="d")
+    await add(engine, 2)
+    waited = await engine.routers.caught_up("c")
+    assert waited is not None
+    assert waited.blocked == []
+    found = await engine.read("c", ReadQuery())
+    assert sorted(each.body for each in found.records) == [b'{"data":1}', b'{"data":2}']
+
+
+async def test_a_blocked_router_is_named_and_not_waited_for(machine: Machine) -> None:
+    engine = await routed(machine)
+    await engine.put_topic("b", TopicConfig(durability=Durability.FSYNC, discard=Discard.REJECT, cap_records=1))
+    await route(engine, "bc", "b", "c")
+    await add(engine, 1, 2)
+    waiting = asyncio.create_task(engine.routers.caught_up("c"))
+    await turns()
+    assert waiting.done()
+    waited = waiting.result()
+    assert waited is not None
+    assert waited.blocked == ["r"]
+    assert (await engine.routers.caught_up("c")) is not None
+
+
+async def test_a_router_that_goes_holds_nobody_up(machine: Machine) -> None:
+    engine = await routed(machine)
+    await turns()
+    router = engine.catalog.routes.by_name["r"]
+    engine.routers._forwarders[router.router_id]._stopped = True  # it hangs
+    await add(engine, 1)
+    waiting = asyncio.create_task(engine.routers.caught_up("b"))
+    await turns()
+    assert not waiting.done()
+    await engine.routers.delete("r")
+    await turns()
+    assert waiting.done()
+    assert router.waiters == []
+
+
+async def test_nobody_waits_longer_than_a_second(machine: Machine) -> None:
+    engine = await routed(machine)
+    router = engine.catalog.routes.by_name["r"]
+    await turns()
+    engine.routers._forwarders[router.router_id]._stopped = True
+    await add(engine, 1)
+    waited = await engine.routers.caught_up("b")
+    assert waited is not None
+    assert 900 < waited.wait_ms < 1500
+    assert waited.blocked == []
+    assert router.waiters == []
+
+
+async def test_a_circle_is_waited_for_once(machine: Machine) -> None:
+    engine = await routed(machine)
+    await route(engine, "back", "b", "a", allow_cycle=True)
+    await add(engine, 1)
+    waited = await engine.routers.caught_up("a")
+    assert waited is not None
+    assert engine.state("b").head_seq >= 1
