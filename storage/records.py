@@ -102,6 +102,8 @@ class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
     from_ts: int | None = None
     epoch: int | None = None
     skip_corrupt: bool = False
+    #: Nothing beyond this seq is looked at; None: all there is.
+    to_seq: int | None = None
 
 
 class ReadResult(msgspec.Struct, kw_only=True):
