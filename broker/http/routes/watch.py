@@ -83,7 +83,8 @@ def start_of(name: str, given: WatchStart | None) -> wish.Start:
     if given.from_seq is not None and given.tail not in (None, False):
         field = f"topics.{name}.tail"
         raise InvalidRequest(f"{field}: goes without from_seq only.", field=field)
-    return wish.Start(from_seq=given.from_seq, tail=None if given.tail is None else int(given.tail))
+    # true, as nothing at all: behind what is there now. The number 1 is not meant by it.
+    return wish.Start(from_seq=given.from_seq, tail=None if isinstance(given.tail, bool) else given.tail)
 
 
 async def stream(request: Request) -> Streamed:
