@@ -48,6 +48,7 @@ from client.values import (
     TopicSettings,
     TopicState,
     TopicSummary,
+    Watched,
 )
 
 __all__ = [
@@ -95,4 +96,5 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "UnexpectedAnswer",
+    "Watched",
 ]

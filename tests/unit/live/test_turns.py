@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from broker.live.turns import ROUND, Turns
 
@@ -10,10 +11,8 @@ from broker.live.turns import ROUND, Turns
 async def test_while_there_is_time_nobody_waits() -> None:
     turns = Turns()
     taking = turns.take(ROUND, lambda: 0)
-    try:
+    with contextlib.suppress(StopIteration):
         taking.send(None)
-    except StopIteration:
-        pass
     assert (turns.waits_total, turns.waiting) == (0, 0)
 
 
