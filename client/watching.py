@@ -61,11 +61,8 @@ class Watching:
         now: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        if isinstance(topics, str):
-            topics = (topics,)
-        starts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
         #: By topic: the seq to start behind; None as long as that is not known.
-        self._starts: dict[str, int | None] = dict(starts)
+        self._starts = _starts(topics)
         if not self._starts:
             raise InvalidRequest("There is nothing to watch.", detail={"field": "topics"})
         self._fields: dict[str, Any] = {"include_tags": True, **options}
@@ -130,6 +127,12 @@ class Watching:
             self.request = None  # the session is gone, with a restart or its time
             return Pause(seconds=0.0, error=error, tries=1)
         return self._connection.failed(error)
+
+
+def _starts(topics: WatchTopics) -> dict[str, int | None]:
+    if isinstance(topics, str):
+        return {topics: None}
+    return {name: topics[name] if isinstance(topics, Mapping) else None for name in topics}
 
 
 def _session(reply: Any) -> Session:
