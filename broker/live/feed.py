@@ -54,12 +54,10 @@ class Feed:
             self.live.follow_syncs(self)
 
     def join(self, subscription: Subscription) -> None:
-        """It stands at the head. What is committed from here on, it gets."""
+        """It stands at the head, as of this moment. What is committed from here on, it gets."""
         key = (subscription.options, subscription.position)
         subscription.cohort = self._cohorts.setdefault(key, {})
         subscription.cohort[subscription] = None
-        if subscription.position < self.visible(subscription.options):
-            self._news.set()
 
     def leave(self, subscription: Subscription) -> None:
         """It does not want anything of this topic any more."""

@@ -63,7 +63,6 @@ class Bands(Generic[T]):
         total, chosen = 0, -1
         for index, band in enumerate(self._bands):
             if not band:
-                self._credit[index] = 0  # who has nothing to do does not save turns up
                 continue
             weight = WEIGHTS[min(len(WEIGHTS) - 1, index + int((now_ms - band[0][0]) / AGEING_MS))]
             self._credit[index] += weight

@@ -113,5 +113,5 @@ class Subscription:
         if self.position >= feed.visible(self.options):
             self.live = True
             found.append(frames.caught_up(self._key, self.position, Position(self.epoch, self.position)))
-            feed.join(self)
+            feed.join(self)  # no wait since the look at the head: nothing can have been committed in between
         return found

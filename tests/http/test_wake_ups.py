@@ -69,8 +69,11 @@ async def test_no_long_poll_sleeps_through_a_write(http: httpx.AsyncClient, dice
 
 
 @pytest.mark.timeout(900)
-async def test_no_stream_sleeps_through_a_write(http: httpx.AsyncClient, dice: random.Random) -> None:
+async def test_no_stream_sleeps_through_a_write(
+    server: HotServer, http: httpx.AsyncClient, dice: random.Random
+) -> None:
     """Neither one that is there, nor one that is just being opened."""
+    server.broker.live.sessions.max = 0
     await append(http, "t", {"data": 0})
     path = await session(http, topics={"t": {}}, heartbeat_ms=60_000)
 

@@ -275,6 +275,22 @@ async def test_strong_gives_only_what_is_synced(server: HotServer, http: httpx.A
             assert (await waiting).seqs == [1]
 
 
+async def test_strong_stops_amid_what_there_is(server: HotServer, http: httpx.AsyncClient) -> None:
+    shard = server.engine.shards[0]
+    await server.topic("t", TopicConfig(durability=Durability.DISK))
+    await append(http, "t", {"data": 1})
+    topic = server.engine.topic("t")
+    await soon(lambda: server.broker.live.durable_seq(topic) == 1)
+    sync = shard.log.sync
+    shard.log.sync = lambda: False  # type: ignore[method-assign]
+    await append(http, "t", {"data": 2})
+    async with watching(http, "t", consistency="strong") as watch:
+        first, caught_up = await watch.caught_up()
+        assert (first.seqs, first.data["to_seq"], caught_up.data["head_seq"]) == ([1], 1, 1)
+        shard.log.sync = sync  # type: ignore[method-assign]
+        assert (await watch.next()).seqs == [2]
+
+
 async def test_many_watchers_share_one_read(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     paths = [await session(http, topics={"t": {}}) for _ in range(20)]
