@@ -14,6 +14,7 @@ from broker.http import events, push
 from tests.http.calls import append
 from tests.http.hot_server import HotServer, Wire
 from tests.http.test_work_stream import PATIENCE_S
+from tests.http.test_work_stream_h2 import Peer
 from tests.http.watch_calls import session, soon, stream, watching
 
 BYTES = 50_000
@@ -128,3 +129,30 @@ async def test_a_connection_that_is_not_read_at_all_is_cut(
     await until_full(server, http)
     await http.aclose()
     await soon(lambda: not server.server.server_state.connections)
+
+
+async def test_over_http_2_a_closed_window_is_waited_for_and_others_do_not_wait(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
+    await http.put("/v0/topics/t")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
+    peer = Peer(reader, writer)
+    peer.ask(server, await session(http, "t"))
+    listening = asyncio.create_task(peer.listen())
+    await soon(lambda: b"caught-up" in peer.got)
+    for _ in range(20):
+        await append(http, "t", {"data": BIG})
+    await soon(lambda: len(peer.got) == 65_535)
+    async with watching(http, topics={"t": {}}) as watch:
+        await watch.caught_up()
+        await append(http, "t", {"data": 1})
+        assert (await watch.next()).seqs == [21]
+    await soon(lambda: len(server.broker.live.watchers) == 1)
+    [watcher] = server.broker.live.watchers
+    assert watcher.subscriptions["t"].cohort is None
+    peer.make_room()
+    await soon(lambda: b'"$seq":21,' in peer.got)
+    seqs = [int(seq) for seq in re.findall(rb'"\$seq":(\d+),', peer.got)]
+    assert seqs == list(range(1, 22))
+    listening.cancel()
+    writer.close()
