@@ -49,9 +49,11 @@ class Figures(NamedTuple):
 class Watching(asyncio.Protocol):
     """One stream. Notes for each record how long it took, and whether it was the next one."""
 
-    def __init__(self, took_ns: array[int], hello: bytes) -> None:
+    def __init__(self, took_ns: array[int], hello: bytes, then: bytes = b"") -> None:
+        """`then` is sent once `hello` was answered."""
         self._took_ns = took_ns
         self._hello = hello
+        self._then = then
         self._rest = b""
         self.last_seq = 0
         self.disordered = 0
@@ -64,6 +66,9 @@ class Watching(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
+        if self._then:
+            self.transport.write(self._then)
+            self._then = b""
         data = self._rest + data
         end = 0
         for found in _RECORD.finditer(data):
@@ -105,9 +110,9 @@ async def run(broker: OwnBroker, watchers: int, *, rate: float, seconds: float, 
     took_ns: array[int] = array("q")
     streams: list[Watching] = []
     for _ in range(watchers):
-        hello = _hello_ws(topic) if ws else await _hello_sse(writer, topic)
-        _, stream = await loop.create_connection(lambda hello=hello: Watching(took_ns, hello), broker.host, broker.port)
-        streams.append(stream)
+        watching = Watching(took_ns, *(_hello_ws(topic) if ws else (await _hello_sse(writer, topic),)))
+        await loop.create_connection(lambda watching=watching: watching, broker.host, broker.port)
+        streams.append(watching)
     await asyncio.gather(*(stream.ready for stream in streams))
     acks_ns: array[int] = array("q")
     begin_broker, begin_own, begin = cpu_of(broker.pid), cpu_of(os.getpid()), time.monotonic()
@@ -151,17 +156,18 @@ async def _hello_sse(writer: Writer, topic: str) -> bytes:
     return f"GET {made['stream_url']} HTTP/1.1\r\n".encode() + _HOST + b"\r\n"
 
 
-def _hello_ws(topic: str) -> bytes:
-    """Handshake and subscription at once; the mask of a client's frame may be all zeros."""
+def _hello_ws(topic: str) -> tuple[bytes, bytes]:
+    """Handshake and subscription; the mask of a client's frame may be all zeros."""
     key = base64.b64encode(os.urandom(16))
     body = json.dumps({"type": "subscribe", "topic": topic}).encode()
     frame = bytes([0x81, 0xFE]) + len(body).to_bytes(2, "big") + bytes(4) + body
     if len(body) < 126:
         frame = bytes([0x81, 0x80 | len(body)]) + bytes(4) + body
-    return (
+    hello = (
         b"GET /v0/ws HTTP/1.1\r\n" + _HOST + b"connection: Upgrade\r\nupgrade: websocket\r\n"
-        b"sec-websocket-version: 13\r\nsec-websocket-key: " + key + b"\r\n\r\n" + frame
+        b"sec-websocket-version: 13\r\nsec-websocket-key: " + key + b"\r\n\r\n"
     )
+    return hello, frame
 
 
 def _ms(values: Sequence[int], share: float) -> float:
