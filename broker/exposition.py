@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker import VERSION
+from broker.live.hub import Live
 from broker.wiring import Broker
 from storage.metrics import Family, Sample
 
@@ -22,7 +23,22 @@ def families(broker: Broker) -> Iterator[Family]:
         ("topics_parked_refused", "counter", "Requests refused because too many were waiting.", parking.refused_total),
         ("topics_sse_connections", "gauge", "Open event streams.", streams.parked),
         ("topics_sse_refused", "counter", "Event streams refused because too many were open.", streams.refused_total),
+        *_watching(broker.live),
     ):
         yield Family(name, kind, help, [Sample((), value)])
     yield from broker.http_metrics.families()
     yield from engine.metrics()
+
+
+def _watching(live: Live) -> Iterator[tuple[str, str, str, float]]:
+    sessions, figures, turns = live.sessions, live.figures, live.turns
+    watched = sum(len(feed.subscriptions) for feed in live.feeds())
+    yield "topics_watch_sessions", "gauge", "Watch sessions, those without a stream too.", len(sessions)
+    yield "topics_watch_sessions_refused", "counter", "Sessions refused: too many were there.", sessions.refused_total
+    yield "topics_watch_connections", "gauge", "Connections that watch, streams and WebSockets.", len(live.watchers)
+    yield "topics_watch_subscriptions", "gauge", "Topics watched, each counted for each connection.", watched
+    yield "topics_watch_reads", "counter", "Reads made for watchers, shared ones counted once.", figures.reads
+    yield "topics_watch_pushed", "counter", "Record events sent in the moment of their commit.", figures.pushed
+    yield "topics_watch_slow_closed", "counter", "Connections closed for not being read.", figures.slow_closed
+    yield "topics_watch_turns_waiting", "gauge", "Pieces of delivery that wait for their turn.", turns.waiting
+    yield "topics_watch_turn_waits", "counter", "Pieces of delivery that had to wait for their turn.", turns.waits_total

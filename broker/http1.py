@@ -7,7 +7,7 @@ uvicorn as if it had just come.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import structlog
 import zttp
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from broker.http.hot import HotRequests
 
 _log = structlog.get_logger("broker.http")
+
+
+#: Where a connection may become a WebSocket.
+WEBSOCKET_PATH: Final = "/v0/ws"
 
 
 class _Never:
@@ -143,6 +147,11 @@ class Http1Protocol(ZttpProtocol):
             self.transport.close()
             return
         super().handle_remote_protocol_error()
+
+    def _should_upgrade(self) -> bool:
+        # Elsewhere the header is ignored, as a server may (RFC 9110 §7.8).
+        scope = self.scope
+        return scope["path"] == WEBSOCKET_PATH and scope["method"] == "GET" and super()._should_upgrade()
 
     def forget(self, cycle: HotCycle) -> None:
         """It is answered, or is nobody's to answer here."""

@@ -103,6 +103,7 @@ class Lifecycle:
     async def _wind_down(self, serving: asyncio.Task[None]) -> None:
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
+        self._broker.live.shut_down()
         self._server.tell_to_stop()
         await serving
         try:

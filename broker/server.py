@@ -108,7 +108,10 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
         http=one_port(HotRequests(app.broker)) if settings.http is HttpServer.ZTTP else settings.http.value,
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body_bytes,
+        # Records go to many connections as the same bytes; compressing them for each would cost more than it saves.
+        ws_per_message_deflate=False,
         lifespan="off",
         interface="asgi3",
         log_config=None,

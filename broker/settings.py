@@ -74,7 +74,10 @@ class Settings(StorageSettings):
     api_keys_file: Path | None = Field(None, description="Not supported yet: setting it refuses to start.")
     max_body_bytes: Annotated[int, Field(ge=1024)] = Field(64 * MIB, description="Largest body, decompressed too.")
     max_parked: Count = Field(10_000, description="Most requests waiting for records or jobs; 0 = no limit.")
-    max_sse_connections: Count = Field(10_000, description="Most open event streams; 0 = no limit.")
+    max_sse_connections: Count = Field(
+        10_000, description="Most open event streams, WebSockets among them; 0 = no limit."
+    )
+    max_watch_sessions: Count = Field(10_000, description="Most watch sessions; 0 = no limit.")
 
     @classmethod
     def settings_customise_sources(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.service.limits import Parking
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
-    __slots__ = ("engine", "http_metrics", "parking", "settings", "started", "stopping", "streams")
+    __slots__ = ("engine", "http_metrics", "live", "parking", "settings", "started", "stopping", "streams")
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
@@ -25,6 +26,7 @@ class Broker:
         self.streams = Parking(
             settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"
         )
+        self.live = Live(engine, max_sessions=settings.max_watch_sessions)
         self.http_metrics = HttpMetrics()
         self.started = monotonic()
         #: True from the first signal on: not ready any more, but served until the sockets close.

@@ -51,6 +51,7 @@ from client.values import (
     TopicSettings,
     TopicState,
     TopicSummary,
+    Watched,
 )
 
 __all__ = [
@@ -104,4 +105,5 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "UnexpectedAnswer",
+    "Watched",
 ]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from client.errors import ConnectionFailed, TopicsError, UnexpectedAnswer, api_error
-from client.values import Claimed, Diff, Job, Record, Settled, Tombstone
+from client.values import Claimed, Diff, Job, Record, Settled, Tombstone, Watched
 from client.wire import Call, NoReply, Reply
 
 T = TypeVar("T")
@@ -87,6 +87,30 @@ def job(raw: bytes | str) -> Job:
     return _job_of(_JOB.decode(raw))
 
 
+def watched(kind: str, id: str, text: str) -> Watched:
+    """An event of a watch."""
+    body = _WATCHED.decode(text)
+    gap = None
+    if kind == "tombstone":
+        gap = Tombstone(
+            gap_from=body.gap_from,
+            gap_to=body.gap_to,
+            reason=body.reason,
+            missed_estimate=0 if body.reason == "recreated" else body.gap_to - body.gap_from + 1,
+            earliest_seq=body.earliest_seq,
+            head_seq=body.head_seq,
+        )
+    return Watched(
+        topic=body.topic,
+        kind=kind,
+        records=[_record(record) for record in body.records],
+        tombstone=gap,
+        to_seq=body.to_seq,
+        head_seq=body.head_seq,
+        id=id,
+    )
+
+
 def settled(reply: Reply) -> Settled:
     """The answer of an ack, nack or extend."""
     body = _SETTLED.decode(reply.body)
@@ -149,6 +173,19 @@ class _Claimed(msgspec.Struct):
     ready: int = 0
 
 
+class _Watched(msgspec.Struct):
+    """Any event of a watch."""
+
+    topic: str
+    head_seq: int
+    records: list[_Record] = []
+    to_seq: int = 0
+    reason: str = ""
+    gap_from: int = 0
+    gap_to: int = 0
+    earliest_seq: int = 0
+
+
 class _Settled(msgspec.Struct):
     """One of three counts is there."""
 
@@ -166,6 +203,7 @@ _DIFF = msgspec.json.Decoder(_Diff)
 _RECORD = msgspec.json.Decoder(_Record)
 _JOB = msgspec.json.Decoder(_Job)
 _CLAIMED = msgspec.json.Decoder(_Claimed)
+_WATCHED = msgspec.json.Decoder(_Watched)
 _SETTLED = msgspec.json.Decoder(_Settled)
 
 

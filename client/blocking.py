@@ -39,7 +39,9 @@ from client.values import (
     TopicSettings,
     TopicState,
     TopicSummary,
+    Watched,
 )
+from client.watching import Watching, WatchOptions, WatchTopics
 from client.wire import Call, NoReply, Replay, Reply, Request
 from client.working import SILENCE_S, Working
 
@@ -184,6 +186,25 @@ class Client:
         follower = Follower(topic, from_seq, options)
         while True:
             yield from self.run(follower.call())
+
+    def watch(self, topics: WatchTopics, **options: Unpack[WatchOptions]) -> Generator[Watched]:
+        """What happens in the topics, for ever: given as names (from now on), or as a map of name to the seq to start
+        behind (None: from now on). Broken connections and restarts are bridged, without losing or repeating anything;
+        `last_event_id`, the id of an event, goes on behind that one. Raises TopicNotFound when one is not there.
+        """
+        watching = Watching(topics, options, policy=self._retry, now=time.monotonic, draw=random.random)
+        while True:
+            try:
+                if watching.request is None:
+                    for event in watching.begin(self.run(watching.session())):
+                        yield event
+                with self._opened(watching.stream()) as pieces:
+                    for piece in pieces:
+                        for event in watching.feed(piece):
+                            yield event
+                raise watching.ended()
+            except TopicsError as error:
+                self._pause(watching.failed(error))
 
     def get_record(self, topic: str, seq: int) -> Record:
         """One record; raises NotFound, detail.reason says why it is not there."""

@@ -22,6 +22,7 @@ from client.commands.settle import ack, extend, nack
 from client.commands.state import state
 from client.commands.tail import tail
 from client.commands.terminal import EXIT_CODES_HELP
+from client.commands.watch import watch
 from client.commands.work import work
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ for name, command, panel in (
     ("append", append, None),
     ("read", read, None),
     ("tail", tail, None),
+    ("watch", watch, None),
     ("state", state, None),
     ("delete", delete, None),
     ("work", work, _QUEUES),

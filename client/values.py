@@ -159,6 +159,22 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     head_seq: int
 
 
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened in a watched topic.
+
+    `kind`: record (`records`, up to and with `to_seq`), tombstone (`tombstone` says what is gone), caught-up (what
+    follows is live), topic-deleted (nothing of the topic follows). `id` is the place behind it in all topics.
+    """
+
+    topic: str
+    kind: str
+    head_seq: int
+    records: list[Record] = []
+    tombstone: Tombstone | None = None
+    to_seq: int = 0
+    id: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
     """One answer of `read`. Read on from `next_from_seq`; `lag` is what is left to examine, in seqs."""

@@ -19,10 +19,11 @@ _SHUTTING_DOWN = "server_shutting_down"
 
 
 class Event(msgspec.Struct):
-    """One event of a stream: its name, and the text of its data."""
+    """One event of a stream: its name, the text of its data, and its id ("" when it has none)."""
 
     name: str
     data: str
+    id: str = ""
 
 
 class EventParser:
@@ -42,7 +43,38 @@ class EventParser:
                 name, _, value = line.partition(": ")
                 fields[name] = value
             if "event" in fields:
-                yield Event(fields["event"], fields.get("data", ""))
+                yield Event(fields["event"], fields.get("data", ""), fields.get("id", ""))
+
+
+class Reconnecting:
+    """When an endless stream is connected anew. `alive` whenever something has come, `failed` when it has ended."""
+
+    def __init__(self, policy: RetryPolicy, now: Callable[[], float], draw: Callable[[], float]) -> None:
+        self._policy = policy
+        self._now = now
+        self._draw = draw
+        self._tries = 0
+        self._failing_since: float | None = None
+        self.parser = EventParser()
+
+    def alive(self) -> None:
+        """The broker is there: whatever fails from here on is counted anew."""
+        self._tries = 0
+        self._failing_since = None
+
+    def failed(self, error: TopicsError) -> Pause:
+        """How long to wait before the next connection; raises the error when there should be none."""
+        self.parser = EventParser()
+        self._tries += 1
+        now = self._now()
+        if self._failing_since is None:
+            self._failing_since = now
+        error.tries = self._tries
+        error.tried_for_s = now - self._failing_since
+        seconds = self._policy.backoff_s(self._tries, error, self._draw())
+        if not error.transient or self._policy.total_s <= 0 or error.tried_for_s + seconds > self._policy.total_s:
+            raise error
+        return Pause(seconds=seconds, error=error, tries=self._tries)
 
 
 class Working:
@@ -69,25 +101,20 @@ class Working:
     ) -> None:
         self.request: Request = queue_calls.work(topic, node, max=max, lease_ms=lease_ms)
         self._topic = topic
-        self._policy = policy
-        self._now = now
-        self._draw = draw
-        self._tries = 0
-        self._failing_since: float | None = None
-        self._parser = EventParser()
+        self._connection = Reconnecting(policy, now, draw)
+        self.failed = self._connection.failed
 
     def feed(self, piece: bytes) -> Iterator[Job]:
         """The jobs that are whole now. Raises what the broker says the stream ends with."""
-        self._tries = 0
-        self._failing_since = None
+        self._connection.alive()
         try:
-            for event in self._parser.feed(piece):
+            for event in self._connection.parser.feed(piece):
                 if event.name == "job":
                     yield answers.job(event.data)
                 elif event.name == "topic-deleted":
                     raise TopicNotFound(f"The queue {self._topic} was deleted.", status=404)
                 elif event.name == "error":
-                    raise _told(msgspec.json.decode(event.data))
+                    raise told(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnexpectedAnswer(f"The stream of jobs cannot be read: {error}.") from error
 
@@ -95,24 +122,11 @@ class Working:
         """What a stream means that ends without a word."""
         return ConnectionFailed(f"The stream of jobs of {self._topic} broke off.")
 
-    def failed(self, error: TopicsError) -> Pause:
-        """How long to wait before the next connection; raises the error when there should be none."""
-        self._parser = EventParser()
-        self._tries += 1
-        now = self._now()
-        if self._failing_since is None:
-            self._failing_since = now
-        error.tries = self._tries
-        error.tried_for_s = now - self._failing_since
-        seconds = self._policy.backoff_s(self._tries, error, self._draw())
-        if not error.transient or self._policy.total_s <= 0 or error.tried_for_s + seconds > self._policy.total_s:
-            raise error
-        return Pause(seconds=seconds, error=error, tries=self._tries)
 
-
-def _told(data: dict[str, Any]) -> TopicsError:
-    """The error that an event tells of: `code` is a status, or says that the broker stops."""
-    message = str(data.get("error", "The broker ended the stream of jobs."))
+def told(text: str) -> TopicsError:
+    """The error that an event tells of: `code` is a status, or says that the broker stops. Raises DecodeError."""
+    data: dict[str, Any] = msgspec.json.decode(text)
+    message = str(data.get("error", "The broker ended the stream."))
     code = data.get("code")
     if code == _SHUTTING_DOWN:
         return NotReady(message, code="shutting_down", status=503)

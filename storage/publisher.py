@@ -32,6 +32,8 @@ class Publisher:
         self.on_jobs: Callable[[Log], None] | None = None
         self.on_routed: Callable[[Log], None] | None = None
         self.on_deleted: Callable[[int, str], None] | None = None
+        #: Called, by topic_id, after something of that log was committed, its deletion included.
+        self.listeners: dict[int, Callable[[], None]] = {}
         self.commits = 0
 
     # -- commits -----------------------------------------------------------------------------------------------------
@@ -137,6 +139,9 @@ class Publisher:
         for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
+        listener = self.listeners.get(topic_id)
+        if listener is not None:
+            listener()
         log = self._catalog.log(topic_id)
         if log is None:
             return

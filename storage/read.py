@@ -67,7 +67,8 @@ class Reader:
         since = None if query.from_ts is None else await self._first_since(log, query.from_ts)
         from_seq, tombstone = self._begin(log, query, since)
         head = log.head
-        end = min(log.marks.next_loss(from_seq) or head + 1, head + 1)
+        last = head if query.to_seq is None else min(head, query.to_seq)
+        end = min(log.marks.next_loss(from_seq) or last + 1, last + 1)
         scan = Scan(topic, query, self._engine.now_ms(), max_scan)
         cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
         # What is evicted during a wait ends the read: the next one gets the tombstone.

@@ -115,6 +115,8 @@ class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
     skip_corrupt: bool = False
     routing: bool = False
     """A router reads: not counted as a read of the topic, hop counts wanted, and the loop is not held up for long."""
+    #: Nothing beyond this seq is looked at; None: all there is.
+    to_seq: int | None = None
 
 
 class ReadResult(msgspec.Struct, kw_only=True):

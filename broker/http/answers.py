@@ -62,11 +62,13 @@ class Answer:
 class Streamed(Answer):
     """An answer of `length` bytes that is sent as it is read: `body` first, then what `rest` yields. Never compressed.
 
-    `length` None: it has no end that could be known. `patience_s` is how long the client may take for one piece.
+    `length` None: it has no end that could be known. `patience_s` is how long the client may take for one piece;
+    `last_words` are what it finds behind the pieces when it has taken longer. `attach` is given what sends a piece
+    past `rest` if that is possible at once; only for while `rest` has nothing to send.
     To a HEAD: no body and no rest, and the length all the same.
     """
 
-    __slots__ = ("length", "patience_s", "rest")
+    __slots__ = ("attach", "last_words", "length", "patience_s", "rest")
 
     def __init__(
         self,
@@ -78,11 +80,15 @@ class Streamed(Answer):
         content_type: bytes,
         status: int = OK,
         headers: Headers = (),
+        attach: Callable[[Callable[[bytes], bool]], None] | None = None,
+        last_words: Callable[[], bytes] | None = None,
     ) -> None:
         super().__init__(body, status=status, content_type=content_type, headers=headers)
         self.rest = rest
         self.length = length
         self.patience_s = patience_s
+        self.attach = attach
+        self.last_words = last_words
 
 
 async def send_streamed(answer: Streamed, send: Send, *, request_id: bytes) -> None:

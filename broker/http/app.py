@@ -8,8 +8,9 @@ from broker.http import control
 from broker.http.dispatch import Dispatcher
 from broker.http.docs import DocsPages
 from broker.http.openapi import document
-from broker.http.routes import append, claims, reads, segments, work
+from broker.http.routes import append, claims, reads, segments, sockets, watch, work
 from broker.http.routing import RouteTable
+from broker.http1 import WEBSOCKET_PATH
 from broker.wiring import Broker
 
 
@@ -28,6 +29,8 @@ def build_app(broker: Broker) -> Dispatcher:
     table.add("GET", "/v0/topics/{topic}/segments", segments.list_segments)
     table.add("GET", "/v0/topics/{topic}/segments/{first_seq}/data", segments.get_data)
     table.add("GET", "/v0/topics/{topic}/segments/{first_seq}/idx", segments.get_idx)
+    table.add("GET", "/v0/watch/{wid}", watch.stream)
+    table.add("GET", WEBSOCKET_PATH, sockets.without_upgrade)
     framework = control.control_plane()
     control.register(framework, table)
     docs = DocsPages(partial(document, framework))

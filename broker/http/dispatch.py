@@ -11,8 +11,10 @@ from time import perf_counter
 import structlog
 
 from broker.http import errors
-from broker.http.answers import NO_CONTENT, Answer, Receive, Scope, Send, Streamed, send_answer, send_streamed
+from broker.http.answers import NO_CONTENT, Answer, Message, Receive, Scope, Send, Streamed, send_answer, send_streamed
+from broker.http.push import send_last, send_now
 from broker.http.request import ClientGone, Request
+from broker.http.routes import sockets
 from broker.http.routing import Route, RouteTable
 from broker.wiring import Broker
 from storage.errors import NotReady, ShuttingDown, StorageError
@@ -33,8 +35,7 @@ class Dispatcher:
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
+            await sockets.serve(self.broker, scope, receive, send)
         else:
             await _lifespan(receive, send)
 
@@ -80,6 +81,8 @@ class Dispatcher:
 
         Returns whether the client has stayed.
         """
+        if answer.attach is not None:
+            answer.attach(lambda piece: send_now(send, _body(piece)))
         try:
             await request.unless_gone(send_streamed(answer, send, request_id=request.request_id))
         except ClientGone:
@@ -89,6 +92,8 @@ class Dispatcher:
             _log.warning("answer_cut_short", request_id=request.request_id.decode(), route=template, error=str(error))
         except TimeoutError:
             _log.warning("client_too_slow", request_id=request.request_id.decode(), route=template)
+            if answer.last_words is not None:
+                send_last(send, _body(answer.last_words()), {"type": "http.response.body", "body": b""})
         return True
 
     async def _routed(self, route: Route, request: Request) -> Answer:
@@ -106,6 +111,10 @@ class Dispatcher:
             if self.broker.stopping:
                 raise ShuttingDown
             raise NotReady(replay_progress=self.broker.engine.recovery_progress)
+
+
+def _body(piece: bytes) -> Message:
+    return {"type": "http.response.body", "body": piece, "more_body": True}
 
 
 def _origin_form(path: str) -> str:

@@ -16,6 +16,8 @@ EVENT_STREAM: Final = b"text/event-stream"
 HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 #: Tells the client how long to wait before it comes again.
 RETRY: Final = b"retry: 2000\n\n"
+#: What an `error` has for a code when the broker stops.
+SHUTTING_DOWN: Final = "server_shutting_down"
 HEARTBEAT_S: Final = 15.0
 #: How long a client may take for what it is sent before its stream is closed.
 PATIENCE_S: Final = 30.0
@@ -43,5 +45,5 @@ def heartbeat(now_ms: int) -> bytes:
 
 def error_event(error: StorageError) -> bytes:
     """Why the stream ends: `code` is the status that a request would have got, `reason` the code of the API."""
-    code: int | str = "server_shutting_down" if isinstance(error, ShuttingDown) else status_of(error.code)
+    code: int | str = SHUTTING_DOWN if isinstance(error, ShuttingDown) else status_of(error.code)
     return event("error", {"code": code, "error": error.message, "reason": error.code})

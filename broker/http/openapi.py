@@ -14,6 +14,7 @@ from broker import VERSION
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
 from broker.http.queue_operations import QUEUE_OPERATIONS
 from broker.http.segment_operations import SEGMENT_OPERATIONS
+from broker.http.watch_operations import WATCH_OPERATIONS
 from schemas.errors import ErrorAnswer
 from schemas.fields import AnswerModel, RequestModel
 
@@ -23,7 +24,7 @@ Durable topics over HTTP. A topic is an append-only log of JSON records with con
 Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
-_OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *SEGMENT_OPERATIONS]
+_OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *SEGMENT_OPERATIONS, *WATCH_OPERATIONS]
 _REF = "#/components/schemas/{model}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from broker.live import priority
 from broker.service.predicates import check_topic_name
 from schemas.config import TopicSettings
 from storage.config import TopicConfig
@@ -16,6 +17,7 @@ from storage.errors import InvalidRequest
 from storage.records import TopicState
 
 if TYPE_CHECKING:
+    from storage.catalog import Topic
     from storage.engine import Engine
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
@@ -39,9 +41,20 @@ def echoed_config(config: TopicConfig) -> dict[str, Any]:
     return {**config.to_map(), "durable": config.durable}
 
 
-def effective_priority(config: TopicConfig) -> int:
-    """The set priority; 0 where it is automatic."""
-    return config.priority or 0
+def effective_priority(engine: Engine, state: TopicState) -> int:
+    """The priority that counts now: the set one, or one that fades with the time since the last write."""
+    config = state.config
+    return priority.effective_priority(
+        config.priority, auto=config.auto_priority, last_write_ts=state.last_write_ts, now_ms=engine.now_ms()
+    )
+
+
+def priority_of(engine: Engine, topic: Topic) -> int:
+    """The same without a state."""
+    config = topic.config
+    return priority.effective_priority(
+        config.priority, auto=config.auto_priority, last_write_ts=topic.log.last_write_ts, now_ms=engine.now_ms()
+    )
 
 
 async def put(engine: Engine, topic: str, settings: TopicSettings) -> tuple[TopicState, bool]:

@@ -62,6 +62,8 @@ class ShardLog:
         self.failed: OSError | None = None
         #: Bytes written that no sync has covered yet, and since when (monotonic ns).
         self.dirty_since_ns: int | None = None
+        #: How often what was written has been made durable.
+        self.syncs = 0
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -313,6 +315,7 @@ class ShardLog:
         self.stats.fsyncs += 1
         self.stats.fsync_seconds.observe((self._clock.monotonic_ns() - begin) / 1e9)
         self._synced = self._end
+        self.syncs += 1
         self.dirty_since_ns = None
         return True
 
@@ -329,6 +332,7 @@ class ShardLog:
             raise
         active.size = self._end
         self._synced = self._end
+        self.syncs += 1
         self.dirty_since_ns = None
 
     def _rotate(self, size: int) -> None:

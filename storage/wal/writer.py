@@ -64,6 +64,9 @@ class Shard:
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         #: Writes of a generation build on one another's seqs; a failure ends the generation.
         self.generation = 0
+        #: Called on the loop after a sync, for as long as it is set.
+        self.on_synced: Callable[[], None] | None = None
+        self._syncs_told = 0
         #: In flight, in the order of the log. The first one's place bounds what a snapshot may call applied.
         self.unresolved: deque[Submission] = deque()
         #: Everything of this shard below this place has been applied.
@@ -230,9 +233,16 @@ class Shard:
             if any(each.needs_sync for each in group):
                 self._window.committed(len(group))
         self.harden()
+        if self.on_synced is not None and self.log.syncs != self._syncs_told:
+            self._syncs_told = self.log.syncs
+            self._call(Shard._tell_synced, self)
         if self.log.failed is not None and not self._failure_told:
             self._failure_told = True
             self._call(self._failed, self)
+
+    def _tell_synced(self) -> None:
+        if self.on_synced is not None:
+            self.on_synced()
 
     def _commit(self, group: list[Submission]) -> None:
         try:

@@ -110,6 +110,31 @@ def test_a_tail_outlives_a_kill_and_keeps_its_place(broker: RealBroker) -> None:
     assert process.returncode == ExitCode.INTERRUPTED
 
 
+def test_a_watch_outlives_a_kill_and_repeats_nothing(broker: RealBroker) -> None:
+    for topic in ("a", "b"):
+        run(broker, "append", topic, "-d", "1")
+    process = start(broker, "watch", "a", "b", "--from-seq", "0", "--json")
+    shown = stream(process.stdout)
+    first = [json.loads(shown.readline()) for _ in range(2)]
+    assert {(line["topic"], line["record"]["data"]) for line in first} == {("a", 1), ("b", 1)}
+    broker.kill()
+    broker.start()
+    run(broker, "append", "b", "-d", "2")
+    line = json.loads(shown.readline())
+    assert (line["topic"], line["record"]["data"]) == ("b", 2)
+    run(broker, "delete", "a", "--yes")
+    assert json.loads(shown.readline()) == {"topic": "a", "deleted": True}
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == ExitCode.INTERRUPTED
+
+
+def test_a_watch_for_people_stops_after_so_many(broker: RealBroker) -> None:
+    run(broker, "append", "t", "-d", '"one"', "-d", '"two"', "-d", '"three"')
+    shown = run(broker, "watch", "t", "--from-seq", "0", "-n", "2").decode().splitlines()
+    assert [line.rpartition("  ")[2] for line in shown] == ['"one"', '"two"']
+
+
 def test_serve_is_a_broker_that_takes_its_signals(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*PROGRAM, "serve", "--port", "0", "--data-dir", str(tmp_path / "data")],

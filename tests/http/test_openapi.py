@@ -11,12 +11,12 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from broker.wiring import Broker
-from schemas import config, errors, health, queues, records, routers, segments, topics
+from schemas import config, errors, health, queues, records, routers, segments, topics, watch
 from tests.http.calls import refused
 
 MODELS = {
     name: model
-    for module in (config, errors, health, queues, records, routers, segments, topics)
+    for module in (config, errors, health, queues, records, routers, segments, topics, watch)
     for name, model in vars(module).items()
     if isinstance(model, type) and hasattr(model, "model_validate")
 }
@@ -47,6 +47,9 @@ OPERATIONS = {
     ("put", "/v0/routers/{router}"),
     ("get", "/v0/routers/{router}"),
     ("delete", "/v0/routers/{router}"),
+    ("post", "/v0/watch"),
+    ("get", "/v0/watch/{wid}"),
+    ("get", "/v0/ws"),
     ("get", "/v0/topics/{topic}/segments"),
     ("get", "/v0/topics/{topic}/segments/{first_seq}/data"),
     ("get", "/v0/topics/{topic}/segments/{first_seq}/idx"),
@@ -134,6 +137,7 @@ async def test_an_invalid_field_is_400_and_422_means_a_full_topic(document: dict
 
 
 async def test_the_example_requests_work(broker: Broker, client: httpx.AsyncClient, document: dict[str, Any]) -> None:
+    await client.put("/v0/topics/payments")
     await client.put("/v0/topics/orders")
     await client.put("/v0/topics/mails", json={"type": "queue", "dead_letter": "mails-dead"})
     await client.put("/v0/topics/mails-dead")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -50,25 +51,28 @@ _body_with_meta = msgspec.json.Decoder(_BodyWithMeta)
 
 
 async def append(request: Request) -> Answer:
-    topic = request.values[0]
-    raw = await request.body()
+    write = await write_of(request.values[0], await request.body(), lambda: _key(request))
+    seqs = request.query.flag("return_seqs", True) if request.scope["query_string"] else True
+    done = await appends.append(request.broker.engine, write)
+    text = render.appended(done, seqs=seqs, started=request.started)
+    return Answer(text, status=CREATED if done.created else OK)
+
+
+async def write_of(topic: str, raw: bytes, key: Callable[[], str | None] = lambda: None) -> appends.Append:
+    """The write that a body asks for; `key` counts when the body has none. Raises InvalidRequest."""
     body = await _decoded(raw)
     if body.expected_seq is not None and body.expected_seq > MAX_U64:
         raise InvalidRequest(f"expected_seq: expected an integer from 0 to {MAX_U64}.", field="expected_seq")
-    write = appends.Append(
+    return appends.Append(
         topic=topic,
         records=body.records,
         node=body.node,
-        idempotency_key=_key(request) if body.idempotency_key is None else body.idempotency_key,
+        idempotency_key=key() if body.idempotency_key is None else body.idempotency_key,
         idempotency_strict=body.idempotency_strict is True,
         create=body.create is not False,
         settings=None if body.config is UNSET else _settings(bytes(body.config)),
         expected_seq=body.expected_seq,
     )
-    seqs = request.query.flag("return_seqs", True) if request.scope["query_string"] else True
-    done = await appends.append(request.broker.engine, write)
-    text = render.appended(done, seqs=seqs, started=request.started)
-    return Answer(text, status=CREATED if done.created else OK)
 
 
 async def _decoded(raw: bytes) -> _Body | _BodyWithMeta:

@@ -96,7 +96,7 @@ async def get_topic(
         count=state.count,
         bytes=state.bytes,
         config=_config(state),
-        effective_priority=topics.effective_priority(state.config),
+        effective_priority=topics.effective_priority(current.broker.engine, state),
         last_write_ts=state.last_write_ts,
         last_read_ts=state.last_read_ts,
         performance=RoutedPerformance.model_validate(performance(current).model_dump()),
@@ -125,7 +125,7 @@ async def list_topics(
 ) -> TopicListAnswer:
     states, next_cursor = topics.page(current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor)
     return TopicListAnswer(
-        topics=[_entry(state) for state in states], next_cursor=next_cursor, performance=performance(current)
+        topics=[_entry(current, state) for state in states], next_cursor=next_cursor, performance=performance(current)
     )
 
 
@@ -173,7 +173,7 @@ def _config(state: TopicState) -> TopicConfig:
     return TopicConfig(**fields)
 
 
-def _entry(state: TopicState) -> TopicEntry:
+def _entry(current: Request, state: TopicState) -> TopicEntry:
     return TopicEntry(
         topic=state.topic,
         type=state.config.type.value,
@@ -182,7 +182,7 @@ def _entry(state: TopicState) -> TopicEntry:
         count=state.count,
         bytes=state.bytes,
         durable=state.config.durable,
-        effective_priority=topics.effective_priority(state.config),
+        effective_priority=topics.effective_priority(current.broker.engine, state),
     )
 
 

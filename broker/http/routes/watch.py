@@ -1,0 +1,139 @@
+"""Watching topics: POST /v0/watch makes a session, GET /v0/watch/{wid} streams its events (source: api.md §5)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+
+from broker.http import events
+from broker.http.answers import Streamed
+from broker.http.errors import status_of
+from broker.http.refusals import refusals
+from broker.http.render import Shape
+from broker.http.request import Request
+from broker.http.routes.topics import Current, StrictRoute, performance
+from broker.live import access, cursor, wish
+from broker.live.frames import Event
+from broker.live.session import TTL_MS, Session
+from broker.live.watcher import Heartbeat, Watcher
+from schemas.fields import QueryFlag
+from schemas.watch import WatchAnswer, WatchedTopic, WatchRequest, WatchStart
+from storage.errors import InvalidRequest
+
+DEFAULT_LIMIT: Final = 256
+DEFAULT_BATCH_BYTES: Final = 262_144
+SLOW_READER: Final = "slow_reader"
+TOO_SLOW: Final = "The client has not read for longer than it is waited for; come back, and go on where you were."
+
+router = APIRouter(tags=["watch"], route_class=StrictRoute)
+
+
+@router.post(
+    "/v0/watch",
+    summary="Make a watch session",
+    description="The session says what its streams give; it is in memory only, and outlives its last stream by "
+    "session_ttl_ms.",
+    responses=refusals("invalid_request", "topic_not_found", "throttled"),
+)
+async def make_session(
+    current: Current,
+    body: WatchRequest,
+    lenient: Annotated[QueryFlag, Query(description="Leave out topics that do not exist.")] = False,
+) -> WatchAnswer:
+    live = current.broker.live
+    starts = {name: start_of(name, start) for name, start in body.topics.items()}
+    wish.check_topics(starts)
+    access.EVERYTHING.require(access.READ, starts)
+    strong = body.consistency == "strong"
+    options = wish.Options(
+        limit=wish.clamped(body.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
+        max_batch_bytes=wish.clamped(body.max_batch_bytes, DEFAULT_BATCH_BYTES, wish.MAX_BATCH_BYTES),
+        shape=Shape(tags=body.include_tags, meta=body.include_meta, data=body.include_data),
+        exclude_nodes=wish.nodes(body.node),
+        strong=strong,
+    )
+    opened = wish.open_topics(live.engine, starts, lenient=lenient, strong=strong)
+    session = live.sessions.make(
+        wish.Wish(options=options, heartbeat_ms=wish.heartbeat_ms(body.heartbeat_ms)),
+        {name: each.position for name, each in opened.items()},
+        access.EVERYTHING.owner,
+        live.now_ms(),
+    )
+    return WatchAnswer(
+        wid=session.wid,
+        stream_url=f"/v0/watch/{session.wid}",
+        session_ttl_ms=TTL_MS,
+        topics={
+            name: WatchedTopic(from_seq=each.from_seq, head_seq=each.head_seq, earliest_seq=each.earliest_seq)
+            for name, each in opened.items()
+        },
+        performance=performance(current),
+    )
+
+
+def start_of(name: str, given: WatchStart | None) -> wish.Start:
+    """Where to start, from what was sent. Raises InvalidRequest."""
+    if given is None:
+        return wish.Start()
+    if given.partition:
+        field = f"topics.{name}.partition"
+        raise InvalidRequest(f"{field}: this version serves one partition a topic, which is 0.", field=field)
+    if given.from_seq is not None and given.tail not in (None, False):
+        field = f"topics.{name}.tail"
+        raise InvalidRequest(f"{field}: goes without from_seq only.", field=field)
+    # true, as nothing at all: behind what is there now. The number 1 is not meant by it.
+    return wish.Start(from_seq=given.from_seq, tail=None if isinstance(given.tail, bool) else given.tail)
+
+
+async def stream(request: Request) -> Streamed:
+    events.check_accept(request)
+    live = request.broker.live
+    session = live.sessions.find(request.values[0], access.EVERYTHING.owner, live.now_ms())
+    watcher: Watcher[bytes] = Watcher(live, encode=_encode, failure=events.error_event, positions=session.positions)
+    first, rest = b"", None
+    if request.scope["method"] != "HEAD":
+        rest = _stream(request, session, watcher)
+        # Up to the first piece now: from here on, closing `rest` ends the watching.
+        first = await anext(rest)
+    return Streamed(
+        first,
+        rest,
+        length=None,
+        patience_s=events.PATIENCE_S,
+        content_type=events.EVENT_STREAM,
+        headers=events.HEADERS,
+        attach=watcher.attach,
+        last_words=lambda: _last_words(watcher),
+    )
+
+
+async def _stream(request: Request, session: Session, watcher: Watcher[bytes]) -> AsyncGenerator[bytes]:
+    live = request.broker.live
+    given = cursor.decode(request.headers.get(b"last-event-id", b""))
+    with request.broker.streams.place():
+        live.enter(watcher)
+        live.sessions.opened(session)
+        try:
+            yield events.RETRY
+            for name, last in list(session.positions.items()):
+                watcher.watch(name, session.wish.options, given.get(name, last))
+            heartbeat = Heartbeat(session.wish.heartbeat_ms / 1000, lambda: events.heartbeat(live.engine.now_ms()))
+            async for piece in watcher.pieces(heartbeat):
+                yield piece
+        finally:
+            live.sessions.closed(session, live.now_ms())
+            live.exit(watcher)
+
+
+def _encode(watcher: Watcher[bytes], event: Event) -> bytes:
+    if len(watcher.handed) > 1:
+        return event.with_id(watcher.id())
+    [name] = watcher.handed
+    return event.alone(b'"%b"' % name.encode())
+
+
+def _last_words(watcher: Watcher[bytes]) -> bytes:
+    watcher.live.figures.slow_closed += 1
+    return events.event("error", {"code": status_of("throttled"), "error": TOO_SLOW, "reason": SLOW_READER})

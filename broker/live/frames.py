@@ -1,0 +1,108 @@
+"""What a watcher is sent, as an event of a stream or as a WebSocket message. Pure.
+
+An event is rendered once, for all who get it: its JSON, its message, and its bytes for streams of this topic alone,
+which share their id as well.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from broker.http import render
+from broker.http.render import Shape
+from broker.live import cursor
+from broker.live.cursor import Position
+from storage.records import ReadResult, Tombstone
+
+_LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
+#: The reason of a gap that is there when a stream opens.
+TOO_OLD: Final = "from_seq_too_old"
+RECREATED: Final = "recreated"
+
+
+class Kind(enum.Enum):
+    """What happened, by its name as an event."""
+
+    RECORD = b"record"
+    TOMBSTONE = b"tombstone"
+    CAUGHT_UP = b"caught-up"
+    TOPIC_DELETED = b"topic-deleted"
+
+
+class Event:
+    """Something that happened in a topic, and the position behind it."""
+
+    __slots__ = ("_alone", "_message", "data", "kind", "position")
+
+    def __init__(self, kind: Kind, data: bytes, position: Position) -> None:
+        self.kind = kind
+        self.data = data
+        self.position = position
+        self._alone: bytes | None = None
+        self._message: str | None = None
+
+    def with_id(self, id: bytes) -> bytes:
+        """The bytes of an event whose id is that."""
+        data = self.data
+        if b"\n" in data or b"\r" in data:  # between tokens, where a space is as good; a line of an event ends there
+            data = self.data = data.translate(_LINE_BREAKS)
+        return b"event: %b\nid: %b\ndata: %b\n\n" % (self.kind.value, id, data)
+
+    def alone(self, key: bytes) -> bytes:
+        """The bytes for a stream that has this topic only."""
+        if self._alone is None:
+            self._alone = self.with_id(cursor.encode([cursor.entry(key, self.position)]))
+        return self._alone
+
+    def message(self) -> str:
+        """The text of a WebSocket message."""
+        if self._message is None:
+            name = self.kind.value.replace(b"-", b"_")
+            self._message = (b'{"type":"%b",%b' % (name, self.data[1:])).decode()
+        return self._message
+
+
+def records(topic: bytes, result: ReadResult, shape: Shape, from_seq: int, epoch: int) -> Event:
+    """`topic` is the name as JSON; `from_seq` is the position before."""
+    data = b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}' % (
+        topic,
+        render.records(result.records, shape),
+        from_seq,
+        result.next_from_seq,
+        result.head_seq,
+    )
+    return Event(Kind.RECORD, data, Position(epoch, result.next_from_seq))
+
+
+def tombstone(topic: bytes, gap: Tombstone, *, opening: bool, epoch: int) -> Event:
+    """The gap; `opening`: it was there when the stream opened."""
+    data = b'{"topic":%b,"reason":%b,"gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d}' % (
+        topic,
+        render.quoted(TOO_OLD if opening and gap.reason != RECREATED else gap.reason),
+        gap.gap_from,
+        gap.gap_to,
+        gap.earliest_seq,
+        gap.head_seq,
+    )
+    return Event(Kind.TOMBSTONE, data, Position(epoch, gap.gap_to))
+
+
+def caught_up(topic: bytes, head_seq: int, position: Position) -> Event:
+    """There is nothing more to give: what follows is live."""
+    return Event(Kind.CAUGHT_UP, b'{"topic":%b,"head_seq":%d}' % (topic, head_seq), position)
+
+
+def topic_deleted(topic: bytes, head_seq: int, position: Position) -> Event:
+    data = b'{"topic":%b,"head_seq":%d,"reason":"deleted"}' % (topic, head_seq)
+    return Event(Kind.TOPIC_DELETED, data, position)
+
+
+def message(kind: str, request_id: msgspec.Raw | None = None, **fields: object) -> str:
+    """An answer to a WebSocket command; `request_id` is given back as it came."""
+    named: dict[str, object] = {"type": kind}
+    if request_id is not None:
+        named["request_id"] = request_id
+    return msgspec.json.encode({**named, **fields}).decode()

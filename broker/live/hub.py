@@ -1,0 +1,116 @@
+"""All of live reading in one process: sessions, feeds, turns, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker.live.feed import Feed
+from broker.live.session import Sessions
+from broker.live.turns import Turns
+from storage.errors import ShuttingDown
+from storage.segments_view import durable_seq, synced_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.live.watcher import Watcher
+    from storage.catalog import Topic
+    from storage.engine import Engine
+
+
+class Figures:
+    """Counters since the start."""
+
+    __slots__ = ("pushed", "reads", "slow_closed")
+
+    def __init__(self) -> None:
+        #: Reads made for watchers: of feeds, shared, and of those behind.
+        self.reads = 0
+        #: Record events that a feed wrote into a connection itself.
+        self.pushed = 0
+        #: Connections closed because their client did not read.
+        self.slow_closed = 0
+
+
+class Live:
+    """Made with the broker; touches the engine only when somebody watches."""
+
+    def __init__(self, engine: Engine, *, max_sessions: int) -> None:
+        self.engine = engine
+        self.sessions = Sessions(max_sessions)
+        self.turns = Turns()
+        self.figures = Figures()
+        self.watchers: dict[Watcher[Any], None] = {}
+        self._feeds: dict[int, Feed] = {}
+        #: By shard: the feeds that have somebody who wants only what is synced.
+        self._strong: dict[int, dict[Feed, None]] = {}
+        self._stopped = False
+
+    # -- watchers ----------------------------------------------------------------------------------------------------
+
+    def enter(self, watcher: Watcher[Any]) -> None:
+        """It is told when the broker stops. Raises ShuttingDown when it does already."""
+        if self._stopped:
+            raise ShuttingDown
+        self.watchers[watcher] = None
+
+    def exit(self, watcher: Watcher[Any]) -> None:
+        self.watchers.pop(watcher, None)
+        watcher.close()
+
+    def shut_down(self) -> None:
+        """Every watcher is told that the broker stops, and ends; there will be no new ones."""
+        self._stopped = True
+        for watcher in list(self.watchers):
+            watcher.fail(ShuttingDown())
+
+    # -- feeds -------------------------------------------------------------------------------------------------------
+
+    def feed(self, name: str) -> Feed:
+        """That of a topic. Raises TopicNotFound."""
+        topic = self.engine.topic(name)
+        feed = self._feeds.get(topic.topic_id)
+        if feed is None:
+            feed = self._feeds[topic.topic_id] = Feed(self, topic)
+            self.engine.publisher.listeners[topic.topic_id] = feed.committed
+        return feed
+
+    def forget(self, feed: Feed) -> None:
+        """Nobody watches it any more."""
+        topic_id, shard = feed.topic.topic_id, feed.topic.log.shard
+        if self._feeds.pop(topic_id, None) is not None:
+            del self.engine.publisher.listeners[topic_id]
+        strong = self._strong.get(shard)
+        if strong is not None:
+            strong.pop(feed, None)
+            if not strong:
+                del self._strong[shard]
+                self.engine.shards[shard].on_synced = None
+        feed.close()
+
+    def feeds(self) -> Iterator[Feed]:
+        return iter(self._feeds.values())
+
+    # -- what is synced ----------------------------------------------------------------------------------------------
+
+    def follow_syncs(self, feed: Feed) -> None:
+        """Wake this feed whenever something of its shard was synced."""
+        shard = feed.topic.log.shard
+        self._strong.setdefault(shard, {})[feed] = None
+        self.engine.shards[shard].on_synced = partial(self._synced, shard)
+
+    def _synced(self, shard: int) -> None:
+        for feed in list(self._strong.get(shard, ())):
+            feed.committed()
+
+    def durable_seq(self, topic: Topic) -> int:
+        """The last seq of a topic that no crash takes."""
+        log = topic.log
+        return durable_seq(log, synced_place(self.engine.shards[log.shard].log))
+
+    @staticmethod
+    def now_ms() -> float:
+        """A clock for sessions, which never goes back."""
+        return asyncio.get_running_loop().time() * 1000

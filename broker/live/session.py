@@ -1,0 +1,90 @@
+"""Watch sessions: what a client wants to watch, and how far it has been given it. Pure: time is an argument.
+
+A session lives for as long as a stream of it is open, and `TTL_MS` beyond. It is in memory only: a client that comes
+back after a restart finds no session, makes one, and says by Last-Event-ID where it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from typing import Final
+
+from broker.live.cursor import Position
+from broker.live.wish import Wish
+from storage.errors import LimitReached, RequestError
+
+TTL_MS: Final = 300_000
+
+
+class SessionNotFound(RequestError):
+    """There is no watch session of that id, or not any more; POST /v0/watch makes one."""
+
+    code = "not_found"
+
+
+class Session:
+    """What POST /v0/watch asked for. `owner` is the key that made it, None without keys."""
+
+    __slots__ = ("owner", "positions", "streams", "wid", "wish")
+
+    def __init__(self, wish: Wish, positions: dict[str, Position], owner: str | None) -> None:
+        self.wid = "wid_" + secrets.token_urlsafe(16)
+        self.wish = wish
+        self.owner = owner
+        #: By topic: the last position handed out by any stream of it.
+        self.positions = positions
+        self.streams = 0
+
+
+class Sessions:
+    """All of them; at most `max` (0: no bound)."""
+
+    def __init__(self, max: int) -> None:
+        self.max = max
+        self.refused_total = 0
+        self._by_id: dict[str, Session] = {}
+        #: Those without a stream, the one that ends first in front: until when they live.
+        self._idle: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def make(self, wish: Wish, positions: dict[str, Position], owner: str | None, now_ms: float) -> Session:
+        """A new one. Raises LimitReached."""
+        self.collect(now_ms)
+        if self.max and len(self._by_id) >= self.max:
+            self.refused_total += 1
+            raise LimitReached(
+                f"{self.max} watch sessions are there already.", limit="max_watch_sessions", max=self.max
+            )
+        session = Session(wish, positions, owner)
+        self._by_id[session.wid] = session
+        self._idle[session.wid] = now_ms + TTL_MS
+        return session
+
+    def find(self, wid: str, owner: str | None, now_ms: float) -> Session:
+        """Raises SessionNotFound; somebody else's session is no other answer."""
+        self.collect(now_ms)
+        session = self._by_id.get(wid)
+        if session is None or session.owner != owner:
+            raise SessionNotFound
+        return session
+
+    def opened(self, session: Session) -> None:
+        """A stream of it was opened; `closed` has to follow."""
+        session.streams += 1
+        self._idle.pop(session.wid, None)
+
+    def closed(self, session: Session, now_ms: float) -> None:
+        session.streams -= 1
+        if not session.streams:
+            self._idle[session.wid] = now_ms + TTL_MS
+
+    def collect(self, now_ms: float) -> None:
+        """Let go of those whose time is over."""
+        while self._idle:
+            wid, until_ms = next(iter(self._idle.items()))
+            if until_ms > now_ms:
+                return
+            del self._idle[wid], self._by_id[wid]

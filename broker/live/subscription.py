@@ -1,0 +1,117 @@
+"""One watcher's place in one topic: a position, and whether it is with the others at the head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.live import frames
+from broker.live.cursor import Position
+from broker.live.frames import Event
+from broker.live.turns import READING
+from broker.live.wish import Options
+from storage.errors import TopicNotFound
+
+if TYPE_CHECKING:
+    from broker.live.feed import Feed
+    from broker.live.watcher import Watcher
+
+
+class Subscription:
+    """`position` is the last seq examined for it. What it was told of, and ids are made of, its watcher keeps."""
+
+    __slots__ = (
+        "_key",
+        "cohort",
+        "epoch",
+        "feed",
+        "gone",
+        "live",
+        "name",
+        "opening",
+        "options",
+        "position",
+        "watcher",
+    )
+
+    def __init__(self, watcher: Watcher[Any], feed: Feed, options: Options, start: Position) -> None:
+        self.watcher = watcher
+        self.feed = feed
+        self.name = feed.topic.name
+        self._key = feed.name
+        self.options = options
+        self.epoch = start.epoch
+        self.position = start.seq
+        self.cohort: dict[Subscription, None] | None = None
+        #: It was at the head when it was last given something.
+        self.live = False
+        #: Nothing was read for it yet.
+        self.opening = True
+        #: It has ended: the topic was deleted, or it is not wanted any more.
+        self.gone = False
+
+    def end(self) -> None:
+        """It is not wanted any more."""
+        self.gone = True
+        self.feed.leave(self)
+
+    def deleted(self) -> None:
+        """Its topic was."""
+        if not self.gone:
+            self.end()
+            self.watcher.lost(self.name, self.feed.topic.log.head)
+
+    def fall_behind(self) -> None:
+        """From here on it is read for by its watcher."""
+        self.watcher.behind(self)
+
+    # -- at the head, by the feed ------------------------------------------------------------------------------------
+
+    def receive(self, news: Event | None, caught_up: Event | None, reached: int) -> bool:
+        """Send it on if the connection takes it now. False: not all of it, and the position says how much."""
+        if news is not None:
+            if not self.watcher.offer(self.name, news):
+                return False
+            self.feed.live.figures.pushed += 1
+        self.position = reached
+        if caught_up is None:
+            self.live = False
+            return True
+        if not self.live:
+            if not self.watcher.offer(self.name, caught_up):
+                return False
+            self.live = True
+        elif news is None:
+            self.watcher.handed[self.name] = caught_up.position  # examined and left out: the next id says so
+        return True
+
+    # -- behind, by the watcher --------------------------------------------------------------------------------------
+
+    async def advance(self) -> list[Event]:
+        """The next stretch, read for this one alone; at the head it joins the others. Raises RecordCorrupt."""
+        feed = self.feed
+        self.live = False
+        await feed.live.turns.take(READING, feed.priority)
+        if self.gone:
+            return []
+        found: list[Event] = []
+        if self.opening or self.position < feed.visible(self.options):
+            try:
+                result = await feed.read(self)
+            except TopicNotFound:
+                self.deleted()
+                return []
+            if self.gone:
+                return []
+            epoch = feed.topic.log.epoch
+            if result.tombstone is not None:
+                found.append(frames.tombstone(self._key, result.tombstone, opening=self.opening, epoch=epoch))
+                self.position, self.epoch = result.tombstone.gap_to, epoch
+            if result.records:
+                found.append(frames.records(self._key, result, self.options.shape, self.position, epoch))
+            self.position = result.next_from_seq
+            self.opening = False
+        if self.position >= feed.visible(self.options):
+            self.live = True
+            found.append(frames.caught_up(self._key, self.position, Position(self.epoch, self.position)))
+            feed.join(self)  # no wait since the look at the head: nothing can have been committed in between
+        return found

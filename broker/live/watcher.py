@@ -1,0 +1,208 @@
+"""One connection that watches: what it is sent, in which order, and who sends it.
+
+While its own task has nothing to do it is *parked*, and feeds write into the connection directly. Whatever does not
+fit into the connection then, and all that is to be read for it alone, the task sends, waiting for the client as long
+as it has to. Nothing is sent by both at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from broker.http import render
+from broker.live import cursor, frames
+from broker.live.cursor import Position
+from broker.live.frames import Event
+from broker.live.subscription import Subscription
+from broker.live.wish import Options
+from storage.errors import StorageError, TopicNotFound
+
+if TYPE_CHECKING:
+    from broker.live.hub import Live
+
+#: What is sent: bytes of a stream, or the text of a message.
+P = TypeVar("P", bytes, str)
+
+#: Answers and notices that may wait for a connection; whoever makes more waits.
+MAX_NOTICES: Final = 512
+
+
+class Heartbeat(NamedTuple, Generic[P]):
+    """What shows that the connection lives, after so long without anything else."""
+
+    every_s: float
+    make: Callable[[], P]
+
+
+class Watcher(Generic[P]):
+    """`encode` makes of an event what is sent; `failure` what a client is told before the end.
+
+    `positions`, by topic, is kept at what was last handed out.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        *,
+        encode: Callable[[Watcher[P], Event], P],
+        failure: Callable[[StorageError], P],
+        positions: dict[str, Position],
+    ) -> None:
+        self.live = live
+        self.subscriptions: dict[str, Subscription] = {}
+        self.positions = positions
+        #: By topic: how far it was told, itself.
+        self.handed: dict[str, Position] = {}
+        self._encode = encode
+        self._failure = failure
+        self.push: Callable[[P], bool] = lambda _: False
+        self._behind: dict[Subscription, None] = {}
+        self._notices: list[P] = []
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._parked = False
+        self._sent_at = 0.0
+        #: Why it ends.
+        self.error: StorageError | None = None
+
+    def attach(self, push: Callable[[P], bool]) -> None:
+        """From now on there is a connection: `push` sends if that is possible without waiting."""
+        self.push = push
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def watch(self, name: str, options: Options, start: Position) -> None:
+        """Begin with a topic, or begin anew. Of one that is not there any more it is told that."""
+        self.drop(name)
+        self.handed[name] = start
+        try:
+            feed = self.live.feed(name)
+        except TopicNotFound:
+            self.lost(name, start.seq)
+            return
+        subscription = Subscription(self, feed, options, start)
+        self.subscriptions[name] = subscription
+        feed.add(subscription)
+        self.behind(subscription)
+
+    def drop(self, name: str) -> bool:
+        """Not this topic any more. False: it was not watched."""
+        self.handed.pop(name, None)
+        subscription = self.subscriptions.pop(name, None)
+        if subscription is None:
+            return False
+        self._behind.pop(subscription, None)
+        if not subscription.gone:
+            subscription.end()
+        return True
+
+    def close(self) -> None:
+        """Nothing is sent any more."""
+        for name in list(self.subscriptions):
+            self.drop(name)
+
+    def id(self) -> bytes:
+        """The cursor of all its topics."""
+        return cursor.encode([cursor.entry(b'"%b"' % name.encode(), each) for name, each in self.handed.items()])
+
+    # -- what happens to it ------------------------------------------------------------------------------------------
+
+    def behind(self, subscription: Subscription) -> None:
+        """There is something to read for it alone."""
+        self._behind[subscription] = None
+        self._wake.set()
+
+    def lost(self, name: str, head_seq: int) -> None:
+        """A topic is gone; nothing more of it will come. It stays in the cursor, so that a later one is noticed."""
+        subscription = self.subscriptions.pop(name, None)
+        if subscription is not None:
+            self._behind.pop(subscription, None)
+        event = frames.topic_deleted(render.quoted(name), head_seq, self.handed[name])
+        self.say(self._encode(self, event))
+
+    def fail(self, error: StorageError) -> None:
+        """It ends: the client is told why, and nothing behind that."""
+        if self.error is None:
+            self.error = error
+            self._wake.set()
+
+    def say(self, piece: P) -> None:
+        """Send it before anything else; in the order of the calls."""
+        if self._parked and not self._notices and self.push(piece):
+            self._sent_at = asyncio.get_running_loop().time()
+            return
+        self._notices.append(piece)
+        self._wake.set()
+
+    async def room(self) -> None:
+        """Until no more waits to be sent than should."""
+        while len(self._notices) >= MAX_NOTICES:
+            self._room.clear()
+            await self._room.wait()
+
+    def offer(self, name: str, event: Event) -> bool:
+        """Send it if nothing waits and the connection takes it at once."""
+        if not self._parked or self._wake.is_set():
+            return False
+        before = self.handed[name]
+        self.handed[name] = event.position
+        if not self.push(self._encode(self, event)):
+            self.handed[name] = before
+            return False
+        self.positions[name] = event.position
+        self._sent_at = asyncio.get_running_loop().time()
+        return True
+
+    # -- its own task ------------------------------------------------------------------------------------------------
+
+    async def pieces(self, heartbeat: Heartbeat[P] | None = None) -> AsyncGenerator[P]:
+        """All that its task has to send, for as long as the client stays; ends behind the reason why it does."""
+        loop = asyncio.get_running_loop()
+        self._sent_at = loop.time()
+        while True:
+            self._wake.clear()
+            if self._notices:
+                notices, self._notices = self._notices, []
+                self._room.set()
+                for piece in notices:
+                    yield piece
+            elif self.error is not None:
+                yield self._failure(self.error)
+                return
+            elif self._behind:
+                subscription = next(iter(self._behind))
+                del self._behind[subscription]
+                async for piece in self._advance(subscription):
+                    yield piece
+            elif heartbeat is not None and loop.time() >= self._sent_at + heartbeat.every_s:
+                yield heartbeat.make()
+            else:
+                await self._park(None if heartbeat is None else self._sent_at + heartbeat.every_s - loop.time())
+                continue
+            self._sent_at = loop.time()
+
+    async def _advance(self, subscription: Subscription) -> AsyncGenerator[P]:
+        try:
+            events = await subscription.advance()
+        except StorageError as error:
+            self.fail(error)
+            return
+        if subscription.cohort is None and not subscription.gone:
+            self._behind[subscription] = None  # behind the other topics of this connection
+        for event in events:
+            if self.subscriptions.get(subscription.name) is not subscription:
+                return  # it was dropped, or its topic was deleted, while the client was waited for
+            self.handed[subscription.name] = self.positions[subscription.name] = event.position
+            yield self._encode(self, event)
+
+    async def _park(self, seconds: float | None) -> None:
+        self._parked = True
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+        finally:
+            self._parked = False

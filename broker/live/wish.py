@@ -1,0 +1,118 @@
+"""What a watcher wants: which topics from where, and how its records look. Checked and clamped; pure values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.http.render import Shape
+from broker.live.cursor import Position
+from broker.service.predicates import check_topic_name
+from storage.config import Durability
+from storage.errors import InvalidRequest, TopicNotFound
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+MAX_TOPICS: Final = 256
+MAX_LIMIT: Final = 1000
+MAX_BATCH_BYTES: Final = 8 << 20
+DEFAULT_HEARTBEAT_MS: Final = 15_000
+MIN_HEARTBEAT_MS: Final = 1000
+MAX_HEARTBEAT_MS: Final = 60_000
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How records are read and shown. Those with the same options share what is made for them."""
+
+    limit: int
+    max_batch_bytes: int
+    shape: Shape = Shape()
+    exclude_nodes: frozenset[bytes] = frozenset()
+    #: Only what is synced.
+    strong: bool = False
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to start in one topic: behind `from_seq`, or with the last `tail` seqs, or (neither) behind the head."""
+
+    from_seq: int | None = None
+    tail: int | None = None
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stream is to be: what holds for all of its topics."""
+
+    options: Options
+    heartbeat_ms: int
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic as it was when it was wished for, and where watching it starts."""
+
+    epoch: int
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+
+    @property
+    def position(self) -> Position:
+        return Position(self.epoch, self.from_seq)
+
+
+def clamped(given: int, default: int, most: int) -> int:
+    """What is asked for, 0 meaning the default."""
+    return min(given or default, most)
+
+
+def nodes(given: str | list[str] | None) -> frozenset[bytes]:
+    """The nodes whose own records are left out."""
+    if given is None:
+        return frozenset()
+    return frozenset(node.encode() for node in ([given] if isinstance(given, str) else given))
+
+
+def heartbeat_ms(given: int) -> int:
+    """Clamped; 0 means the default."""
+    return min(max(given or DEFAULT_HEARTBEAT_MS, MIN_HEARTBEAT_MS), MAX_HEARTBEAT_MS)
+
+
+def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
+    """Raises InvalidRequest unless these are 1 to 256 names of topics."""
+    if not 1 <= len(starts) <= MAX_TOPICS:
+        raise InvalidRequest(f"{field}: expected 1 to {MAX_TOPICS} topics, got {len(starts)}.", field=field)
+    for name in starts:
+        check_topic_name(name, field)
+
+
+def open_topics(engine: Engine, starts: dict[str, Start], *, lenient: bool, strong: bool) -> dict[str, Opened]:
+    """Where each of them starts. Raises TopicNotFound, unless `lenient`: then unknown ones are left out."""
+    found: dict[str, Opened] = {}
+    for name, start in starts.items():
+        try:
+            topic = engine.topic(name)
+        except TopicNotFound:
+            if lenient:
+                continue
+            raise
+        if strong and topic.config.durability is Durability.EPHEMERAL:
+            raise InvalidRequest(
+                f"consistency: nothing of the ephemeral topic {name} is ever synced: strong would give nothing.",
+                field="consistency",
+            )
+        log = topic.log
+        found[name] = Opened(
+            epoch=log.epoch,
+            from_seq=_from_seq(start, log.head, log.earliest_seq),
+            head_seq=log.head,
+            earliest_seq=log.earliest_seq,
+        )
+    return found
+
+
+def _from_seq(start: Start, head_seq: int, earliest_seq: int) -> int:
+    if start.from_seq is not None:
+        return start.from_seq
+    # The last ones that are there: what went before the wish was made is no gap to those who ask for the end.
+    return max(head_seq - (start.tail or 0), earliest_seq - 1)

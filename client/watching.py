@@ -1,0 +1,139 @@
+"""Watching topics: the session, where the reader stands in all of them, and when to connect again. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+import msgspec
+
+from client import answers
+from client.calls import getting, sending
+from client.errors import ConnectionFailed, InvalidRequest, NotFound, TopicNotFound, TopicsError, UnexpectedAnswer
+from client.retry import Pause, RetryPolicy
+from client.values import Watched
+from client.wire import Call, Request
+from client.working import Reconnecting, told
+
+#: Names, to be watched from now on; or by name the seq to start behind, None for now.
+WatchTopics: TypeAlias = str | Iterable[str] | Mapping[str, int | None]
+
+
+class WatchOptions(TypedDict, total=False):
+    """What `watch` can be told besides the topics; left out = the broker's default."""
+
+    node: str | Sequence[str] | None
+    limit: int
+    max_batch_bytes: int
+    heartbeat_ms: int
+    include_tags: bool
+    include_meta: bool
+    include_data: bool
+    consistency: Literal["eventual", "strong"]
+    last_event_id: str
+
+
+class Session(msgspec.Struct):
+    """What the broker says of a session."""
+
+    stream_url: str
+    topics: dict[str, Any]
+
+
+class Watching:
+    """The life of a watch over its sessions and connections.
+
+        session()        the call to make while `request` is None; its value goes to begin()
+        stream()         the request for the events, to be sent again after every pause
+        feed(piece)      events out of what came
+        ended()          the connection has ended: why
+        failed(error)    what to do about it: a Pause, or the error is raised
+
+    Sessions are in the broker's memory: after a restart there is none, and a new one goes on where the reader is.
+    """
+
+    def __init__(
+        self,
+        topics: WatchTopics,
+        options: WatchOptions,
+        *,
+        policy: RetryPolicy,
+        now: Callable[[], float],
+        draw: Callable[[], float],
+    ) -> None:
+        #: By topic: the seq to start behind; None as long as that is not known.
+        self._starts = _starts(topics)
+        if not self._starts:
+            raise InvalidRequest("There is nothing to watch.", detail={"field": "topics"})
+        self._fields: dict[str, Any] = {"include_tags": True, **options}
+        self._last_id: str = self._fields.pop("last_event_id", "")
+        self._known = False
+        self.request: Request | None = None
+        self._connection = Reconnecting(policy, now, draw)
+
+    def session(self) -> Call[Session]:
+        """Makes a session. Topics that are gone are an error at first; later they have been deleted."""
+        topics = {name: {} if seq is None else {"from_seq": seq} for name, seq in self._starts.items()}
+        fields = {name: value for name, value in self._fields.items() if value is not None}
+        target = "/v0/watch?lenient=true" if self._known else "/v0/watch"
+        return Call(request=sending("POST", target, {**fields, "topics": topics}), parse=_session)
+
+    def begin(self, made: Session) -> list[Watched]:
+        """A session is there. What is told of topics that have gone in the meantime."""
+        gone = [name for name in self._starts if name not in made.topics]
+        deleted = [Watched(topic=name, kind="topic-deleted", head_seq=self._starts.pop(name) or 0) for name in gone]
+        if not self._known:
+            self._starts = {name: int(start["from_seq"]) for name, start in made.topics.items()}
+            self._known = True
+        self.request = getting(made.stream_url)
+        return deleted
+
+    def stream(self) -> Request:
+        """The request for the events. A session is there."""
+        assert self.request is not None
+        headers = {"Accept": "text/event-stream"}
+        if self._last_id:
+            headers["Last-Event-ID"] = self._last_id
+        return Request(method="GET", target=self.request.target, headers=headers)
+
+    def feed(self, piece: bytes) -> Iterator[Watched]:
+        """The events that are whole now. Raises what the broker says the stream ends with."""
+        self._connection.alive()
+        try:
+            for event in self._connection.parser.feed(piece):
+                if event.name == "error":
+                    raise told(event.data)
+                found = answers.watched(event.name, event.id, event.data)
+                self._last_id = event.id or self._last_id
+                if found.kind == "topic-deleted":
+                    self._starts.pop(found.topic, None)
+                elif found.tombstone is not None:
+                    self._starts[found.topic] = found.tombstone.gap_to
+                elif found.kind == "record":
+                    self._starts[found.topic] = found.to_seq
+                yield found
+                if not self._starts:
+                    raise TopicNotFound("Every topic that was watched has been deleted.", status=404)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnexpectedAnswer(f"The stream of events cannot be read: {error}.") from error
+
+    def ended(self) -> TopicsError:
+        """What a stream means that ends without a word."""
+        return ConnectionFailed("The stream of events broke off.")
+
+    def failed(self, error: TopicsError) -> Pause:
+        """How long to wait before the next try; raises the error when there should be none."""
+        if isinstance(error, NotFound) and not isinstance(error, TopicNotFound) and self.request is not None:
+            self.request = None  # the session is gone, with a restart or its time
+            return Pause(seconds=0.0, error=error, tries=1)
+        return self._connection.failed(error)
+
+
+def _starts(topics: WatchTopics) -> dict[str, int | None]:
+    if isinstance(topics, str):
+        return {topics: None}
+    return {name: topics[name] if isinstance(topics, Mapping) else None for name in topics}
+
+
+def _session(reply: Any) -> Session:
+    return msgspec.json.decode(reply.body, type=Session)

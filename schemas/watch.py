@@ -1,0 +1,102 @@
+"""Watching topics (source: api.md §5)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from schemas.fields import U64, AnswerModel, Flag, RequestModel
+from schemas.performance import Performance
+from schemas.records import EXAMPLE_PERFORMANCE
+
+
+def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [value]}, **settings)
+
+
+class WatchStart(RequestModel):
+    """Where to start in a topic. Left out: behind what is there now."""
+
+    partition: U64 | None = Field(None, description="0 is the only one there is.")
+    from_seq: U64 | None = Field(None, description="Exclusive: the seq of the last record already seen.")
+    tail: Flag | U64 | None = Field(None, description="true: behind what is there now; a number: so many more.")
+
+
+class WatchRequest(RequestModel):
+    """What to watch, and how its records are shown. 0 for limit, max_batch_bytes, heartbeat_ms means their default."""
+
+    topics: Annotated[dict[str, WatchStart | None], Field(description="1 to 256 topics by name.")]
+    node: str | list[str] | None = Field(None, description="Leave out what these nodes wrote.")
+    limit: U64 = Field(256, description="Most records in one event; at most 1000.")
+    max_batch_bytes: U64 = Field(262_144, description="Most bytes of one event, but for a single record; ≤ 8 MiB.")
+    heartbeat_ms: U64 = Field(15_000, description="Sent when nothing else is; clamped to 1000 … 60000.")
+    include_meta: Flag = True
+    include_tags: Flag = False
+    include_data: Flag = True
+    consistency: Literal["eventual", "strong"] = Field("eventual", description="strong: only what is synced.")
+
+    model_config = _example({"topics": {"orders": {"from_seq": 0}, "payments": {}}, "node": "till-1"})
+
+
+class WatchedTopic(AnswerModel):
+    from_seq: int = Field(description="Where watching starts; exclusive.")
+    head_seq: int
+    earliest_seq: int
+
+
+class WatchAnswer(AnswerModel):
+    wid: str
+    stream_url: str = Field(description="GET it for the events.")
+    session_ttl_ms: int = Field(description="How long the session outlives its last stream.")
+    topics: dict[str, WatchedTopic]
+    performance: Performance
+
+    model_config = _example(
+        {
+            "wid": "wid_9vKX3Zb1Qm0Rr2Tt4Yy6Ug",
+            "stream_url": "/v0/watch/wid_9vKX3Zb1Qm0Rr2Tt4Yy6Ug",
+            "session_ttl_ms": 300_000,
+            "topics": {
+                "orders": {"from_seq": 0, "head_seq": 40, "earliest_seq": 13},
+                "payments": {"from_seq": 7, "head_seq": 7, "earliest_seq": 1},
+            },
+            "performance": EXAMPLE_PERFORMANCE,
+        },
+        extra="forbid",
+    )
+
+
+class Unsubscribe(RequestModel):
+    """A message of a WebSocket: these topics are not wanted any more."""
+
+    topic: str | None = None
+    topics: list[str] | dict[str, Any] | None = None
+
+    def names(self) -> list[str]:
+        """Every topic that is named, once."""
+        return list(dict.fromkeys([*([] if self.topic is None else [self.topic]), *(self.topics or ())]))
+
+
+class Subscribe(WatchStart):
+    """A message of a WebSocket: one `topic` with where to start in it, or several `topics`, as a map or a list."""
+
+    topic: str | None = None
+    topics: list[str] | dict[str, WatchStart | None] | None = None
+    node: str | list[str] | None = None
+    limit: U64 = 1000
+    max_batch_bytes: U64 = 1_048_576
+    include_meta: Flag = True
+    include_tags: Flag = False
+    include_data: Flag = True
+    consistency: Literal["eventual", "strong"] = "eventual"
+    lenient: Flag = False
+
+    def starts(self) -> dict[str, WatchStart | None]:
+        """Every topic that is named, with where to start in it."""
+        found: dict[str, WatchStart | None] = {}
+        if self.topic is not None:
+            found[self.topic] = WatchStart(partition=self.partition, from_seq=self.from_seq, tail=self.tail)
+        if isinstance(self.topics, list):
+            return {**found, **dict.fromkeys(self.topics)}
+        return {**found, **(self.topics or {})}

@@ -1,0 +1,127 @@
+"""The client's watch against a real broker, which is killed in the midst of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import aclosing, closing
+from os import environ
+
+import pytest
+
+from client import AsyncClient, Client, InvalidRequest, RetryPolicy, TopicNotFound
+from tests.client.real_broker import RealBroker
+from tests.conftest import is_long
+
+KILLS = 20 if is_long(environ) else 3
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
+    broker = RealBroker(tmp_path_factory.mktemp("broker"))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def client(broker: RealBroker) -> Generator[Client]:
+    with Client(broker.url) as client:
+        for topic in list(client.list_topics()):
+            client.delete_topic(topic.topic)
+        yield client
+
+
+def test_a_topic_is_watched_from_where_it_is_told(client: Client) -> None:
+    client.append("t", [{"n": 1}, {"n": 2}])
+    with closing(client.watch({"t": 1})) as watch:
+        event = next(watch)
+        assert (event.kind, event.topic, [record.data for record in event.records]) == ("record", "t", [{"n": 2}])
+        assert next(watch).kind == "caught-up"
+        client.append("t", [{"n": 3}])
+        assert [record.seq for record in next(watch).records] == [3]
+        client.delete_topic("t")
+        assert next(watch).kind == "topic-deleted"
+        with pytest.raises(TopicNotFound):
+            next(watch)
+
+
+def test_an_id_is_where_to_go_on(client: Client) -> None:
+    client.append("t", [1, 2, 3])
+    with closing(client.watch({"t": 0}, limit=2)) as watch:
+        id = next(watch).id
+    with closing(client.watch({"t": 0}, last_event_id=id)) as watch:
+        assert [record.seq for record in next(watch).records] == [3]
+
+
+def test_a_gap_comes_before_what_is_behind_it(client: Client) -> None:
+    client.put_topic("t", cap_records=1)
+    client.append("t", [1, 2, 3])
+    with closing(client.watch({"t": 0})) as watch:
+        gap = next(watch).tombstone
+        assert gap is not None
+        assert (gap.gap_from, gap.gap_to, gap.reason, gap.missed_estimate) == (1, 2, "from_seq_too_old", 2)
+        assert [record.seq for record in next(watch).records] == [3]
+
+
+def test_what_is_not_there_cannot_be_watched(client: Client) -> None:
+    with pytest.raises(TopicNotFound):
+        next(client.watch("no"))
+    with pytest.raises(InvalidRequest):
+        next(client.watch([]))
+
+
+def test_every_record_comes_once_and_in_order_over_kills(broker: RealBroker, client: Client) -> None:
+    """fsync class: what was acked is there, so it has to come; seqs without holes, no doubles."""
+    client.put_topic("t", durable=True)
+    acked: list[int] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        with Client(broker.url, retry=RetryPolicy(total_s=60)) as writer:
+            while not stop.is_set():
+                acked.append(writer.append("t", [len(acked)]).last_seq)
+
+    async def watch() -> list[int]:
+        seen: list[int] = []
+        async with AsyncClient(broker.url) as reader, aclosing(reader.watch({"t": 0})) as events:
+            async for event in events:
+                assert event.kind in ("record", "caught-up"), event
+                seen += [record.seq for record in event.records]
+                if stop.is_set() and not writing.is_alive() and seen and seen[-1] >= acked[-1]:
+                    return seen
+        raise AssertionError("a watch does not end")
+
+    async def kill() -> None:
+        for _ in range(KILLS):
+            begin = len(acked)
+            while len(acked) < begin + 50:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+        begin = len(acked)
+        while len(acked) < begin + 50:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await asyncio.to_thread(writing.join)
+        # The watcher looks at its end when something comes.
+        async with AsyncClient(broker.url) as last:
+            acked.append((await last.append("t", ["end"])).last_seq)
+
+    async def both() -> list[int]:
+        async with asyncio.timeout(120):
+            seen, _ = await asyncio.gather(watch(), kill())
+            return seen
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        seen = asyncio.run(both())
+    finally:
+        stop.set()
+        writing.join()
+    assert seen == list(range(1, len(seen) + 1))
+    assert set(acked) <= set(seen)

@@ -1,0 +1,114 @@
+"""A watch over its sessions and connections: what its events mean, and where it goes on."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import Any
+
+import pytest
+
+from client.errors import BrokerFault, ConnectionFailed, NotFound, NotReady, TopicNotFound, UnexpectedAnswer
+from client.retry import RetryPolicy
+from client.watching import Session, Watching, WatchTopics
+
+RECORD = b'event: record\nid: abc\ndata: {"topic":"t","records":[{"$seq":6,"$ts":5,"data":[1]}],"from_seq":5,'
+RECORD += b'"to_seq":7,"head_seq":9}\n\n'
+GAP = b'event: tombstone\nid: gap\ndata: {"topic":"t","reason":"cap","gap_from":6,"gap_to":8,"earliest_seq":9,'
+GAP += b'"head_seq":9}\n\n'
+DELETED = b'event: topic-deleted\nid: del\ndata: {"topic":"t","head_seq":7,"reason":"deleted"}\n\n'
+BROKEN = ConnectionFailed("The line broke.", outcome="unknown")
+LOST = NotFound("There is no watch session of that id.", code="not_found", status=404)
+
+
+def watching(topics: WatchTopics = ("t",), **options: Any) -> Watching:
+    clock = count()
+    return Watching(topics, options, policy=RetryPolicy(), now=lambda: float(next(clock)), draw=lambda: 1.0)  # type: ignore[arg-type]
+
+
+def begun(topics: WatchTopics = ("t",), **options: Any) -> Watching:
+    watch = watching(topics, **options)
+    names = json.loads(watch.session().request.body or b"")["topics"]
+    watch.begin(Session(stream_url="/v0/watch/wid_1", topics={name: {"from_seq": 5} for name in names}))
+    return watch
+
+
+def asked(watch: Watching) -> tuple[str, dict[str, Any]]:
+    request = watch.session().request
+    return request.target, json.loads(request.body or b"")
+
+
+def test_a_session_is_asked_for_with_what_was_given() -> None:
+    assert asked(watching({"a": 3, "b": None}, node="me", limit=7)) == (
+        "/v0/watch",
+        {"topics": {"a": {"from_seq": 3}, "b": {}}, "node": "me", "limit": 7, "include_tags": True},
+    )
+    assert asked(watching("t"))[1]["topics"] == {"t": {}}
+
+
+def test_wherever_the_bytes_are_cut_an_event_is_whole() -> None:
+    watch = begun()
+    [event] = [event for byte in RECORD for event in watch.feed(bytes([byte]))]
+    assert (event.topic, event.kind, event.to_seq, event.id) == ("t", "record", 7, "abc")
+    assert [record.data for record in event.records] == [[1]]
+
+
+def test_after_a_broken_connection_it_goes_on_behind_the_last_event() -> None:
+    watch = begun()
+    assert "Last-Event-ID" not in watch.stream().headers
+    list(watch.feed(b"retry: 2000\n\n: hb 1\n\n" + RECORD + RECORD[:20]))
+    watch.failed(BROKEN)
+    assert (watch.stream().target, watch.stream().headers["Last-Event-ID"]) == ("/v0/watch/wid_1", "abc")
+    [event] = watch.feed(GAP)  # what came of the event that was cut off does not get in its way
+    assert event.tombstone is not None
+    assert (event.tombstone.gap_to, event.tombstone.missed_estimate) == (8, 3)
+
+
+def test_a_session_that_is_gone_is_made_anew_where_the_reader_is() -> None:
+    watch = begun({"t": None, "u": 2})
+    list(watch.feed(RECORD))
+    assert watch.failed(LOST).seconds == 0
+    assert watch.request is None
+    assert asked(watch) == (
+        "/v0/watch?lenient=true",
+        {"topics": {"t": {"from_seq": 7}, "u": {"from_seq": 5}}, "include_tags": True},
+    )
+    [gone] = watch.begin(Session(stream_url="/v0/watch/wid_2", topics={"t": {"from_seq": 7}}))
+    assert (gone.topic, gone.kind) == ("u", "topic-deleted")
+    assert (watch.stream().target, watch.stream().headers["Last-Event-ID"]) == ("/v0/watch/wid_2", "abc")
+
+
+def test_the_first_session_is_not_lenient_and_its_refusal_is_raised() -> None:
+    with pytest.raises(TopicNotFound):
+        watching().failed(TopicNotFound("There is no topic named 't'.", status=404))
+
+
+def test_when_all_topics_are_deleted_it_ends() -> None:
+    events = begun().feed(DELETED)
+    assert next(events).kind == "topic-deleted"
+    with pytest.raises(TopicNotFound):
+        next(events)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ({"code": "server_shutting_down", "error": "x"}, NotReady),
+        ({"code": 500, "error": "x", "reason": "segment_corrupt"}, BrokerFault),
+    ],
+)
+def test_an_error_is_raised_as_what_it_is(data: dict[str, Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        list(begun().feed(b"event: error\ndata: %b\n\n" % json.dumps(data).encode()))
+
+
+def test_being_told_of_slowness_is_no_reason_to_give_up() -> None:
+    watch = begun()
+    with pytest.raises(Exception) as told:  # noqa: PT011
+        list(watch.feed(b'event: error\ndata: {"code":429,"error":"x","reason":"slow_reader"}\n\n'))
+    assert watch.failed(told.value).seconds > 0  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_read_is_no_event() -> None:
+    with pytest.raises(UnexpectedAnswer):
+        list(begun().feed(b"event: record\ndata: {\n\n"))

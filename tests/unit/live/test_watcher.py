@@ -1,0 +1,118 @@
+"""Who sends on a connection: its own task, or, while that has nothing to do, whoever has news."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from broker.live.cursor import Position
+from broker.live.frames import Event, Kind
+from broker.live.hub import Live
+from broker.live.watcher import MAX_NOTICES, Heartbeat, Watcher
+from storage.errors import ShuttingDown
+
+
+class Line:
+    """A connection that takes what it is given, until it is full."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.full = False
+
+    def push(self, piece: bytes) -> bool:
+        if not self.full:
+            self.sent.append(piece)
+        return not self.full
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def watcher(line: Line) -> Watcher[bytes]:
+    watcher: Watcher[bytes] = Watcher(
+        cast(Live, None),  # no topic is watched here
+        encode=lambda watcher, event: event.data + b"@%d" % watcher.handed["t"].seq,
+        failure=lambda error: error.code.encode(),
+        positions={},
+    )
+    watcher.handed["t"] = Position(1, 0)
+    watcher.attach(line.push)
+    return watcher
+
+
+def event(seq: int) -> Event:
+    return Event(Kind.RECORD, b"%d" % seq, Position(1, seq))
+
+
+async def parked(watcher: Watcher[bytes]) -> asyncio.Task[bytes]:
+    """Its task, which has nothing to do."""
+    waiting = asyncio.create_task(anext(watcher.pieces()))
+    await asyncio.sleep(0)
+    return waiting
+
+
+async def test_while_its_task_has_nothing_to_do_others_send(watcher: Watcher[bytes], line: Line) -> None:
+    waiting = await parked(watcher)
+    assert watcher.offer("t", event(1))
+    watcher.say(b"notice")
+    assert line.sent == [b"1@1", b"notice"]
+    assert watcher.positions == {"t": Position(1, 1)}
+    waiting.cancel()
+
+
+async def test_while_its_task_sends_nobody_else_does(watcher: Watcher[bytes], line: Line) -> None:
+    pieces = watcher.pieces()
+    watcher.say(b"first")
+    assert await anext(pieces) == b"first"
+    assert not watcher.offer("t", event(1))
+    watcher.say(b"second")
+    assert line.sent == []
+    assert await anext(pieces) == b"second"
+
+
+async def test_nothing_overtakes_what_waits(watcher: Watcher[bytes], line: Line) -> None:
+    waiting = await parked(watcher)
+    line.full = True
+    watcher.say(b"notice")
+    line.full = False
+    assert not watcher.offer("t", event(1))
+    watcher.say(b"another")
+    assert line.sent == []
+    assert await waiting == b"notice"
+
+
+async def test_what_a_full_line_did_not_take_was_not_handed_out(watcher: Watcher[bytes], line: Line) -> None:
+    waiting = await parked(watcher)
+    line.full = True
+    assert not watcher.offer("t", event(5))
+    assert watcher.handed["t"] == Position(1, 0)
+    assert watcher.positions == {}
+    waiting.cancel()
+
+
+async def test_it_ends_behind_what_waits_with_the_reason(watcher: Watcher[bytes]) -> None:
+    watcher.say(b"notice")
+    watcher.fail(ShuttingDown())
+    assert [piece async for piece in watcher.pieces()] == [b"notice", b"shutting_down"]
+
+
+async def test_a_heartbeat_comes_when_nothing_else_does(watcher: Watcher[bytes]) -> None:
+    pieces = watcher.pieces(Heartbeat(0.01, lambda: b"beat"))
+    async with asyncio.timeout(5):
+        assert [await anext(pieces) for _ in range(3)] == [b"beat"] * 3
+
+
+async def test_whoever_makes_notices_waits_when_too_many_are_there(watcher: Watcher[bytes]) -> None:
+    for _ in range(MAX_NOTICES):
+        watcher.say(b"")
+    waiting: asyncio.Task[Any] = asyncio.create_task(watcher.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await anext(watcher.pieces())
+    async with asyncio.timeout(5):
+        await waiting
