@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from schemas.fields import U64, AnswerModel, Flag, RequestModel
-from schemas.performance import Performance
+from schemas.performance import RoutedPerformance
 from schemas.records import EXAMPLE_PERFORMANCE
 
 
@@ -50,7 +50,7 @@ class WatchAnswer(AnswerModel):
     stream_url: str = Field(description="GET it for the events.")
     session_ttl_ms: int = Field(description="How long the session outlives its last stream.")
     topics: dict[str, WatchedTopic]
-    performance: Performance
+    performance: RoutedPerformance
 
     model_config = _example(
         {

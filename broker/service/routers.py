@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.service.predicates import check_topic_name, tag_match
@@ -75,3 +77,9 @@ async def delete(engine: Engine, router: str) -> bool:
 async def caught_up(engine: Engine, topic: str) -> Waited | None:
     """Read your writes: wait, at most 1 s, for what routers have still to bring to the topic. None: there are none."""
     return await engine.routers.caught_up(topic)
+
+
+async def all_caught_up(engine: Engine, topics: Iterable[str]) -> float | None:
+    """`caught_up` of several topics at once: how long the slowest took, in ms. None: no router leads to any."""
+    waited = await asyncio.gather(*(engine.routers.caught_up(topic) for topic in topics))
+    return max((each.wait_ms for each in waited if each is not None), default=None)

@@ -22,7 +22,7 @@ from broker.http.routes.watch import start_of
 from broker.live import frames, wish
 from broker.live.access import ADMIN, READ, WRITE, Access
 from broker.live.watcher import Watcher
-from broker.service import appends
+from broker.service import appends, routers
 from schemas.watch import Subscribe, Unsubscribe
 from storage.errors import InvalidRequest, StorageError
 
@@ -79,7 +79,7 @@ class Commands:
             request_id = None if head.request_id is UNSET else Raw(bytes(head.request_id))
             match head.type:
                 case "subscribe":
-                    self._subscribe(_model(Subscribe, raw), request_id)
+                    await self._subscribe(_model(Subscribe, raw), request_id)
                 case "unsubscribe":
                     self._unsubscribe(_model(Unsubscribe, raw), request_id)
                 case "publish":
@@ -98,12 +98,13 @@ class Commands:
 
     # -- what they do ------------------------------------------------------------------------------------------------
 
-    def _subscribe(self, asked: Subscribe, request_id: Raw | None) -> None:
+    async def _subscribe(self, asked: Subscribe, request_id: Raw | None) -> None:
         given = asked.starts()
         starts = {name: start_of(name, start) for name, start in given.items()}
         wish.check_topics(starts)
         self._caller.require(READ, starts)
         strong = asked.consistency == "strong"
+        await routers.all_caught_up(self._live.engine, starts)
         opened = wish.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong)
         if len({*self._watcher.handed, *opened}) > wish.MAX_TOPICS:
             raise InvalidRequest(f"topics: at most {wish.MAX_TOPICS} on one connection.", field="topics")

@@ -13,12 +13,14 @@ from broker.http.errors import status_of
 from broker.http.refusals import refusals
 from broker.http.render import Shape
 from broker.http.request import Request
-from broker.http.routes.topics import Current, StrictRoute, performance
+from broker.http.routes.topics import Current, StrictRoute
 from broker.live import access, cursor, wish
 from broker.live.frames import Event
 from broker.live.session import TTL_MS, Session
 from broker.live.watcher import Heartbeat, Watcher
+from broker.service import routers
 from schemas.fields import QueryFlag
+from schemas.performance import RoutedPerformance
 from schemas.watch import WatchAnswer, WatchedTopic, WatchRequest, WatchStart
 from storage.errors import InvalidRequest
 
@@ -54,6 +56,7 @@ async def make_session(
         exclude_nodes=wish.nodes(body.node),
         strong=strong,
     )
+    waited_ms = await routers.all_caught_up(live.engine, starts)
     opened = wish.open_topics(live.engine, starts, lenient=lenient, strong=strong)
     session = live.sessions.make(
         wish.Wish(options=options, heartbeat_ms=wish.heartbeat_ms(body.heartbeat_ms)),
@@ -69,7 +72,10 @@ async def make_session(
             name: WatchedTopic(from_seq=each.from_seq, head_seq=each.head_seq, earliest_seq=each.earliest_seq)
             for name, each in opened.items()
         },
-        performance=performance(current),
+        performance=RoutedPerformance(
+            server_total_ms=round(current.elapsed_ms(), 3),
+            router_wait_ms=None if waited_ms is None else round(waited_ms, 3),
+        ),
     )
 
 
@@ -117,6 +123,7 @@ async def _stream(request: Request, session: Session, watcher: Watcher[bytes]) -
         live.sessions.opened(session)
         try:
             yield events.RETRY
+            await routers.all_caught_up(live.engine, session.positions)
             for name, last in list(session.positions.items()):
                 watcher.watch(name, session.wish.options, given.get(name, last))
             heartbeat = Heartbeat(session.wish.heartbeat_ms / 1000, lambda: events.heartbeat(live.engine.now_ms()))
