@@ -222,3 +222,13 @@ async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Eng
     assert refused(answer, 429, "throttled")["detail"] == {"limit": "max_routers", "max": 1}
     assert answer.headers["retry-after"]
     await put(client, preserve_tag=False)
+
+
+async def test_a_watch_begins_with_what_routers_bring(client: httpx.AsyncClient) -> None:
+    await put(client)
+    for number in range(1, 6):
+        await append(client, "a", number)
+        made = (await client.post("/v0/watch", json={"topics": {"b": {}}})).json()
+        assert made["topics"]["b"]["head_seq"] == number
+        assert made["performance"]["router_wait_ms"] >= 0
+    assert "router_wait_ms" not in (await client.post("/v0/watch", json={"topics": {"a": {}}})).json()["performance"]
