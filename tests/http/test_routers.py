@@ -227,7 +227,7 @@ async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Eng
 async def test_a_watch_begins_with_what_routers_bring(client: httpx.AsyncClient) -> None:
     await put(client)
     for number in range(1, 6):
-        await append(client, "a", number)
+        await append(client, "a", {"data": number})
         made = (await client.post("/v0/watch", json={"topics": {"b": {}}})).json()
         assert made["topics"]["b"]["head_seq"] == number
         assert made["performance"]["router_wait_ms"] >= 0

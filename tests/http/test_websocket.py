@@ -301,7 +301,7 @@ async def test_with_every_server_it_works(http_server: str) -> None:
 async def test_a_subscription_begins_with_what_routers_bring(server: HotServer, http: httpx.AsyncClient) -> None:
     assert (await http.put("/v0/routers/r", json={"source": "a", "dest": "b"})).status_code == 201
     for number in range(1, 6):
-        await append(http, "a", number)
+        await append(http, "a", {"data": number})
         async with socket(server) as ws:
             answer = await ws.ask("subscribe", topic="b")
         assert answer["topics"]["b"]["head_seq"] == number
