@@ -64,7 +64,7 @@ async def make_session(
         access.EVERYTHING.owner,
         live.now_ms(),
     )
-    return WatchAnswer(
+    answer = WatchAnswer(
         wid=session.wid,
         stream_url=f"/v0/watch/{session.wid}",
         session_ttl_ms=TTL_MS,
@@ -72,11 +72,11 @@ async def make_session(
             name: WatchedTopic(from_seq=each.from_seq, head_seq=each.head_seq, earliest_seq=each.earliest_seq)
             for name, each in opened.items()
         },
-        performance=RoutedPerformance(
-            server_total_ms=round(current.elapsed_ms(), 3),
-            router_wait_ms=None if waited_ms is None else round(waited_ms, 3),
-        ),
+        performance=RoutedPerformance(server_total_ms=round(current.elapsed_ms(), 3)),
     )
+    if waited_ms is not None:
+        answer.performance.router_wait_ms = round(waited_ms, 3)
+    return answer
 
 
 def start_of(name: str, given: WatchStart | None) -> wish.Start:
