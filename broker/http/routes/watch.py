@@ -38,6 +38,7 @@ router = APIRouter(tags=["watch"], route_class=StrictRoute)
     description="The session says what its streams give; it is in memory only, and outlives its last stream by "
     "session_ttl_ms.",
     responses=refusals("invalid_request", "topic_not_found", "throttled"),
+    response_model_exclude_unset=True,
 )
 async def make_session(
     current: Current,
