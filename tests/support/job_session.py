@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from storage import Durability, Engine, Options, TopicConfig
 from storage.errors import StorageError, StorageFailed
 from storage.segment.errors import SegmentError
@@ -51,7 +53,11 @@ class JobSession:
     async def close(self) -> None:
         """A clean stop."""
         self.ledger.perhaps_clean = True
-        await self.engine.close()
+        with capture_logs() as logs:
+            await self.engine.close()
+        if any(each["event"] == "final_snapshot_failed" for each in logs):
+            # Said to be no clean stop after all: leases that are not durable may be void from here on.
+            self._doubt([job for job in self.ledger.jobs if not self.ledger.queues[job.queue].config.leases_durable])
         if not self.engine.failed_shards:
             self.ledger.all_safe()
 
@@ -259,7 +265,12 @@ class JobSession:
         return [(node, [job.seq for job in jobs], jobs) for node, jobs in held.items()]
 
     def _touch(self) -> None:
-        self.ledger.perhaps_clean = False
+        """The stop before this start, if it was clean, is no longer the last thing that the log knows of.
+
+        Unless the disk failed before a frame could say so: then nothing else can have happened since, either.
+        """
+        if not self.engine.failed_shards:
+            self.ledger.perhaps_clean = False
 
     def _doubt(self, jobs: list[Sent]) -> list[tuple[Sent, bool, bool]]:
         doubts = [(job, job.unsure, job.lease_safe) for job in jobs]
