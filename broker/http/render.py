@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -14,6 +15,13 @@ from storage.segments_view import SegmentsView
 
 if TYPE_CHECKING:
     from storage.routers.waiting import Waited
+
+
+DUE_KEY = b',"deliver_at":'
+#: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
+#: body is a whole value of data or meta.
+_DUE = re.compile(rb',"deliver_at":\d+}\Z')
+_DUE_BYTES = len(DUE_KEY) + 21
 
 
 class _Body(msgspec.Struct):
@@ -37,13 +45,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     if shape.meta and shape.data:
-        names = Names(shape.tags)
-        return b",".join(
-            [
-                b'{"$seq":%d,"$ts":%d%b,%b' % (seq, ts, names[node, tag] if node or tag else b"", body[1:])
-                for seq, ts, node, tag, body in found
-            ]
-        )
+        text = b",".join(_whole(found, shape))
+        if DUE_KEY not in text:
+            return text
+        return b",".join(_whole([record._replace(body=without_due(record.body)) for record in found], shape))
     names = Names(shape.tags)
     return b",".join(
         [
@@ -51,6 +56,19 @@ def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
             for seq, ts, node, tag, body in found
         ]
     )
+
+
+def _whole(found: Sequence[StoredRecord], shape: Shape) -> list[bytes]:
+    names = Names(shape.tags)
+    return [
+        b'{"$seq":%d,"$ts":%d%b,%b' % (seq, ts, names[node, tag] if node or tag else b"", body[1:])
+        for seq, ts, node, tag, body in found
+    ]
+
+
+def without_due(body: bytes) -> bytes:
+    """A stored body without the time from which on it may be handed out as a job, which is nobody's to see."""
+    return _DUE.sub(b"}", body) if DUE_KEY in body[-_DUE_BYTES:] else body
 
 
 def _parts(body: bytes, shape: Shape) -> bytes:

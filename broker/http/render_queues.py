@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 from itertools import chain
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.http.render import Names, quoted
+from broker.http.render import DUE_KEY, Names, quoted, without_due
 from storage.queues.values import ClaimedJob, Settled
 
 if TYPE_CHECKING:
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
 _JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
 #: From so many jobs on it is quicker to write them all by one template.
 _ALIKE_PAYS = 4
-#: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
-#: body is a whole value of data or meta.
-_DUE = re.compile(rb',"deliver_at":\d+}\Z')
-_DUE_KEY = b',"deliver_at":'
-_DUE_BYTES = len(_DUE_KEY) + 21
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -51,7 +45,7 @@ def jobs(found: Sequence[ClaimedJob]) -> bytes:
                 for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
             ]
         )
-    if _DUE_KEY not in text:
+    if DUE_KEY not in text:
         return text
     return b",".join([_job(job, names) for job in found])
 
@@ -73,10 +67,8 @@ def _alike(found: Sequence[ClaimedJob]) -> bytes | None:
 
 def _job(job: ClaimedJob, names: Names) -> bytes:
     (seq, ts, node, tag, body), lease_id, deadline, deliveries = job
-    if _DUE_KEY in body[-_DUE_BYTES:]:
-        body = _DUE.sub(b"}", body)
     labels = names[node, tag] if node or tag else b""
-    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, body[1:])
+    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, without_due(body)[1:])
 
 
 def job_event(topic: bytes, job: ClaimedJob) -> bytes:

@@ -227,3 +227,20 @@ async def test_an_evicted_record_says_so(client: httpx.AsyncClient) -> None:
 async def test_a_seq_in_a_path_is_digits(client: httpx.AsyncClient, seq: str) -> None:
     await fill(client, "t", 1)
     refused_field(await client.get(f"/v0/topics/t/records/{seq}"), "seq")
+
+
+async def test_when_a_job_is_due_is_not_shown(client: httpx.AsyncClient) -> None:
+    await client.put("/v0/topics/q", json={"type": "queue"})
+    sent: list[dict[str, Any]] = [
+        {"data": {"n": 1, "deliver_at": 5}, "delay_ms": 60_000},
+        {"data": 2, "meta": {"x": 1, "deliver_at": 7}, "delay_ms": 60_000},
+        {"data": {"deliver_at": 9}},
+    ]
+    assert (await client.post("/v0/topics/q", json={"records": sent})).status_code == 200
+    found = (await read(client, "q"))["records"]
+    assert [{key: each[key] for key in each if key[0] != "$"} for each in found] == [
+        {key: each[key] for key in each if key != "delay_ms"} for each in sent
+    ]
+    one = (await client.get("/v0/topics/q/records/1")).json()
+    assert one["data"] == {"n": 1, "deliver_at": 5}
+    assert "deliver_at" not in one
