@@ -119,29 +119,33 @@ async def test_what_expired_since_is_not_handed_out(machine: Machine) -> None:
 
 
 @DURABLE
-async def test_what_is_deleted_while_it_is_about_to_be_read_is_left_out(
-    machine: Machine, reads: Reads, leases_durable: bool
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_is_deleted_while_it_is_read_is_left_out(
+    machine: Machine, reads: Reads, when: str, leases_durable: bool
 ) -> None:
     engine = await absorbed(machine, 50, leases_durable=leases_durable)
-    reads.before.clear()
+    gate = reads.before if when == "before" else reads.after
+    gate.clear()
     one, other = (asyncio.create_task(claim_seqs(engine, 5, node)) for node in "ab")
     await turns()
     await engine.delete_records("q", before_seq=3)
-    reads.before.set()
+    gate.set()
     assert (await one, await other) == ([3, 4, 5], [6, 7, 8, 9, 10])
     assert engine.queues.figures("q").in_flight == 8
 
 
 @DURABLE
+@pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_claim_of_which_nothing_is_left_gets_what_else_there_is(
-    machine: Machine, reads: Reads, leases_durable: bool
+    machine: Machine, reads: Reads, when: str, leases_durable: bool
 ) -> None:
     engine = await absorbed(machine, 50, leases_durable=leases_durable)
-    reads.before.clear()
+    gate = reads.before if when == "before" else reads.after
+    gate.clear()
     claim = asyncio.create_task(claim_seqs(engine, 5))
     await turns()
     await engine.delete_records("q", before_seq=9)
-    reads.before.set()
+    gate.set()
     assert await claim == [9, 10, 11, 12, 13]
     assert engine.queues.figures("q").in_flight == 5
 
@@ -169,6 +173,14 @@ async def test_a_queue_deleted_while_it_is_read_keeps_nothing(
     await add(engine, 3)
     await engine.upkeep.absorb_all()
     assert await claim_seqs(engine, 5) == [1, 2, 3]
+
+
+async def test_what_is_kept_of_a_queue_goes_with_it(machine: Machine) -> None:
+    engine = await absorbed(machine, 50)
+    assert await claim_seqs(engine) == [1]
+    assert [*map(len, kept(engine).values())] == [49]
+    await engine.delete_topic("q")
+    assert kept(engine) == {}
 
 
 # -- what cannot be read ---------------------------------------------------------------------------------------------
