@@ -135,11 +135,11 @@ class Dealer:
                 claim.answer.set_exception(error)
 
     def _readable(self, hands: list[Hand], found: reading.Found) -> list[Hand]:
-        """The hands without jobs that are not to be had, and without claims that nobody waits for."""
+        """The hands without jobs that are not to be had (any more), and without claims that nobody waits for."""
         kept: list[Hand] = []
         corrupt = frozenset(found.corrupt)
         for claim, jobs in hands:
-            hand = [] if claim.gone else [job for job in jobs if job.seq in found.records]
+            hand = [] if claim.gone else [job for job in jobs if job.seq in found.records and not job.gone]
             bad = [job for job in jobs if job.seq in corrupt]
             self._table.put_back([job for job in jobs if job not in hand and job not in bad])
             for job in bad:

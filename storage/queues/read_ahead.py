@@ -28,6 +28,7 @@ RECORDS = 1000
 BYTES = 256 << 10
 #: Kept of one queue: what is not asked for is dropped, oldest first.
 KEPT_RECORDS = 4 * RECORDS
+KEPT_BYTES = 4 * BYTES
 #: Queues of which something is kept.
 QUEUES = 16
 
@@ -81,7 +82,11 @@ class ReadAhead:
                 others.remove(under_way)
                 under_way.done.set_result(None)
         found = self.take(topic, seqs)
-        return found if found is not None else await reading.read(self._engine, topic, seqs)
+        if found is not None:
+            return found
+        for seq in seqs:  # too large to be read at once, or not all are there: nobody else will ask for the rest
+            self._kept.get(topic.topic_id, {}).pop(seq, None)
+        return await reading.read(self._engine, topic, seqs)
 
     async def _read(self, topic: Topic, first_seq: int) -> None:
         query = ReadQuery(from_seq=first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
@@ -93,6 +98,9 @@ class ReadAhead:
         kept.update((record.seq, record) for record in result.records)
         for seq in list(islice(kept, max(0, len(kept) - KEPT_RECORDS))):
             del kept[seq]
+        size = sum([len(record.body) for record in kept.values()])
+        while size > KEPT_BYTES:
+            size -= len(kept.pop(next(iter(kept))).body)
         if len(self._kept) > QUEUES:
             self._kept.popitem(last=False)
 

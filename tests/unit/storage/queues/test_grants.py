@@ -1,0 +1,139 @@
+"""Jobs that are kept together, and the same jobs kept one by one: whatever happens to them, they are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.format.control import Lease
+from storage.queues.grant import Grant, rows
+from storage.queues.leases import LeaseTable
+from storage.queues.policy import Limits
+from tests.unit.storage.queues.grant_pair import Holding, Pair, Side
+
+HEAPS = ("_back", "_due", "_ends", "_low", "_firsts")
+#: So many entries a heap may have of which no job needs one.
+SLACK = 1024
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_jobs_kept_together_are_what_they_are_one_by_one(seed: int) -> None:
+    pair = Pair(seed)
+    for _ in range(250):
+        pair.step()
+        pair.alike()
+    assert pair.grants > 20, "or nothing was compared"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_replay_makes_the_same_of_both_and_a_second_one_changes_nothing(seed: int) -> None:
+    pair = Pair(seed)
+    for _ in range(150):
+        pair.step()
+    once = [Side(pair.limits, together) for together in (True, False)]
+    twice = [Side(pair.limits, together) for together in (True, False)]
+    seen_together = 0
+    for frame in pair.journal:
+        for side in once:
+            frame(side)
+        for side in twice:
+            frame(side)
+            frame(side)
+        images = [side.image(len(pair.live)) for side in (*once, *twice)]
+        assert images[0] == images[1]
+        assert images[2] == images[3]
+        seen_together += bool(once[0].table.grants)
+    assert seen_together > 5
+    live = {*pair.live}
+    for side in (*once, *twice):
+        side.table.prune(live.__contains__)  # as at the end of a recovery
+    images = [side.image(len(live)) for side in (*once, *twice)]
+    # How often the move of a job was counted does not matter, and nobody holds anything in a replay.
+    assert images[0][0][:-1] == images[2][0][:-1]
+    assert images[0][1:] == images[2][1:] == images[3][1:]
+
+
+def leased_grant(key: str | None = None) -> tuple[LeaseTable, Grant]:
+    """Jobs 1 to 3, leased until 500."""
+    table = LeaseTable(Limits())
+    grant = table.put_together((1, 2, 3))
+    table.lease_together(grant, (11, 12, 13), 500, "n", key)
+    return table, grant
+
+
+def test_an_ack_that_failed_behind_the_deadline_leaves_leases_that_expire() -> None:
+    table, grant = leased_grant()
+    grant.busy = True
+    assert table.expired(501) == []
+    assert table.next_change() is None
+    table.put_back_together(grant)
+    assert table.next_change() == 501
+    assert table.expired(500) == []
+    assert [job.seq for job in table.expired(501)] == [1, 2, 3]
+
+
+def test_a_grant_taken_apart_while_it_is_acked_is_put_back_job_by_job() -> None:
+    table, grant = leased_grant()
+    grant.busy = True
+    table.all_deleted([2])
+    assert table.expired(501) == []
+    table.put_back_together(grant)
+    assert [(job.seq, job.gone) for job in table.expired(501)] == [(1, False), (2, True), (3, False)]
+
+
+def test_leases_that_are_given_again_are_those_of_the_second_claim_alone() -> None:
+    table, grant = leased_grant("first")
+    holder = grant.holder = Holding()
+    table.apply(Lease(event="claimed", jobs=rows((1, 2, 3), (21, 22, 23), 900), attempt_key="second"), "m")
+    assert table.whole((1, 2, 3)) is grant
+    assert ([*table.attempts], holder.ended) == ([("m", "second")], [1, 2, 3])
+    assert table.expired(501) == []
+    assert table.held_together((1, 2, 3), (11, 12, 13), "m", 500) is None
+    assert table.held_together((1, 2, 3), (21, 22, 23), "n", 500) is None
+    assert table.held_together((1, 2, 3), (21, 22, 23), "m", 900) is grant
+    assert table.held_together((1, 2, 3), (21, 22, 23), "m", 901) is None
+
+
+def heaps(table: LeaseTable) -> dict[str, int]:
+    return {name: len(getattr(table, name)) for name in HEAPS}
+
+
+@pytest.mark.parametrize("way", ["whole", "in parts", "failing", "expiring", "frames"])
+def test_the_heaps_stay_small_however_many_are_claimed_and_acked(way: str) -> None:
+    """A hundred thousand claims, of two jobs each, of which two hundred are leased at any time."""
+    table, under_way = LeaseTable(Limits()), 100
+    now, head = 1000, 10**9
+    waiting: list[Grant] = []
+    largest: dict[str, int] = dict.fromkeys(HEAPS, 0)
+
+    def live_seqs(seq: int, count: int) -> range:
+        return range(max(seq, 1), min(head, max(seq, 1) + count))
+
+    for cycle in range(100_000):
+        now += 1
+        grant = table.take_together(2, live_seqs)
+        assert grant is not None
+        tokens = (2 * cycle + 1, 2 * cycle + 2)
+        if way == "frames":
+            rows = [(seq, token, now + 500, 1, 0, 0) for seq, token in zip(grant.seqs, tokens, strict=True)]
+            table.apply(Lease(event="claimed", jobs=rows), "n")
+        else:
+            table.lease_together(grant, tokens, now + 500, "n", None)
+        if way == "failing":
+            grant.busy = True
+            table.put_back_together(grant)
+        waiting.append(grant)
+        if len(waiting) > under_way:
+            done = waiting.pop(0)
+            if way == "in parts":
+                table.settled([done.seqs[0]])
+                table.settled([done.seqs[1]])
+            else:
+                table.settled(done.seqs)
+        if way == "expiring":
+            assert table.expired(now) == []
+            table.next_change()
+        if not cycle % 250:
+            largest = {name: max(largest[name], size) for name, size in heaps(table).items()}
+    assert table.in_flight == 2 * under_way
+    bound = 2 * table.in_flight + SLACK + 2 * 2 * 250
+    assert max(largest.values()) <= bound, largest

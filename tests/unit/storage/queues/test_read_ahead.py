@@ -1,0 +1,278 @@
+"""Jobs read from segments ahead of their claims: fewer reads, and never a job that is none any more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from storage import Engine, ReadQuery
+from storage.errors import SegmentUnreadable, TopicNotFound
+from storage.queues import read_ahead
+from storage.queues.values import JobState
+from storage.read import Reader
+from storage.records import ReadResult, StoredRecord
+from tests.unit.storage.machine import Machine, outcome, sized
+from tests.unit.storage.queues.jobs import add, claim_seqs, config, states, turns, with_jobs
+
+DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
+
+
+class Reads:
+    """Every read of records that there is; they can be held up before they begin, or when they are over."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.before = asyncio.Event()
+        self.after = asyncio.Event()
+        self.before.set()
+        self.after.set()
+
+    async def read(self, read: Any, reader: Reader, topic: Any, query: ReadQuery) -> ReadResult:
+        self.asked.append(query.from_seq)
+        await self.before.wait()
+        result = await read(reader, topic, query)
+        await self.after.wait()
+        return result
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    reads, read = Reads(), Reader.read
+
+    async def noted(reader: Reader, topic: Any, query: ReadQuery) -> ReadResult:
+        return await reads.read(read, reader, topic, query)
+
+    monkeypatch.setattr(Reader, "read", noted)
+    return reads
+
+
+async def absorbed(machine: Machine, count: int, **settings: Any) -> Engine:
+    """Jobs whose records are in segments, ten in each."""
+    engine = await machine.start(segment_max_events=10, checkpoint_records=1)
+    await engine.put_topic("q", config(**settings))
+    await add(engine, count)
+    await engine.upkeep.absorb_all()
+    assert engine.topic("q").log.held.absorbed == count
+    return engine
+
+
+def kept(engine: Engine) -> dict[int, dict[int, StoredRecord]]:
+    return engine.queues.ahead._kept  # pyright: ignore[reportPrivateUsage]
+
+
+@DURABLE
+async def test_claims_one_behind_the_other_cost_one_read(machine: Machine, reads: Reads, leases_durable: bool) -> None:
+    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    for first in range(1, 51, 5):
+        claimed = await engine.queues.claim("q", "n", max=5)
+        assert [job.record.seq for job in claimed.jobs] == [*range(first, first + 5)]
+        assert [job.record.body for job in claimed.jobs] == [
+            b'{"data":%d}' % (seq - 1) for seq in range(first, first + 5)
+        ]
+    assert reads.asked == [0]
+    assert [*map(len, kept(engine).values())] == [0]
+
+
+@DURABLE
+async def test_claims_at_the_same_time_share_a_read(machine: Machine, reads: Reads, leases_durable: bool) -> None:
+    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    reads.before.clear()
+    claims = [asyncio.create_task(claim_seqs(engine, 5, node)) for node in "abcd"]
+    await turns()
+    assert reads.asked == [0]
+    reads.before.set()
+    assert sorted([await claim for claim in claims]) == [[*range(first, first + 5)] for first in (1, 6, 11, 16)]
+    assert reads.asked == [0]
+
+
+# -- what is no job any more -----------------------------------------------------------------------------------------
+
+
+@DURABLE
+async def test_what_was_deleted_since_is_not_handed_out(machine: Machine, reads: Reads, leases_durable: bool) -> None:
+    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
+    await engine.delete_records("q", before_seq=13)
+    assert await claim_seqs(engine, 5) == [13, 14, 15, 16, 17]
+    assert await engine.queues.purge("q") == 33
+    assert await claim_seqs(engine, 5) == []
+    assert reads.asked[0] == 0
+
+
+async def test_what_was_evicted_since_is_not_handed_out(machine: Machine) -> None:
+    engine = await absorbed(machine, 50, cap_records=50)
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
+    await add(engine, 12)
+    assert await claim_seqs(engine, 5) == [13, 14, 15, 16, 17]
+
+
+async def test_what_expired_since_is_not_handed_out(machine: Machine) -> None:
+    engine = await absorbed(machine, 20, ttl_ms=10_000)
+    await machine.clock.advance(5000)
+    await add(engine, 10)
+    await engine.upkeep.absorb_all()
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
+    await machine.clock.advance(5001)
+    assert await claim_seqs(engine, 5) == [21, 22, 23, 24, 25]
+
+
+@DURABLE
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_is_deleted_while_it_is_read_is_left_out(
+    machine: Machine, reads: Reads, when: str, leases_durable: bool
+) -> None:
+    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    gate = reads.before if when == "before" else reads.after
+    gate.clear()
+    one, other = (asyncio.create_task(claim_seqs(engine, 5, node)) for node in "ab")
+    await turns()
+    await engine.delete_records("q", before_seq=3)
+    gate.set()
+    assert (await one, await other) == ([3, 4, 5], [6, 7, 8, 9, 10])
+    assert engine.queues.figures("q").in_flight == 8
+
+
+@DURABLE
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_claim_of_which_nothing_is_left_gets_what_else_there_is(
+    machine: Machine, reads: Reads, when: str, leases_durable: bool
+) -> None:
+    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    gate = reads.before if when == "before" else reads.after
+    gate.clear()
+    claim = asyncio.create_task(claim_seqs(engine, 5))
+    await turns()
+    await engine.delete_records("q", before_seq=9)
+    gate.set()
+    assert await claim == [9, 10, 11, 12, 13]
+    assert engine.queues.figures("q").in_flight == 5
+
+
+@DURABLE
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_queue_deleted_while_it_is_read_keeps_nothing(
+    machine: Machine, reads: Reads, when: str, leases_durable: bool
+) -> None:
+    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    settings = engine.state("q").config
+    gate = reads.before if when == "before" else reads.after
+    gate.clear()
+    claims = [asyncio.create_task(claim_seqs(engine, 5, node)) for node in "ab"]
+    await turns()
+    await engine.delete_topic("q")
+    gate.set()
+    outcomes = [await outcome(claim) for claim in claims]
+    if leases_durable:
+        assert [type(each) for each in outcomes] == [TopicNotFound, TopicNotFound]
+    else:  # as if they had come a moment before the deletion
+        assert outcomes == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
+    assert kept(engine) == {}
+    await engine.put_topic("q", settings)
+    await add(engine, 3)
+    await engine.upkeep.absorb_all()
+    assert await claim_seqs(engine, 5) == [1, 2, 3]
+
+
+async def test_what_is_kept_of_a_queue_goes_with_it(machine: Machine) -> None:
+    engine = await absorbed(machine, 50)
+    assert await claim_seqs(engine) == [1]
+    assert [*map(len, kept(engine).values())] == [49]
+    await engine.delete_topic("q")
+    assert kept(engine) == {}
+
+
+# -- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+def damage(machine: Machine, content: bytes) -> None:
+    """Change a byte of the one record with this content, in its segment."""
+    [path] = [path for path, data in machine.disk.content().items() if path.endswith(".data") and content in data]
+    data = machine.disk.read_file(path)
+    at = data.index(content)
+    machine.disk.write_file(path, data[:at] + b"?" + data[at + 1 :])
+
+
+@DURABLE
+async def test_a_record_that_fails_its_check_is_put_off_and_holds_up_no_other(
+    machine: Machine, leases_durable: bool
+) -> None:
+    engine = await absorbed(machine, 30, leases_durable=leases_durable, lease_ms=3_600_000)
+    damage(machine, b'{"data":16}')
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
+    given = [seq for _ in range(5) for seq in await claim_seqs(engine, 5)]
+    assert sorted(given) == [seq for seq in range(6, 31) if seq != 17]
+    assert states(engine)[17] is JobState.DELAYED
+    assert engine.queues.stats.unreadable == 1
+    await machine.clock.advance(60_000)
+    assert await outcome(claim_seqs(engine, 5)) != [17]
+    assert engine.queues.stats.unreadable == 2
+
+
+async def test_a_disk_that_gives_nothing_is_told_and_the_jobs_are_there_afterwards(machine: Machine) -> None:
+    engine = await absorbed(machine, 30)
+    machine.disk.fail("pread", "*.data", sticky=True)
+    for _ in range(3):
+        assert isinstance(await outcome(claim_seqs(engine, 5)), SegmentUnreadable)
+    machine.disk.clear_faults()
+    assert engine.queues.figures("q").ready == 30
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
+
+
+# -- how much is kept ------------------------------------------------------------------------------------------------
+
+
+async def large_jobs(machine: Machine, count: int, size: int) -> Engine:
+    engine = await with_jobs(machine)
+    for _ in range(count):
+        await engine.append("q", [sized(size)])
+    await engine.upkeep.absorb_all()
+    return engine
+
+
+@pytest.mark.parametrize(("size", "most"), [(20_000, 20), (60_000, 5), (60_000, 1), (100_000, 3)])
+async def test_what_is_kept_of_large_jobs_is_bounded_by_bytes(machine: Machine, size: int, most: int) -> None:
+    engine = await large_jobs(machine, 60, size)
+    for _ in range(60 // most):
+        assert len(await claim_seqs(engine, most)) == most
+        held = sum(len(record.body) for of_one in kept(engine).values() for record in of_one.values())
+        assert held <= read_ahead.BYTES
+    assert await claim_seqs(engine) == []
+    assert [*map(len, kept(engine).values())] == [0], "all of them were asked for"
+
+
+async def test_what_nobody_comes_for_is_bounded_by_bytes(machine: Machine) -> None:
+    engine = await large_jobs(machine, 60, 60_000)
+    for seq in range(4, 61, 4):
+        await claim_seqs(engine)
+        await engine.delete_records("q", before_seq=seq + 1)
+        held = sum(len(record.body) for of_one in kept(engine).values() for record in of_one.values())
+        assert held <= read_ahead.KEPT_BYTES
+
+
+async def test_what_nobody_comes_for_is_bounded_by_records(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "RECORDS", 10)
+    monkeypatch.setattr(read_ahead, "KEPT_RECORDS", 25)
+    engine = await absorbed(machine, 200)
+    for seq in range(10, 200, 10):
+        assert await claim_seqs(engine) == [seq - 9]
+        await engine.delete_records("q", before_seq=seq + 1)
+        [of_one] = kept(engine).values()
+        assert len(of_one) <= 25
+    assert sum(map(len, kept(engine).values())) > 15
+
+
+async def test_so_many_queues_are_read_ahead_and_no_more(machine: Machine) -> None:
+    engine = await machine.start(segment_max_events=10, checkpoint_records=1)
+    for number in range(read_ahead.QUEUES + 4):
+        await engine.put_topic(f"q{number}", config())
+        await engine.append(f"q{number}", [sized(5), sized(5)])
+    await engine.upkeep.absorb_all()
+    for number in range(read_ahead.QUEUES + 4):
+        claimed = await engine.queues.claim(f"q{number}", "n")
+        assert [job.record.seq for job in claimed.jobs] == [1]
+    assert len(kept(engine)) == read_ahead.QUEUES
+    for number in range(read_ahead.QUEUES + 4):
+        claimed = await engine.queues.claim(f"q{number}", "n")
+        assert [job.record.seq for job in claimed.jobs] == [2]

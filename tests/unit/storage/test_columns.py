@@ -1,0 +1,363 @@
+"""Frames taken by columns: the same records as frame by frame, and none at all when a single byte of them is wrong."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import TopicConfig, columns
+from storage.catalog import Topic
+from storage.errors import RecordCorrupt
+from storage.format import idx_entry, segment_frame, wal_frame
+from storage.format.wal_frame import FrameType
+from storage.log import Log
+from storage.records import ReadQuery, StoredRecord, TagMatch
+from storage.scan import Piece, Scan
+from storage.segment.names import SegmentId
+from storage.segment.reader import SegmentSlice
+from storage.spans import Span
+from storage.usage import Usage
+
+TOPIC_ID, FIRST, TS, IN_FRONT = 0x0102030405060708, (1 << 40) + 250, 1_700_000_000_000, 13
+NOW = TS + 1000
+#: As of no path: every record one by one.
+NEVER = 1 << 62
+PLAIN = "plain"
+
+
+class Frames(NamedTuple):
+    """Records of one batch, as they lie in the log and in a segment, with other bytes in front and behind."""
+
+    records: list[StoredRecord]
+    sizes: array[int]
+    log: bytes
+    segment: bytes
+    entries: list[idx_entry.Entry]
+
+    @property
+    def stamps(self) -> list[int]:
+        return [record.ts for record in self.records]
+
+
+def framed(bodies: Sequence[bytes], *, odd: dict[int, tuple[bytes, bytes]] | None = None, step_ms: int = 0) -> Frames:
+    """`odd`: node and tag of a few of them. `step_ms`: how far apart their times are."""
+    records = [
+        StoredRecord(FIRST + index, TS + step_ms * index, *(odd or {}).get(index, (b"", b"")), body)
+        for index, body in enumerate(bodies)
+    ]
+    frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
+    sizes = array("Q", map(len, frames))
+    moved = [segment_frame.from_wal(frame, 0, len(frame)) for frame in frames]
+    entries: list[idx_entry.Entry] = []
+    at = IN_FRONT
+    for record, size in zip(records, sizes, strict=True):
+        entries.append(idx_entry.Entry(at, size, record.ts, (record.tag != b"") | (record.node != b"") << 1))
+        at += size
+    around = bytes(range(1, IN_FRONT + 1))
+    return Frames(records, sizes, around + b"".join(frames) + around, around + b"".join(moved) + around, entries)
+
+
+def bodies_of(count: int, kind: str, seed: int) -> list[bytes]:
+    random = Random(seed)
+    largest = {"empty": 0, "uniform": 40, "short": 3, "varied": 300}[kind]
+    if kind in ("empty", "uniform"):
+        return [random.randbytes(largest) for _ in range(count)]
+    return [random.randbytes(random.randint(0, largest)) for _ in range(count)]
+
+
+KINDS = ("empty", "uniform", "short", "varied")
+
+
+def new_scan(query: ReadQuery, max_scan: int = 10**6, **config: Any) -> Scan:
+    topic = Topic("t", TOPIC_ID, TopicConfig(**config))
+    topic.logs.append(Log(TOPIC_ID, shard=0, epoch=1, usage=Usage()))
+    return Scan(topic, query, NOW, max_scan)
+
+
+# -- what is right ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1, 6, 7, 255, 256, 257, 513, 600])
+def test_whole_frames_are_what_was_framed(kind: str, count: int) -> None:
+    frames = framed(bodies_of(count, kind, count), step_ms=3)
+    for verified in (False, True):
+        found = columns.from_log(frames.log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=verified)
+        assert found == frames.records
+    found = columns.from_segment(frames.segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps)
+    assert found is not None
+    assert found == frames.records
+    assert all(type(record) is StoredRecord for record in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verified", [False, True])
+def test_frames_of_another_record_are_not_these(kind: str, verified: bool) -> None:
+    frames = framed(bodies_of(20, kind, 1))
+    for topic_id, first in ((TOPIC_ID + 1, FIRST), (TOPIC_ID, FIRST + 1), (TOPIC_ID + (1 << 56), FIRST - 1)):
+        assert columns.from_log(frames.log, IN_FRONT, frames.sizes, topic_id, first, verified=verified) is None
+        assert columns.from_segment(frames.segment, IN_FRONT, frames.sizes, topic_id, first, frames.stamps) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_cut_short_is_none(kind: str) -> None:
+    frames = framed(bodies_of(8, kind, 1))
+    for cut in range(IN_FRONT + 1, IN_FRONT + 120):
+        log, segment = frames.log[:-cut], frames.segment[:-cut]
+        assert columns.from_log(log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=False) is None
+        assert columns.from_segment(segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_that_are_not_theirs_are_none(kind: str) -> None:
+    frames = framed(bodies_of(8, kind, 1))
+    for change in (-1, 1, -7, 1000):
+        for index in range(8):
+            sizes = array("Q", frames.sizes)
+            sizes[index] += change
+            assert columns.from_log(frames.log, IN_FRONT, sizes, TOPIC_ID, FIRST, verified=False) is None
+            assert columns.from_segment(frames.segment, IN_FRONT, sizes, TOPIC_ID, FIRST, frames.stamps) is None
+
+
+@pytest.mark.parametrize("odd", [(b"n", b""), (b"", b"t"), (b"node", b"tag")])
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_frames_with_node_or_tag_are_none(odd: tuple[bytes, bytes], all_of_them: bool) -> None:
+    for index in (0, 4, 7):
+        which = range(8) if all_of_them else (index,)
+        frames = framed(bodies_of(8, "uniform", 1), odd=dict.fromkeys(which, odd))
+        for verified in (False, True):
+            assert columns.from_log(frames.log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=verified) is None
+        assert columns.from_segment(frames.segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps) is None
+
+
+# -- a byte that is wrong --------------------------------------------------------------------------------------------
+
+
+def flipped(data: bytes, at: int, mask: int) -> bytes:
+    return data[:at] + bytes((data[at] ^ mask,)) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_flipped_byte_is_noticed(kind: str) -> None:
+    frames = framed(bodies_of(7, kind, 3))
+    masks = Random(kind)
+    for at in range(IN_FRONT, len(frames.log) - IN_FRONT):
+        for mask in (1 << masks.randrange(8), 0xFF):
+            log, segment = flipped(frames.log, at, mask), flipped(frames.segment, at, mask)
+            assert columns.from_log(log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=False) is None, at
+            found = columns.from_segment(segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps)
+            assert found is None, at
+
+
+def test_a_flipped_byte_is_noticed_in_blocks_that_are_cut_piece_by_piece() -> None:
+    for kind in ("uniform", "varied"):
+        frames = framed(bodies_of(600, kind, 4))
+        for at in Random(kind).sample(range(IN_FRONT, len(frames.log) - IN_FRONT), 150):
+            log, segment = flipped(frames.log, at, 1), flipped(frames.segment, at, 1)
+            assert columns.from_log(log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=False) is None, at
+            found = columns.from_segment(segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps)
+            assert found is None, at
+
+
+# -- reads -----------------------------------------------------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    """What one scan is asked, and what it is given: a query, limits, times, what is dead, which bytes are wrong."""
+
+    length: int
+    kind: str
+    seed: int
+    limit: int
+    max_bytes: int
+    max_scan: int
+    beyond: int
+    step_ms: int
+    ttl_ms: int
+    dead: frozenset[int]
+    flips: frozenset[int]
+    odd: frozenset[int]
+    filter: str
+    skip_corrupt: bool
+    split: int
+
+
+def few(most: int) -> st.SearchStrategy[frozenset[int]]:
+    """None of them mostly: what one thing does is seen when the others are in order."""
+    nothing: frozenset[int] = frozenset()
+    return st.just(nothing) | st.just(nothing) | st.frozensets(st.integers(0, most), max_size=2)
+
+
+READINGS = st.builds(
+    Reading,
+    length=st.integers(1, 40) | st.integers(6, 600),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 1000),
+    limit=st.integers(1, 50) | st.integers(1, 700),
+    max_bytes=st.integers(1, 500) | st.integers(1, 100_000),
+    max_scan=st.just(10**6) | st.integers(1, 700),
+    beyond=st.integers(-30, 5),
+    step_ms=st.sampled_from([0, 0, 1, 200]),
+    ttl_ms=st.sampled_from([0, 0, 0, 900, 1000, 1001]),
+    dead=few(50),
+    flips=few(3000),
+    odd=few(50),
+    filter=st.sampled_from([PLAIN, PLAIN, PLAIN, "exclude", "tag", "from_ts"]),
+    skip_corrupt=st.booleans(),
+    split=st.integers(0, 40),
+)
+
+
+#: Each thing that keeps a read from going by columns, or ends it early, alone.
+ALONE: list[dict[str, Any]] = [
+    *({"dead": frozenset({index})} for index in (0, 1, 5, 19, 20)),
+    *({"odd": frozenset({index})} for index in (0, 2, 3, 19)),
+    *({"beyond": beyond} for beyond in (-19, -14, -13, -1, 3)),
+    *({"limit": limit} for limit in (1, 5, 6, 19, 20, 21)),
+    *({"max_scan": count} for count in (1, 5, 6, 19, 20, 21)),
+    *({"max_bytes": size} for size in (1, 40, 41, 79, 80, 81, 799, 800, 801)),
+    *({"max_bytes": 240, "split": split, "limit": limit} for split in (5, 6, 7, 14) for limit in (6, 13, 1000)),
+    *({"ttl_ms": ms, "step_ms": step_ms} for ms in (900, 999, 1000, 1001) for step_ms in (0, 10)),
+    *({"filter": name, "step_ms": 50} for name in ("exclude", "tag", "from_ts")),
+]
+
+
+def query_of(reading: Reading) -> ReadQuery:
+    return ReadQuery(
+        limit=reading.limit,
+        max_bytes=reading.max_bytes,
+        skip_corrupt=reading.skip_corrupt,
+        exclude_nodes=frozenset({b"n"}) if reading.filter == "exclude" else frozenset(),
+        tag=TagMatch(b"t") if reading.filter == "tag" else None,
+        from_ts=TS + 500 if reading.filter == "from_ts" else None,
+    )
+
+
+def damaged(data: bytes, flips: frozenset[int]) -> bytes:
+    for at in flips:
+        data = flipped(data, IN_FRONT + at % (len(data) - 2 * IN_FRONT), 1 + at % 255)
+    return data
+
+
+def outcome(scan: Scan, cursors: list[int], error: RecordCorrupt | None) -> Any:
+    told = None if error is None else (error.message, error.detail)
+    usage = scan._topic.log.usage.corrupt_reads  # pyright: ignore[reportPrivateUsage]
+    return scan.records, scan.scanned, scan.size, scan.done, scan.corrupt, cursors, usage, told
+
+
+def scanned_log(reading: Reading, frames: Frames, verified: bool) -> Any:
+    """In two pieces, as if of two batches."""
+    scan = new_scan(query_of(reading), reading.max_scan, ttl_ms=reading.ttl_ms, dedupe_node=True)
+    data = damaged(frames.log, frozenset() if verified else reading.flips)
+    cursors: list[int] = []
+    split = min(reading.split, reading.length)
+    at = IN_FRONT
+    for begin, end in ((0, split), (split, reading.length)):
+        sizes = frames.sizes[begin:end]
+        if not sizes or scan.done:
+            continue
+        span = Span(FIRST, (3 << 40) + 1000, at, FIRST + begin, TS, sizes)
+        bits = bytes(index in reading.dead for index in range(begin, end))
+        try:
+            cursors.append(scan.take(Piece(span, data, at, verified, bits if any(bits) else None)))
+        except RecordCorrupt as error:
+            return outcome(scan, cursors, error)
+        at += sum(sizes)
+    return outcome(scan, cursors, None)
+
+
+def scanned_segment(reading: Reading, frames: Frames) -> Any:
+    scan = new_scan(query_of(reading), reading.max_scan, ttl_ms=reading.ttl_ms, dedupe_node=True)
+    data = damaged(frames.segment, reading.flips)
+    cursors: list[int] = []
+    split = min(reading.split, reading.length)
+    dead = sum(1 << index for index in reading.dead)
+    end_seq = FIRST + reading.length + reading.beyond
+    for begin, end in ((0, split), (split, reading.length)):
+        entries = frames.entries[begin:end]
+        if not entries or scan.done or FIRST + begin >= end_seq:
+            continue
+        base = entries[0].offset
+        found = SegmentSlice(FIRST + begin, entries, data[base : entries[-1].end], base)
+        try:
+            cursors.append(scan.take_slice(SegmentId(TOPIC_ID, FIRST, 1), found, dead >> begin, end_seq))
+        except RecordCorrupt as error:
+            return outcome(scan, cursors, error)
+    return outcome(scan, cursors, None)
+
+
+@given(reading=READINGS)
+def test_a_read_by_columns_is_a_read_frame_by_frame(reading: Reading) -> None:
+    odd = {index: (b"n" if index % 2 else b"", b"t" if index % 3 else b"") for index in reading.odd}
+    frames = framed(bodies_of(reading.length, reading.kind, reading.seed), odd=odd, step_ms=reading.step_ms)
+
+    def everything() -> list[Any]:
+        return [
+            *(scanned_log(reading, frames, verified) for verified in (False, True)),
+            scanned_segment(reading, frames),
+        ]
+
+    by_columns = everything()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "LEAST", NEVER)
+        assert by_columns == everything()
+
+
+def plain_reading(**changes: Any) -> Reading:
+    none: frozenset[int] = frozenset()
+    usual = Reading(20, "varied", 1, 1000, 1 << 20, 10**6, 0, 0, 0, none, none, none, PLAIN, False, 0)
+    return usual._replace(**changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("changes", ALONE, ids=str)
+def test_whatever_ends_a_read_or_thins_it_out_does_so_by_columns(
+    changes: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = plain_reading(kind=kind, **changes)
+    odd = {index: (b"n" if index % 2 else b"", b"t" if index % 3 else b"") for index in reading.odd}
+    frames = framed(bodies_of(reading.length, kind, 1), odd=odd, step_ms=reading.step_ms)
+    by_columns = scanned_log(reading, frames, False), scanned_segment(reading, frames)
+    monkeypatch.setattr(columns, "LEAST", NEVER)
+    assert by_columns == (scanned_log(reading, frames, False), scanned_segment(reading, frames))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+def test_a_read_of_damaged_frames_tells_what_the_loop_tells(
+    kind: str, skip_corrupt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = framed(bodies_of(7, kind, 3))
+    flips = range(len(frames.log) - 2 * IN_FRONT)
+    readings = [plain_reading(length=7, kind=kind, flips=frozenset({at}), skip_corrupt=skip_corrupt) for at in flips]
+    by_columns = [(scanned_log(each, frames, False), scanned_segment(each, frames)) for each in readings]
+    monkeypatch.setattr(columns, "LEAST", NEVER)
+    assert by_columns == [(scanned_log(each, frames, False), scanned_segment(each, frames)) for each in readings]
+    for log, segment in by_columns:
+        if skip_corrupt:
+            assert (len(log[0]), len(log[4]), len(segment[0]), len(segment[4])) == (6, 1, 6, 1)
+        else:
+            assert (log[-1] is not None, segment[-1] is not None) == (True, True)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "varied"])
+def test_plain_reads_do_go_by_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all of the above compares the loop with itself."""
+    frames = framed(bodies_of(20, kind, 1), step_ms=1)
+
+    def loop(*_: object) -> None:
+        raise AssertionError("frame by frame")
+
+    monkeypatch.setattr(Scan, "_wants", loop)
+    monkeypatch.setattr("storage.scan.lengths_of_live", loop)
+    monkeypatch.setattr("storage.scan.checksum", loop)
+    for changes in ({}, {"limit": 7}, {"max_bytes": 100}, {"max_scan": 9}, {"split": 8}):
+        reading = plain_reading(kind=kind, **changes)
+        assert scanned_log(reading, frames, False)[0]
+        assert scanned_segment(reading, frames)[0]
