@@ -123,6 +123,8 @@ class HotRequests:
             answer = _rendered(action, query, outcome, started, identity)
         except Exception as error:
             answer = errors.answer(error, request_id=identity.decode())
+            if action.undo is not None and not isinstance(outcome, Exception):
+                action.undo(outcome)
         large = len(answer.body) >= MIN_GZIP_BYTES
         if large and b"accept-encoding" in headers:
             sending = asyncio.ensure_future(self._send_large(action, answer, identity, headers, started, caller))

@@ -28,13 +28,14 @@ class Action(NamedTuple):
     """`take` begins it and returns True, or does nothing and returns False; it may raise what the other way will say.
 
     `take` is given a way to let the request go the other way later on, instead of telling an outcome.
-    `queries`: query strings that are understood.
+    `queries`: query strings that are understood. `undo` takes back what nobody could be told of.
     """
 
     template: str
     queries: frozenset[bytes]
     take: Callable[[Engine, str, Mapping[bytes, bytes], bytes, Told, Callable[[], None]], bool]
     render: Callable[[Any, bytes, float], Answer]
+    undo: Callable[[Any], None] | None = None
 
 
 # -- append ----------------------------------------------------------------------------------------------------------
@@ -135,6 +136,6 @@ _PLAIN: Final = frozenset({b""})
 #: By what follows the topic's name in the path.
 BY_NAME: Final = {
     b"": Action(_TOPIC, frozenset(_SEQS), _append, _appended),
-    b"claim": Action(f"{_TOPIC}/claim", _PLAIN, _claim, _claimed),
+    b"claim": Action(f"{_TOPIC}/claim", _PLAIN, _claim, _claimed, Claimed.undo),
     b"ack": Action(f"{_TOPIC}/ack", _PLAIN, _ack, _acked),
 }

@@ -320,3 +320,16 @@ async def test_an_ack_frees_space_on_a_full_disk(kind: dict[str, str], leases_du
         assert (await server.ask(ack(given, kind))).body["acked"] == 2
         assert server.engine.state("q").count == 1
         assert server.went == (0 if kind else 2)
+
+
+async def test_an_answer_that_cannot_be_made_leaves_no_leases(server: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> bytes:
+        raise RuntimeError("a defect")
+
+    await server.queue(3)
+    with monkeypatch.context() as patch:
+        patch.setattr("broker.http.hot_actions.render_queues.claimed", broken)
+        answer = await server.ask(post("q/claim", {"node": "n", "max": 2}))
+    assert (answer.status, answer.code) == (500, "internal")
+    assert server.went == 1
+    assert server.engine.queues.figures("q").in_flight == 0
