@@ -20,7 +20,7 @@ class WritePerformance(Performance):
 
 class RoutedPerformance(Performance):
     router_wait_ms: float | None = Field(
-        None, description="Waiting for routers into the topic; left out when there are none."
+        default=None, description="Waiting for routers into the topic; left out when there are none."
     )
 
 
