@@ -117,6 +117,7 @@ def test_claimed_jobs_come_as_json(topics: Topics, client: Client) -> None:
     assert [(job["$seq"], job["data"], job["deliveries"]) for job in jobs] == [(1, 1, 1), (2, 2, 1)]
 
 
+@pytest.mark.usefixtures("client")
 def test_nothing_to_claim_is_said_beside_the_result(topics: Topics) -> None:
     for more in ([], ["--wait-ms", "1"], ["--json"]):
         result = topics("claim", "q", *more)

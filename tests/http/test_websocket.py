@@ -281,7 +281,7 @@ async def test_a_client_that_does_not_read_is_told_and_left(
         live = server.broker.live
         while not live.figures.slow_closed:
             await append(http, "t", *({"data": "x" * 50_000} for _ in range(20)))
-        assert not live.watchers
+        await soon(lambda: not live.watchers)
         seqs: list[int] = []
         while (message := await ws.next())["type"] != "error":
             seqs += [record["$seq"] for record in message.get("records", [])]
