@@ -83,7 +83,10 @@ class Feed:
             self._news.set()
             return
         for subscription in list(self.subscriptions):
-            subscription.deleted()
+            try:
+                subscription.deleted()
+            except Exception:  # called amid a commit, to which a watcher's trouble must be none
+                _log.exception("delivery_failed", topic=self.topic.name)
 
     def visible(self, options: Options) -> int:
         """The last seq that may be given."""

@@ -46,7 +46,8 @@ def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Read | None
     if seqs[0] <= log.held.absorbed or seqs[-1] > log.head:
         return None
     sizes: list[int] = []
-    scan = Scan(topic, ReadQuery(limit=len(seqs), max_bytes=MAX_BYTES), engine.now_ms(), len(seqs))
+    query = ReadQuery(limit=len(seqs), max_bytes=MAX_BYTES, skip_corrupt=True)  # nothing is raised here
+    scan = Scan(topic, query, engine.now_ms(), len(seqs))
     for first, last in stretches(seqs):
         sizes += log.tail.payloads(first, last + 1)
         for span in log.tail.spans(first, last + 1):
@@ -56,7 +57,7 @@ def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Read | None
             dead = log.tail.dead_between(span.first_seq, len(span.sizes))
             scan.take(Piece(span, kept[0], kept[1] + span.offset, True, dead))
     if len(scan.records) < len(seqs):
-        return None  # too many bytes, or expired: the long way tells
+        return None  # too many bytes, expired, or damaged: the long way tells
     return Read(scan.records, sizes)
 
 

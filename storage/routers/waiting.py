@@ -10,7 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 from storage.catalog import Catalog
-from storage.routers.router import Router
+from storage.routers.router import MAX_HOPS, Router
 
 MAX_WAIT_S = 1.0
 
@@ -44,7 +44,7 @@ async def caught_up(catalog: Catalog, topic_id: int) -> Waited:
         heads = {router.source_id: _head(catalog, router) for router in routers}
         try:
             async with asyncio.timeout(MAX_WAIT_S):
-                await _pass(catalog, topic_id, heads, set())
+                await _pass(catalog, topic_id, heads, set(), MAX_HOPS)
         except TimeoutError:
             pass
     elapsed_ms = (asyncio.get_running_loop().time() - begin) * 1000
@@ -56,14 +56,15 @@ def _head(catalog: Catalog, router: Router) -> int:
     return source.log.head if source is not None else 0
 
 
-async def _pass(catalog: Catalog, topic_id: int, heads: dict[int, int], seen: set[int]) -> None:
+async def _pass(catalog: Catalog, topic_id: int, heads: dict[int, int], seen: set[int], hops: int) -> None:
+    """From further away than `hops` nothing can come."""
     for router in list(catalog.routes.into.get(topic_id, ())):
         if router.router_id in seen:
             continue
         seen.add(router.router_id)
         target = heads.get(router.source_id, 0)
-        if router.source_id in catalog.routes.into:
-            await _pass(catalog, router.source_id, heads, seen)
+        if hops > 1 and router.source_id in catalog.routes.into:
+            await _pass(catalog, router.source_id, heads, seen, hops - 1)
             target = _head(catalog, router)  # the copies that were waited for are below it
         await _reach(router, target)
 

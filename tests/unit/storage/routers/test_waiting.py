@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 from storage import ReadQuery, TopicConfig
 from storage.config import Discard, Durability
+from storage.routers.router import MAX_HOPS, Definition, Router
+from storage.routers.routes import Routes
+from storage.routers.waiting import caught_up
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.routers.routed import add, route, routed, turns
 
@@ -78,3 +83,18 @@ async def test_a_circle_is_waited_for_once(machine: Machine) -> None:
     waited = await engine.routers.caught_up("a")
     assert waited is not None
     assert engine.state("b").head_seq >= 1
+
+
+async def test_a_chain_however_long_is_waited_for_as_far_as_copies_come() -> None:
+    routes = Routes()
+    for number in range(1, 3001):
+        definition = Definition(source=f"t{number}", dest=f"t{number + 1}")
+        routes.add(Router(number, f"r{number}", definition, number, number + 1, 0))
+    topics = {number: SimpleNamespace(log=SimpleNamespace(head=1)) for number in range(1, 3002)}
+    catalog: Any = SimpleNamespace(routes=routes, by_id=topics)
+    waiting = asyncio.create_task(caught_up(catalog, 3001))
+    for number in range(3001 - MAX_HOPS, 3001):
+        await asyncio.sleep(0)
+        assert not waiting.done(), number
+        routes.by_id[number].move(1)
+    assert (await waiting).blocked == []
