@@ -28,7 +28,13 @@ class Settling:
             outcome = self._write.finish()
         except Exception as error:  # where `run` would raise it; other outcomes, told behind this one, must be told
             outcome = error
-        self._settled(outcome)
+        self._end(outcome)
 
     def set_exception(self, exception: StorageError, /) -> None:
-        self._settled(exception)
+        self._end(exception)
+
+    def _end(self, outcome: Appended | Exception) -> None:
+        # The submission leads back here: left standing, the circle would keep the request's bytes until the garbage
+        # collector comes by, and every request would have to be given fresh memory instead of its predecessor's.
+        self._write.submission = None
+        self._settled(outcome)
