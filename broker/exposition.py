@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from broker import VERSION
 from broker.live.hub import Live
+from broker.pressure.watch import Pressure
 from broker.wiring import Broker
 from storage.metrics import Family, Sample
 
@@ -23,11 +24,20 @@ def families(broker: Broker) -> Iterator[Family]:
         ("topics_parked_refused", "counter", "Requests refused because too many were waiting.", parking.refused_total),
         ("topics_sse_connections", "gauge", "Open event streams.", streams.parked),
         ("topics_sse_refused", "counter", "Event streams refused because too many were open.", streams.refused_total),
+        *_pressing(broker.pressure),
         *_watching(broker.live),
     ):
         yield Family(name, kind, help, [Sample((), value)])
     yield from broker.http_metrics.families()
     yield from engine.metrics()
+
+
+def _pressing(pressure: Pressure) -> Iterator[tuple[str, str, str, float]]:
+    governor = pressure.governor
+    yield "topics_loop_lag_seconds", "gauge", "How late the event loop was, when last seen.", pressure.loop_lag_ms / 1e3
+    yield "topics_pressure", "gauge", "Load as a share of what means refusing writes.", governor.pressure
+    yield "topics_pressure_step", "gauge", "0 calm, 1 to 3 relieving, 4 refusing writes.", governor.step
+    yield "topics_pressure_refused", "counter", "Writes refused under pressure.", pressure.refused_total
 
 
 def _watching(live: Live) -> Iterator[tuple[str, str, str, float]]:

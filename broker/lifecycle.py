@@ -87,6 +87,7 @@ class Lifecycle:
             self._fail(ExitCode.CANNOT_START)
             return
         tune_garbage_collection()
+        self._broker.pressure.start()
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
     def _shard_failed(self, shard: int, number: int | None) -> None:
@@ -103,6 +104,7 @@ class Lifecycle:
     async def _wind_down(self, serving: asyncio.Task[None]) -> None:
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
+        self._broker.pressure.stop()
         self._broker.live.shut_down()
         self._server.tell_to_stop()
         await serving

@@ -72,6 +72,12 @@ class Settings(StorageSettings):
     allow_insecure_no_auth: bool = Field(False, description="Listen beyond this machine without keys.")
     api_keys: str | None = Field(None, description="Not supported yet: setting it refuses to start.", repr=False)
     api_keys_file: Path | None = Field(None, description="Not supported yet: setting it refuses to start.")
+    pressure_loop_lag_ms: Count = Field(
+        500, description="Writes are refused (429) while the event loop is late by this much; 0 = never for that."
+    )
+    pressure_commit_ms: Count = Field(
+        3000, description="Writes are refused (429) while the log takes this long to commit; 0 = never for that."
+    )
     max_body_bytes: Annotated[int, Field(ge=1024)] = Field(64 * MIB, description="Largest body, decompressed too.")
     max_parked: Count = Field(10_000, description="Most requests waiting for records or jobs; 0 = no limit.")
     max_sse_connections: Count = Field(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
+from broker.pressure.watch import Pressure
 from broker.service.limits import Parking
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
-    __slots__ = ("engine", "http_metrics", "live", "parking", "settings", "started", "stopping", "streams")
+    __slots__ = ("engine", "http_metrics", "live", "parking", "pressure", "settings", "started", "stopping", "streams")
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
@@ -26,7 +27,10 @@ class Broker:
         self.streams = Parking(
             settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"
         )
-        self.live = Live(engine, max_sessions=settings.max_watch_sessions)
+        self.pressure = Pressure(
+            engine, loop_lag_ms=settings.pressure_loop_lag_ms, commit_ms=settings.pressure_commit_ms
+        )
+        self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.http_metrics = HttpMetrics()
         self.started = monotonic()
         #: True from the first signal on: not ready any more, but served until the sockets close.

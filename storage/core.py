@@ -37,6 +37,7 @@ from storage.posix import PosixFileSystem
 from storage.publisher import Publisher
 from storage.queues.queues import Queues
 from storage.recovery import Recovered, Report, load_snapshots, recover
+from storage.relief import Relief
 from storage.relocator import Relocator
 from storage.reservation import Reservations
 from storage.resharding import clean_up, is_due, recorded_shards, reshard
@@ -92,6 +93,7 @@ class EngineCore:
         self.changing: dict[int, asyncio.Future[Any]] = {}
         self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
         self.supervisor = Supervisor(self.clock)
+        self.relief = Relief(self.clock)
         self.segments = DetailsCache(self)
         self.absorber = Absorber(self)
         self.housekeeping = Housekeeping(self)

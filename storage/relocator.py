@@ -98,6 +98,8 @@ class Relocator:
 
     async def tick(self) -> None:
         """One round, which goes on when its caller goes away. Raises what could not be done; it is tried again."""
+        if self._engine.relief.puts_off("relocator"):
+            return
         await self.settled()
         self._round = asyncio.ensure_future(self.work())
         await asyncio.shield(self._round)

@@ -42,7 +42,10 @@ class Upkeep:
 
     async def _work(self, everything: bool) -> None:
         await (self._absorber.absorb_all() if everything else self._absorber.work())
-        await self._housekeeping.work()
+        # On a full disk what gives space back cannot wait.
+        full = any(shard.log.full for shard in self._engine.shards)
+        if everything or full or not self._engine.relief.puts_off("housekeeping"):
+            await self._housekeeping.work()
 
     async def settled(self) -> None:
         """No round is under way any more."""

@@ -82,6 +82,8 @@ class HotRequests:
         action = _action(path)
         if action is None or query not in action.queries or not self._open():
             return False
+        if action.adds and self._broker.pressure.refusing:
+            return False
         told = partial(self._answer, action, query, headers, started, caller)
         try:
             strict_json.check_utf8(body)

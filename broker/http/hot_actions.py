@@ -33,6 +33,8 @@ class Action(NamedTuple):
 
     template: str
     queries: frozenset[bytes]
+    #: Whether it adds to the pressure: then it is left to the other way when writes are refused.
+    adds: bool
     take: Callable[[Engine, str, Mapping[bytes, bytes], bytes, Told, Callable[[], None]], bool]
     render: Callable[[Any, bytes, float], Answer]
     undo: Callable[[Any], None] | None = None
@@ -135,7 +137,7 @@ _TOPIC: Final = "/v0/topics/{topic}"
 _PLAIN: Final = frozenset({b""})
 #: By what follows the topic's name in the path.
 BY_NAME: Final = {
-    b"": Action(_TOPIC, frozenset(_SEQS), _append, _appended),
-    b"claim": Action(f"{_TOPIC}/claim", _PLAIN, _claim, _claimed, Claimed.undo),
-    b"ack": Action(f"{_TOPIC}/ack", _PLAIN, _ack, _acked),
+    b"": Action(_TOPIC, frozenset(_SEQS), True, _append, _appended),
+    b"claim": Action(f"{_TOPIC}/claim", _PLAIN, False, _claim, _claimed, Claimed.undo),
+    b"ack": Action(f"{_TOPIC}/ack", _PLAIN, False, _ack, _acked),
 }

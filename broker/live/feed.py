@@ -115,6 +115,8 @@ class Feed:
     async def _run(self) -> None:
         while True:
             await self._news.wait()
+            if self.live.pressure.coalesce_s:
+                await asyncio.sleep(self.live.pressure.coalesce_s)
             self._news.clear()
             while (key := self._due()) is not None:
                 try:

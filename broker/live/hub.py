@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.live.watcher import Watcher
+    from broker.pressure.watch import Pressure
     from storage.catalog import Topic
     from storage.engine import Engine
 
@@ -37,10 +38,11 @@ class Figures:
 class Live:
     """Made with the broker; touches the engine only when somebody watches."""
 
-    def __init__(self, engine: Engine, *, max_sessions: int) -> None:
+    def __init__(self, engine: Engine, pressure: Pressure, *, max_sessions: int) -> None:
         self.engine = engine
+        self.pressure = pressure
         self.sessions = Sessions(max_sessions)
-        self.turns = Turns()
+        self.turns = Turns(lambda: pressure.share)
         self.figures = Figures()
         self.watchers: dict[Watcher[Any], None] = {}
         self._feeds: dict[int, Feed] = {}

@@ -21,7 +21,9 @@ READING: Final = 8
 class Turns:
     """`await take(cost, priority)` before each piece of work of at most `ROUND`."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Callable[[], int] = lambda: 1) -> None:
+        """A round takes one `share`-th of what it could: more than 1 under pressure."""
+        self._share = share
         self._left = ROUND
         self._waiting: Bands[tuple[asyncio.Future[None], int]] = Bands()
         self._round_is_due = False
@@ -48,7 +50,7 @@ class Turns:
 
     def _next_round(self) -> None:
         loop = asyncio.get_running_loop()
-        self._left = ROUND
+        self._left = ROUND // self._share()
         self._round_is_due = len(self._waiting) > 0
         while self._left > 0 and self._waiting:
             turn, cost = self._waiting.take(loop.time() * 1000)

@@ -13,6 +13,7 @@ from schemas.config import TopicSettings
 from storage.records import Appended, NewRecord
 
 if TYPE_CHECKING:
+    from broker.pressure.watch import Pressure
     from storage.engine import Engine
 
 
@@ -27,11 +28,17 @@ class Append(msgspec.Struct, kw_only=True):
     create: bool = True
     settings: TopicSettings | None = None
     expected_seq: int | None = None
+    disable_backpressure: bool = False
 
 
-async def append(engine: Engine, write: Append) -> Appended:
-    """On return the records are as safe as the topic's durability class says. Raises as the engine does."""
+async def append(engine: Engine, write: Append, pressure: Pressure) -> Appended:
+    """On return the records are as safe as the topic's durability class says.
+
+    Raises as the engine does, and UnderPressure.
+    """
     check_topic_name(write.topic)
+    if not write.disable_backpressure:
+        pressure.check()
     config = None if write.settings is None else storage_config(write.topic, write.settings, "config.")
     return await engine.append(
         write.topic,

@@ -10,19 +10,22 @@ from __future__ import annotations
 class CommitWindow:
     """gc_min and gc_max in ns bound the wait."""
 
-    __slots__ = ("_expected", "_max_ns", "_min_ns", "_window_ns")
+    __slots__ = ("_expected", "_max_ns", "_min_ns", "_window_ns", "stretch")
 
     def __init__(self, min_us: int, max_us: int) -> None:
         self._min_ns = min_us * 1000
         self._max_ns = max(max_us, min_us) * 1000
         self._window_ns = self._min_ns
         self._expected = 1
+        #: Under pressure: it waits for so many times the company, and as many times as long.
+        self.stretch = 1
 
     def wait_for(self, waiting: int) -> tuple[int, int]:
         """(how many to wait for, at most how many ns) when `waiting` are there; (0, 0) = go now."""
-        if self._expected <= 1 or waiting >= self._expected:
+        wanted = self._expected * self.stretch
+        if self._expected <= 1 or waiting >= wanted:
             return 0, 0
-        return self._expected, self._window_ns
+        return wanted, self._window_ns * self.stretch
 
     def waited(self, came: int) -> None:
         """After a wait: how many are there now."""

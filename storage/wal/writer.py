@@ -87,6 +87,22 @@ class Shard:
             and self.queued_bytes + size_bytes <= self._options.wal_queue_bytes * share // 10
         )
 
+    @property
+    def fill(self) -> float:
+        """How full the queue is, 0 to 1."""
+        options = self._options
+        return max(self.queued_frames / options.wal_queue_frames, self.queued_bytes / options.wal_queue_bytes)
+
+    def oldest_ms(self) -> float:
+        """How long the oldest write has waited that is not committed; 0 when there is none."""
+        if not self.unresolved:
+            return 0.0
+        return (self._clock.monotonic_ns() - self.unresolved[0].enqueued_ns) / 1e6
+
+    def stretch_window(self, factor: int) -> None:
+        """A group commit waits for so many times the company it would wait for."""
+        self._window.stretch = factor
+
     async def wait_room(self, frames: int, size_bytes: int) -> None:
         """Wait until so much fits. Raises WalSaturated after the enqueue timeout."""
         try:

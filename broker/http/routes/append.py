@@ -53,7 +53,7 @@ _body_with_meta = msgspec.json.Decoder(_BodyWithMeta)
 async def append(request: Request) -> Answer:
     write = await write_of(request.values[0], await request.body(), lambda: _key(request))
     seqs = request.query.flag("return_seqs", True) if request.scope["query_string"] else True
-    done = await appends.append(request.broker.engine, write)
+    done = await appends.append(request.broker.engine, write, request.broker.pressure)
     text = render.appended(done, seqs=seqs, started=request.started)
     return Answer(text, status=CREATED if done.created else OK)
 
@@ -72,6 +72,7 @@ async def write_of(topic: str, raw: bytes, key: Callable[[], str | None] = lambd
         create=body.create is not False,
         settings=None if body.config is UNSET else _settings(bytes(body.config)),
         expected_seq=body.expected_seq,
+        disable_backpressure=body.disable_backpressure is True,
     )
 
 

@@ -145,7 +145,7 @@ class Commands:
     async def _write(self, write: appends.Append, before: asyncio.Task[None] | None, request_id: Raw | None) -> None:
         outcome: object = None
         try:
-            outcome = await appends.append(self._live.engine, write)
+            outcome = await appends.append(self._live.engine, write, self._live.pressure)
         except Exception as error:
             outcome = error
         if before is not None:

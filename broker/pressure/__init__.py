@@ -1,0 +1,7 @@
+"""What the broker does when more is asked of it than it can do: latency suffers in steps, correctness never.
+
+signals    what is measured: loop lag, queue of the log, age of the oldest write that is not committed
+governor   which step that calls for; pure
+relief     what each step does, and undoes
+watch      measures, decides and does, ten times a second
+"""

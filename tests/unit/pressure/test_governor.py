@@ -1,0 +1,102 @@
+"""The steps of the governor: what takes it up, what lets it down, and what it overlooks."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.pressure.governor import CALM_MS, SUSTAINED, Governor, Limits, Signals, Step
+
+LIMITS = Limits(loop_lag_ms=500, queue=0.8, commit_ms=2000)
+
+
+class Fed:
+    """A governor and a clock that moves 100 ms a sample."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.governor = Governor(limits)
+        self.now_ms = 0.0
+
+    def feed(self, signals: Signals, times: int = SUSTAINED) -> Step:
+        step = self.governor.step
+        for _ in range(times):
+            self.now_ms += 100
+            step = self.governor.take(signals, self.now_ms)
+        return step
+
+
+@pytest.mark.parametrize(
+    ("signals", "step"),
+    [
+        (Signals(), Step.CALM),
+        (Signals(loop_lag_ms=124), Step.CALM),
+        (Signals(loop_lag_ms=125), Step.COALESCE),
+        (Signals(loop_lag_ms=250), Step.WIDEN),
+        (Signals(loop_lag_ms=375), Step.DEFER),
+        (Signals(loop_lag_ms=499), Step.DEFER),
+        (Signals(loop_lag_ms=500), Step.REFUSE),
+        (Signals(queue=0.2), Step.COALESCE),
+        (Signals(queue=0.8), Step.REFUSE),
+        (Signals(commit_ms=1000), Step.WIDEN),
+        (Signals(commit_ms=60_000), Step.REFUSE),
+        (Signals(loop_lag_ms=130, queue=0.61, commit_ms=1000), Step.DEFER),
+    ],
+)
+def test_the_largest_share_decides(signals: Signals, step: Step) -> None:
+    assert Fed().feed(signals) is step
+
+
+def test_a_pause_is_no_pressure() -> None:
+    fed = Fed()
+    for _ in range(10):
+        assert fed.feed(Signals(loop_lag_ms=5000), SUSTAINED - 1) is Step.CALM
+        assert fed.feed(Signals(), 1) is Step.CALM
+
+
+def test_signals_are_not_mixed_to_make_one_that_lasts() -> None:
+    fed = Fed()
+    for index in range(30):
+        fed.feed(Signals(loop_lag_ms=5000) if index % 2 else Signals(commit_ms=9000), 1)
+        assert fed.governor.step is Step.CALM
+
+
+def test_down_it_goes_one_step_at_a_time() -> None:
+    fed = Fed()
+    fed.feed(Signals(queue=1.0))
+    steps = [fed.feed(Signals(), 1) for _ in range(40)]
+    assert list(dict.fromkeys(steps)) == [Step.REFUSE, Step.DEFER, Step.WIDEN, Step.COALESCE, Step.CALM]
+    per_step = CALM_MS // 100
+    assert steps.count(Step.DEFER) == per_step
+    assert steps.count(Step.WIDEN) == per_step
+
+
+def test_at_the_border_it_stays() -> None:
+    fed = Fed()
+    fed.feed(Signals(loop_lag_ms=500))
+    for index in range(60):
+        fed.feed(Signals(loop_lag_ms=500 if index % 2 else 450), 1)
+        assert fed.governor.step is Step.REFUSE
+
+
+def test_pressure_that_comes_back_begins_the_calm_anew() -> None:
+    fed = Fed()
+    fed.feed(Signals(queue=0.8))
+    for _ in range(5):
+        fed.feed(Signals(), CALM_MS // 100)
+        fed.feed(Signals(queue=0.8))
+        assert fed.governor.step is Step.REFUSE
+
+
+def test_a_limit_of_nothing_is_not_looked_at() -> None:
+    fed = Fed(Limits(loop_lag_ms=0, queue=0.8, commit_ms=0))
+    assert fed.feed(Signals(loop_lag_ms=1e6, commit_ms=1e6)) is Step.CALM
+    assert fed.feed(Signals(queue=0.9)) is Step.REFUSE
+
+
+def test_the_wait_grows_with_the_pressure_within_bounds() -> None:
+    waits: list[int] = []
+    for lag in (500, 1000, 100_000):
+        fed = Fed()
+        fed.feed(Signals(loop_lag_ms=lag))
+        waits.append(fed.governor.retry_after_ms)
+    assert waits == [1000, 2000, 5000]
+    assert Fed().governor.retry_after_ms == 200
