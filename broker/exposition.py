@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker import VERSION
+from broker import VERSION, process
 from broker.live.hub import Live
 from broker.pressure.watch import Pressure
 from broker.wiring import Broker
@@ -28,6 +28,7 @@ def families(broker: Broker) -> Iterator[Family]:
         *_watching(broker.live),
     ):
         yield Family(name, kind, help, [Sample((), value)])
+    yield from process.families()
     yield from broker.http_metrics.families()
     yield from engine.metrics()
 

@@ -195,7 +195,10 @@ class Catalog:
         request, found = (value.delete, value.found) if isinstance(value, LookedUp) else (value, None)
         if request.ack and request.seqs is not None:
             log.jobs_done(request.seqs)
-        return log.delete(request, place, found)
+        went = log.delete(request, place, found)
+        if not self.usage.replaying:
+            self.usage.traffic.deleted += went
+        return went
 
     def _lease(self, topic_id: int, value: control.Lease, node: str) -> None:
         log = self.log(topic_id)
@@ -219,7 +222,10 @@ class Catalog:
             return 0
         if log.queue is not None and value.jobs is not None:
             log.queue.lost += value.jobs
-        return log.evict(value.floors, value.loss)
+        went = log.evict(value.floors, value.loss)
+        if went and not self.usage.replaying:
+            self.usage.traffic.lost([*(value.floors or ()), *(cause for _, _, cause in value.loss or ())], went)
+        return went
 
     def _head_watermark(self, topic_id: int, ts: int, value: control.HeadWatermark) -> None:
         log = self.log(topic_id)

@@ -39,7 +39,8 @@ MAX_TOPIC_SERIES = 1000
 
 def collect(engine: Engine) -> list[Family]:
     """All families of an engine; before it is ready, what recovery says."""
-    return [*_wal(engine), *_recovery(engine), *_engine(engine), *_topics(engine)]
+    traffic = engine.catalog.usage.traffic
+    return [*_wal(engine), *_recovery(engine), *_engine(engine), *traffic.families(), *_topics(engine)]
 
 
 def _histogram(labels: tuple[tuple[str, str], ...], value: Histogram) -> HistogramSample:

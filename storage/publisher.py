@@ -71,6 +71,7 @@ class Publisher:
                     continue
                 self._catalog.by_id[step.topic_id].provisional = False
             elif log is not None and isinstance(step, RunStep):
+                self._catalog.usage.traffic.wrote(len(step.run.sizes))
                 if place:
                     self._cache.add(log, step.run.first_seq, payload, step.offset)
                 else:

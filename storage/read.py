@@ -83,7 +83,7 @@ class Reader:
                     break
             else:
                 cursor = reached
-        return ReadResult(
+        result = ReadResult(
             topic=topic.name,
             records=scan.records,
             next_from_seq=max(cursor, from_seq),
@@ -95,6 +95,9 @@ class Reader:
             cold_segments_read=len(scan.cold),
             hops=scan.hops or None,
         )
+        if not query.routing:
+            self._engine.catalog.usage.traffic.answered(result)
+        return result
 
     async def _first_since(self, log: Log, ts: int) -> int | None:
         """First seq committed at `ts` or later."""

@@ -26,6 +26,7 @@ def collect_segments(engine: Engine) -> list[Family]:
         ("topics_segments_broken", "Segments whose files a failed write or sync made unusable.", absorber.broken),
         ("topics_absorbed_records", "Records moved from the log to segments.", absorber.records),
         ("topics_absorbed_bytes", "Bytes moved from the log to segments.", absorber.bytes),
+        ("topics_checkpoints", "Rounds in which records were moved as far as was due.", engine.upkeep.rounds),
         ("topics_absorb_failures", "Turns in which the records of a topic could not be moved.", absorber.failures),
         ("topics_absorb_process_turns", "Turns that a process of its own made the copies of.", copying.copies),
         ("topics_absorb_process_starts", "Starts of that process.", copying.started),
@@ -38,6 +39,7 @@ def collect_segments(engine: Engine) -> list[Family]:
         ("topics_cold_errors", "Requests to the cold store that failed.", cold.errors if cold else 0),
     ]
     gauges = [
+        ("topics_checkpoint_seconds", "Time the last of these rounds took.", engine.upkeep.last_seconds),
         ("topics_segments", "Segments there are.", sum(len(log.held.manifest) for log in logs)),
         (
             "topics_segments_cold",

@@ -26,6 +26,9 @@ class Upkeep:
         self._absorber = absorber
         self._housekeeping = housekeeping
         self._round: asyncio.Task[None] | None = None
+        #: Rounds of absorbing since the start, and how long the last one took.
+        self.rounds = 0
+        self.last_seconds = 0.0
 
     async def tick(self) -> None:
         """One round. Raises what it could not do; it is tried again."""
@@ -41,7 +44,10 @@ class Upkeep:
         await asyncio.shield(self._round)
 
     async def _work(self, everything: bool) -> None:
+        begin = self._engine.clock.monotonic_ns()
         await (self._absorber.absorb_all() if everything else self._absorber.work())
+        self.rounds += 1
+        self.last_seconds = (self._engine.clock.monotonic_ns() - begin) / 1e9
         # On a full disk what gives space back cannot wait.
         full = any(shard.log.full for shard in self._engine.shards)
         if everything or full or not self._engine.relief.puts_off("housekeeping"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from storage.manifest import Access
+from storage.traffic import Traffic
 
 
 class Usage:
     """What all logs of an engine hold together; bytes and keys are of the assigned view."""
 
-    __slots__ = ("access", "bytes", "corrupt_reads", "ephemeral_bytes", "keys", "replaying")
+    __slots__ = ("access", "bytes", "corrupt_reads", "ephemeral_bytes", "keys", "replaying", "traffic")
 
     def __init__(self) -> None:
         #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
@@ -19,3 +20,4 @@ class Usage:
         self.corrupt_reads = 0
         self.ephemeral_bytes = 0
         self.keys = 0
+        self.traffic = Traffic()

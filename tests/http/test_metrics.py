@@ -6,15 +6,18 @@ import math
 
 import httpx
 import pytest
+from msgspec import Raw
 from prometheus_client.parser import text_string_to_metric_families
 
 import storage.queues.metrics
 from broker.http.accept import prefers_json
 from broker.metrics import SECONDS, HttpMetrics, Latencies, as_text
+from broker.settings import Settings
 from broker.wiring import Broker
-from storage import Engine
+from storage import Engine, NewRecord, TopicConfig
 from storage.metrics import Family, Sample
 from tests.http.calls import append, fill
+from tests.http.conftest import SMALL, client_of
 from tests.http.queue_calls import call, claim, queue
 from tests.http.test_long_poll import until
 
@@ -177,3 +180,40 @@ async def test_open_streams_and_parked_claims_are_shown(broker: Broker, client: 
     assert found["topics_sse_connections"] == [({}, 1)]
     assert found["topics_parked_requests"] == [({}, 1)]
     assert found["topics_sse_refused_total"] == [({}, 0)]
+
+
+async def test_what_goes_in_and_out_is_counted(client: httpx.AsyncClient, engine: Engine) -> None:
+    await client.put("/v0/topics/t", json={"cap_records": 5})
+    await append(client, "t", *({"data": number} for number in range(4)))
+    await append(client, "t", *({"data": number} for number in range(4)))
+    await client.post("/v0/topics/t/diff", json={})
+    await client.post("/v0/topics/t/diff", json={"from_seq": 6, "limit": 1})
+    await client.post("/v0/topics/t/delete", json={"before_seq": 6})
+    found = await samples(client)
+    assert found["topics_appends_total"] == [({}, 2.0)]
+    assert found["topics_appended_records_total"] == [({}, 8.0)]
+    assert found["topics_reads_total"] == [({}, 2.0)]
+    assert found["topics_read_records_total"] == [({}, 6.0)]
+    assert found["topics_tombstones_total"] == [({"reason": "cap"}, 1.0)]
+    assert found["topics_evicted_records_total"] == [({"cause": "cap"}, 3.0)]
+    assert found["topics_deleted_records_total"] == [({}, 2.0)]
+
+
+async def test_nothing_that_is_replayed_is_counted(engine: Engine, settings: Settings) -> None:
+    await engine.append("t", [NewRecord(Raw(b"1"))] * 3, config=TopicConfig(cap_records=2))
+    await engine.delete_records("t", before_seq=3)
+    await engine.close()
+    async with Engine.open(engine.path, SMALL) as again, client_of(Broker(again, settings)) as client:
+        found = await samples(client)
+        assert found["topics_topics"] == [({}, 1.0)]
+        assert found["topics_appended_records_total"] == found["topics_deleted_records_total"] == [({}, 0.0)]
+        assert "topics_evicted_records_total" not in found
+
+
+async def test_the_process_is_told_of(client: httpx.AsyncClient) -> None:
+    found = await samples(client)
+    assert found["topics_process_resident_bytes"][0][1] > 10_000_000
+    files = found["topics_process_open_files"][0][1]
+    assert 3 < files < found["topics_process_max_open_files"][0][1]
+    assert found["topics_process_cpu_seconds_total"][0][1] > 0
+    assert found["topics_loop_lag_seconds"] == [({}, 0.0)]
