@@ -18,8 +18,8 @@ _CONSUMER: dict[str, Any] = {
     "schema": {"type": "string", "pattern": CONSUMER_NAME_PATTERN, "examples": ["billing"]},
 }
 _COMMON = (
-    "invalid_request", "topic_not_found", "consumer_not_found", "payload_too_large", "unsupported_media_type",
-    "wal_saturated", "storage_failed", "storage_full",
+    "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", "payload_too_large",
+    "unsupported_media_type", "wal_saturated", "storage_failed", "storage_full",
 )  # fmt: skip
 
 CONSUMER_OPERATIONS = [

@@ -63,7 +63,9 @@ async def test_bytes_and_records_are_bounded(client: httpx.AsyncClient) -> None:
 
 
 async def test_own_records_are_passed_over(client: httpx.AsyncClient) -> None:
-    await append(client, "t", {"data": 1, "node": "me"}, {"data": 2, "node": "you"}, {"data": 3}, {"data": 4, "node": "me"})
+    await append(
+        client, "t", {"data": 1, "node": "me"}, {"data": 2, "node": "you"}, {"data": 3}, {"data": 4, "node": "me"}
+    )
     await put(client)
     assert await data(client, node="me", checkpoint=False) == [2, 3]
     answer = await post(client, "read", node=["me", "you"])

@@ -120,6 +120,20 @@ async def test_an_absent_consumer_is_404(client: httpx.AsyncClient, method: str,
         assert "c" in error["message"]
 
 
+@pytest.mark.parametrize(("method", "rest", "body"), CALLS)
+async def test_queues_have_none(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
+    await client.put("/v0/topics/t", json={"type": "queue"})
+    refused(await client.request(method, URL + rest, json=body), 409, "topic_exists_incompatible")
+
+
+async def test_fields_are_judged_before_the_kind(client: httpx.AsyncClient) -> None:
+    await client.put("/v0/topics/t", json={"type": "queue"})
+    refused_field(await client.put(URL, json={"consistency": "?"}), "consistency")
+    refused_field(await client.post(f"{URL}/read", json={"attempt_key": ""}), "attempt_key")
+    refused_field(await client.post(f"{URL}/commit", json={}), "seq")
+    refused_field(await client.post(f"{URL}/seek", json={}), "seq")
+
+
 async def test_names_may_hold_escapes(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     for name in ("a%2Fb", "a%25b", "a%", "x" * 512):

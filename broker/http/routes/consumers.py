@@ -41,7 +41,7 @@ _WRITES = ("wal_saturated", "storage_failed", "storage_full")
     description="Fields left out return to their defaults. The position of one that exists stays. 201 when the "
     "consumer was made.",
     responses={CREATED: {"model": ConsumerPutAnswer, "description": "The consumer was made."}}
-    | refusals("invalid_request", "topic_not_found", "throttled", *_WRITES),
+    | refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", *_WRITES),
 )
 async def put_consumer(
     current: Current, response: Response, topic: TopicName, consumer: ConsumerName, body: ConsumerRequest
@@ -55,7 +55,7 @@ async def put_consumer(
 @router.get(
     "/{consumer}",
     summary="Describe a consumer",
-    responses=refusals("invalid_request", "topic_not_found", "consumer_not_found"),
+    responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found"),
 )
 async def get_consumer(current: Current, topic: TopicName, consumer: ConsumerName) -> ConsumerAnswer:
     state = consumers.describe(current.broker.engine, topic, consumer)
@@ -67,7 +67,7 @@ async def get_consumer(current: Current, topic: TopicName, consumer: ConsumerNam
     summary="List the consumers of a topic",
     description="Sorted by name, bytewise.",
     response_model_exclude_unset=True,
-    responses=refusals("invalid_request", "topic_not_found"),
+    responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible"),
 )
 async def list_consumers(
     current: Current,
@@ -91,7 +91,7 @@ async def list_consumers(
     "/{consumer}",
     summary="Delete a consumer",
     description="Its position is forgotten; no record is touched.",
-    responses=refusals("invalid_request", "topic_not_found", *_WRITES),
+    responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", *_WRITES),
 )
 async def delete_consumer(current: Current, topic: TopicName, consumer: ConsumerName) -> ConsumerDeleteAnswer:
     deleted = await consumers.delete(current.broker.engine, topic, consumer)
@@ -102,7 +102,9 @@ async def delete_consumer(current: Current, topic: TopicName, consumer: Consumer
     "/{consumer}/seek",
     summary="Go on from elsewhere",
     description="Forward or back: behind a seq, with the first record of a time or later, at the beginning or the end.",
-    responses=refusals("invalid_request", "topic_not_found", "consumer_not_found", *_WRITES),
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
+    ),
 )
 async def seek(current: Current, topic: TopicName, consumer: ConsumerName, body: SeekRequest) -> ConsumerAnswer:
     state = await consumers.seek(current.broker.engine, topic, consumer, body)
