@@ -67,6 +67,13 @@ def test_what_a_lost_answer_may_have_held(strict: bool) -> None:
     assert "left out" in lives(life(1, 2, lost=1), life(6), strict=strict)[0]
 
 
+def test_nothing_is_excused_for_one_that_is_alone_at_least_once() -> None:
+    each = [life(1, 2, lost=1), life(5, 6)]
+    for strict, problems in ((True, 0), (False, 1)):
+        consumed = Consumed(name="c", strict=strict, limit=2, alone=True, lives=each)
+        assert len(consumed.check(6)) == problems
+
+
 def test_a_lost_answer_does_not_excuse_a_later_life() -> None:
     assert "left out in life 2" in lives(life(1, lost=1), life(2, 3), life(5))[0]
 

@@ -52,6 +52,7 @@ KINDS = [
     Kind("strict-batch", "b", "strictly_at_once", 20),
     Kind("strict-alone", "b", "strictly_at_once", 5, readers=1),
     Kind("single", "a", "at_least_once", 1, readers=3, persist_every=25),
+    Kind("alone", "a", "at_least_once", 10, readers=1, persist_every=40),
     Kind("batch", "b", "at_least_once", 20, persist_every=60),
     Kind("each", "b", "at_least_once", 20, persist_every=1),
     Kind("commits", "a", "at_least_once", 7, readers=1, commits=True),
@@ -81,6 +82,7 @@ class Load:
                 strict=kind.consistency == "strictly_at_once",
                 limit=kind.limit,
                 persist_every=kind.persist_every,
+                alone=kind.readers == 1,
                 commits=kind.commits,
             )
             for kind in KINDS
