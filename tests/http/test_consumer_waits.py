@@ -85,7 +85,8 @@ async def test_one_that_waits_holds_up_nobody(broker: Broker, client: httpx.Asyn
     async with asyncio.timeout(5):
         assert await data(client, "/v0/topics/t/consumers/other") == [1, 2]
         assert await data(client) == []
-        assert (await post(client, "commit", seq=1))["cursor_seq"] == 1
+        assert (await post(client, "commit", seq=2))["cursor_seq"] == 2
+        assert (await post(client, "seek", seq=1))["cursor_seq"] == 1
         assert [record["data"] for record in (await waiting).json()["records"]] == [2]
 
 

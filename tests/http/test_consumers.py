@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -149,11 +150,11 @@ async def test_names_may_hold_escapes(client: httpx.AsyncClient) -> None:
     refused(await client.get("/v0/topics/t/consumers/a%252Fb"), 404, "consumer_not_found")
 
 
-async def test_there_are_none_on_ephemeral_topics(client: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize(("method", "rest", "body"), CALLS)
+async def test_there_are_none_on_ephemeral_topics(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
     await client.put("/v0/topics/t", json={"durability": "ephemeral"})
-    error = refused(await client.put(URL, json={}), 400, "invalid_request")
-    assert "ephemeral" in error["message"]
-    refused(await client.post(f"{URL}/read", json={}), 404, "consumer_not_found")
+    refused_field(await client.request(method, URL + rest, json=body), "topic")
+    refused_field(await client.get("/v0/topics/t/consumers"), "topic")
 
 
 async def test_a_consumer_is_described_as_it_is(client: httpx.AsyncClient) -> None:
@@ -234,13 +235,21 @@ async def test_metrics_tell_of_consumers(client: httpx.AsyncClient) -> None:
 
 async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Engine) -> None:
     engine.options = msgspec.structs.replace(engine.options, max_consumers=2)
+    await client.put("/v0/topics/t")
+    await client.put("/v0/topics/u")
     for topic in ("t", "u"):
-        await client.put(f"/v0/topics/{topic}")
-        for name in ("a", "b"):
-            await put(client, f"/v0/topics/{topic}/consumers/{name}")
+        await put(client, f"/v0/topics/{topic}/consumers/a")
     answer = await client.put(URL, json={})
     assert refused(answer, 429, "throttled")["detail"] == {"limit": "max_consumers", "max": 2}
     assert answer.headers["retry-after"]
     assert (await put(client, "/v0/topics/t/consumers/a", persist_every=5))["created"] is False
-    await client.delete("/v0/topics/t/consumers/a")
+    await client.delete("/v0/topics/u/consumers/a")
     assert (await put(client))["created"] is True
+
+
+async def test_the_limit_is_never_passed(client: httpx.AsyncClient, engine: Engine) -> None:
+    engine.options = msgspec.structs.replace(engine.options, max_consumers=3)
+    await client.put("/v0/topics/t")
+    answers = await asyncio.gather(*(client.put(f"/v0/topics/t/consumers/c{n}", json={}) for n in range(10)))
+    assert sorted(answer.status_code for answer in answers) == [201] * 3 + [429] * 7
+    assert len((await client.get("/v0/topics/t/consumers")).json()["consumers"]) == 3
