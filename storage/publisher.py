@@ -138,10 +138,7 @@ class Publisher:
 
     def wake(self, topic_id: int) -> None:
         """Something of this log was committed."""
-        waiters = self._waiters.pop(topic_id, None)
-        for waiter in waiters or ():
-            if not waiter.done():
-                waiter.set_result(None)
+        self.look_again(topic_id)
         listener = self.listeners.get(topic_id)
         if listener is not None:
             listener()
@@ -154,6 +151,12 @@ class Publisher:
             self.on_routed(log)
         if self.on_commit is not None:
             self.on_commit(log)
+
+    def look_again(self, topic_id: int) -> None:
+        """Those who wait for more of this log are to make sure that there is nothing: it need not be new records."""
+        for waiter in self._waiters.pop(topic_id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _tell_deleted(self, topic_id: int, name: str) -> None:
         if self.on_deleted is not None:

@@ -161,6 +161,8 @@ class ConsumerAdmin:
             else:
                 self._check_writable(topic)
                 consumer.reset()
+            # Back: there may be something for those who wait.
+            self._engine.publisher.look_again(topic.log.topic_id)
 
     def _check_writable(self, topic: Topic) -> None:
         """Of a stopped shard nobody knows what the next start will find: perhaps a frame that is not seen here."""

@@ -91,6 +91,19 @@ class Consumer:
         self.cursor_seq = seq
         self.unpersisted += records
 
+    def take_back(self, before_seq: int, seq: int, records: int) -> bool:
+        """The answer that took the cursor from `before_seq` to `seq` has reached nobody: as if it had not been given.
+
+        False, and nothing was done, where the cursor stands elsewhere by now. What the log knows stays for now.
+        """
+        if self.cursor_seq != seq:
+            return False
+        self.cursor_seq = before_seq
+        self.confirmed_seq = min(self.confirmed_seq, before_seq)
+        self.unpersisted = max(0, self.unpersisted - records)
+        self.confirmed = min(self.confirmed, self.unpersisted)
+        return True
+
     def write(self) -> int:
         """A frame that says what is confirmed is on its way: the seq."""
         assert self.writing is None, "one frame at a time"

@@ -164,8 +164,7 @@ class Consumers:
         """
         self._engine.check_open()
         found, known = self._find(topic, consumer)
-        await _whole(self._admin.commit(found, known, seq))
-        return self._state_of(found, known)
+        return await _whole(self._told(self._admin.commit(found, known, seq), found, known))
 
     async def seek(
         self,
@@ -188,8 +187,7 @@ class Consumers:
         found, known = self._find(topic, consumer)
         if ts is not None:
             given = [await Reader(self._engine).seq_before(found, ts)]
-        await _whole(self._admin.seek(found, known, given[0]))
-        return self._state_of(found, known)
+        return await _whole(self._told(self._admin.seek(found, known, given[0]), found, known))
 
     async def check_change(self, topic: Topic, config: TopicConfig) -> None:
         """Whether the topic may be set so. Raises TopicIncompatible: with consumers it cannot be made ephemeral."""
@@ -207,6 +205,11 @@ class Consumers:
         check_consumer_name(consumer)
         check_kind(self._engine.topic(topic))
         raise ConsumerNotFound(topic, consumer)
+
+    async def _told(self, work: Coroutine[Any, Any, None], topic: Topic, consumer: Consumer) -> ConsumerState:
+        """The state at the end of `work`: in the next moment others may have read on."""
+        await work
+        return self._state_of(topic, consumer)
 
     @staticmethod
     def _state_of(topic: Topic, consumer: Consumer) -> ConsumerState:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
@@ -21,6 +23,10 @@ from storage.records import ReadQuery, ReadResult
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
+
+
+class _GoneBack(Exception):
+    """The cursor was put back while its readers waited."""
 
 
 class Reading:
@@ -53,7 +59,7 @@ class Reading:
         until = loop.time() + wait_ms / 1000 if wait_ms > 0 else 0.0
         while True:
             answer = await self._once() if checkpoint else await self._peek()
-            found = answer.result
+            found, cursor_seq = answer.result, self._consumer.cursor_seq
             if not wait_ms or found.records or found.tombstone is not None or found.corrupt_seqs:
                 return answer
             left_ms = (until - loop.time()) * 1000
@@ -61,9 +67,16 @@ class Reading:
                 return answer
             head = self._topic.log.head
             if found.next_from_seq >= head or not checkpoint:
-                await self._engine.publisher.wait(self._topic, head, left_ms, self._desk.check)
+                with suppress(_GoneBack):
+                    await self._engine.publisher.wait(self._topic, head, left_ms, partial(self._check, cursor_seq))
             else:
                 await asyncio.sleep(0)  # as much as one read looks at was not for this reader
+
+    def _check(self, cursor_seq: int) -> None:
+        """Whether waiting for new records is all there is to do. Raises what ends it."""
+        self._desk.check()
+        if self._consumer.cursor_seq < cursor_seq:
+            raise _GoneBack
 
     async def _peek(self) -> ConsumerRead:
         """What the next read would give, with nothing moved and nobody waited for."""
@@ -115,7 +128,8 @@ class Reading:
             limit = self._query.limit
             if not consumer.strict:
                 limit = min(limit, consumer.config.persist_every)
-            found = await Reader(self._engine).read(self._topic, self._at(consumer.cursor_seq, limit))
+            before_seq = consumer.cursor_seq
+            found = await Reader(self._engine).read(self._topic, self._at(before_seq, limit))
             desk.check()
             count = len(found.records)
             if count and consumer.strict:
@@ -126,7 +140,7 @@ class Reading:
                     held = False  # nobody is served before it is known where the cursor stands
 
                     def left(_: object) -> None:
-                        self._remember(found, done)
+                        self._left(before_seq, found, done)
                         turn.release()
 
                     done.add_done_callback(left)
@@ -137,7 +151,7 @@ class Reading:
                     await desk.persist()
                     desk.check()
                 self._hand_out(found.next_from_seq, count)
-            return self._given(found)
+            return self._given(before_seq, found)
         finally:
             if held:
                 turn.release()
@@ -147,13 +161,24 @@ class Reading:
         self._desk.moved_ns = self._engine.clock.monotonic_ns()
         self._moved(self._desk)
 
-    def _given(self, found: ReadResult) -> ConsumerRead:
+    def _given(self, before_seq: int, found: ReadResult) -> ConsumerRead:
         answer = self._answer(found)
-        if self._key is not None and (found.records or found.tombstone is not None):
+        if not found.records and found.tombstone is None:
+            return answer
+        if self._key is not None:
             self._attempts.remember(self._consumer.consumer_id, self._key, answer, self._engine.monotonic_ms())
+        else:
+            answer.take_back = partial(self._take_back, before_seq, answer.cursor_seq, len(found.records))
         return answer
 
-    def _remember(self, found: ReadResult, done: asyncio.Future[int | None]) -> None:
-        """Its reader is gone, and may ask again."""
+    def _take_back(self, before_seq: int, seq: int, records: int) -> None:
+        """The cursor goes back, and whoever waits looks again."""
+        if self._desk.alive and self._consumer.take_back(before_seq, seq, records):
+            self._desk.moved_ns = self._engine.clock.monotonic_ns()
+            self._moved(self._desk)  # the log may know better already, and has to be told otherwise
+            self._engine.publisher.look_again(self._topic.log.topic_id)
+
+    def _left(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> None:
+        """Its reader is gone; with a key it may ask again."""
         if not done.cancelled() and done.exception() is None and self._desk.alive:
-            self._given(found)
+            self._given(before_seq, found).undo()

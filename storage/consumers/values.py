@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -62,6 +63,7 @@ class ConsumerRead(msgspec.Struct, kw_only=True):
     """What a read gave. `cursor_seq` and `unread` are the consumer's behind it (a peek does not change them).
 
     `repeated`: the answer of an earlier read with the same attempt_key, given again, `cursor_seq` and all.
+    `take_back`: what `undo` does; None where there is nothing to be undone.
     """
 
     result: ReadResult
@@ -69,3 +71,12 @@ class ConsumerRead(msgspec.Struct, kw_only=True):
     cursor_seq: int
     unread: int
     repeated: bool = False
+    take_back: Callable[[], None] | None = None
+
+    def undo(self) -> None:
+        """For an answer that certainly reaches nobody: the next reader is given it, unless one was given more already.
+
+        One with an attempt_key stands, for its repetition.
+        """
+        if self.take_back is not None:
+            self.take_back()

@@ -18,7 +18,7 @@ from tests.support.broker_process import BrokerProcess, verify
 from tests.support.consume_check import Consumed, Life
 
 LONG = is_long(os.environ)
-BATCHES = 1500 if LONG else 300
+BATCHES = 600 if LONG else 80
 KILLS = 30 if LONG else 10
 PATIENCE_S = 120.0 if LONG else 60.0
 TOPICS = {"a": "fsync", "b": "disk"}
