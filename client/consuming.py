@@ -18,6 +18,7 @@ class Consuming:
     """
 
     def __init__(self, topic: str, consumer: str, options: ConsumerReadOptions, *, shared: bool) -> None:
+        self._shared = shared
         self._topic = topic
         self._consumer = consumer
         self._options: ConsumerReadOptions = {
@@ -43,7 +44,7 @@ class Consuming:
 
     def _advance(self, reading: Call[ConsumerRead], reply: Reply) -> list[Record | Tombstone]:
         answer = reading.parse(reply)
-        if not self._options["checkpoint"] and answer.next_from_seq > answer.cursor_seq:
+        if not self._shared and answer.next_from_seq > answer.cursor_seq:
             # Records that the read passed over, too: they would be examined again each time.
             self._done_seq = answer.next_from_seq
         gap = answer.tombstone
