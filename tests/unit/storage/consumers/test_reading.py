@@ -216,7 +216,7 @@ async def test_a_damaged_record_holds_the_cursor_until_it_is_skipped(machine: Ma
     engine = await consumed(machine, 6, topic=FSYNC, segment_max_events=3, checkpoint_records=1)
     await engine.upkeep.absorb_all()
     path = next(path for path in machine.disk.content() if path.endswith("-00000000000000000001.data"))
-    machine.disk.flip_byte(path, 20 + 37)
+    machine.disk.flip_byte(path, 40)
     with pytest.raises(RecordCorrupt):
         await take(engine)
     assert cursor(engine) == 0
