@@ -167,7 +167,7 @@ def seek(
     consumer: ConsumerArgument,
     where: Annotated[
         str | None,
-        typer.Argument(metavar="[WHERE]", help="earliest, head, or a seq to go on behind.", show_default=False),
+        typer.Argument(metavar="WHERE", help="earliest, head, or a seq to go on behind.", show_default=False),
     ] = None,
     ts: Annotated[
         int | None,

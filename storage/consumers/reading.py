@@ -175,7 +175,9 @@ class Reading:
         """The cursor goes back, and whoever waits looks again."""
         if self._desk.alive and self._consumer.take_back(before_seq, seq, records):
             self._desk.moved_ns = self._engine.clock.monotonic_ns()
-            self._moved(self._desk)  # the log may know better already, and has to be told otherwise
+            self._moved(self._desk)
+            if self._consumer.durable_seq > self._consumer.cursor_seq:
+                self._desk.begin_write()  # a crash would leave them out
             self._engine.publisher.look_again(self._topic.log.topic_id)
 
     def _left(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> None:
