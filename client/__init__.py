@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from client.asynchronous import AsyncClient
 from client.blocking import Client
+from client.consumer_values import Consumer, ConsumerDeleted, ConsumerOptions, ConsumerPut, ConsumerRead
+from client.consumers import AsyncConsumers, Consumers
 from client.errors import (
     ApiError,
     BrokerFault,
     Conflict,
     ConnectionFailed,
+    ConsumerNotFound,
     Forbidden,
     IdempotencyConflict,
     InvalidRequest,
@@ -58,11 +61,19 @@ __all__ = [
     "ApiError",
     "Appended",
     "AsyncClient",
+    "AsyncConsumers",
     "BrokerFault",
     "Claimed",
     "Client",
     "Conflict",
     "ConnectionFailed",
+    "Consumer",
+    "ConsumerDeleted",
+    "ConsumerNotFound",
+    "ConsumerOptions",
+    "ConsumerPut",
+    "ConsumerRead",
+    "Consumers",
     "Diff",
     "Forbidden",
     "Health",

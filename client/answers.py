@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from client.consumer_values import ConsumerRead
 from client.errors import ConnectionFailed, TopicsError, UnexpectedAnswer, api_error
 from client.values import Claimed, Diff, Job, Record, Settled, Tombstone, Watched
 from client.wire import Call, NoReply, Reply
@@ -68,6 +69,26 @@ def diff(reply: Reply) -> Diff:
         lag=body.lag,
         tombstone=body.tombstone,
         corrupt_seqs=body.corrupt_seqs,
+    )
+
+
+def consumer_read(reply: Reply) -> ConsumerRead:
+    """The answer of a consumer's read."""
+    body = _CONSUMER_READ.decode(reply.body)
+    return ConsumerRead(
+        topic=body.topic,
+        records=[_record(record) for record in body.records],
+        next_from_seq=body.next_from_seq,
+        head_seq=body.head_seq,
+        earliest_seq=body.earliest_seq,
+        caught_up=body.caught_up,
+        lag=body.lag,
+        tombstone=body.tombstone,
+        corrupt_seqs=body.corrupt_seqs,
+        consumer=body.consumer,
+        cursor_seq=body.cursor_seq,
+        unread=body.unread,
+        repeated=body.repeated,
     )
 
 
@@ -161,6 +182,13 @@ class _Diff(msgspec.Struct):
     corrupt_seqs: list[int] | None = None
 
 
+class _ConsumerRead(_Diff, kw_only=True):
+    consumer: str
+    cursor_seq: int
+    unread: int = 0
+    repeated: bool = False
+
+
 class _Job(_Record, kw_only=True):
     lease_id: str
     deadline: int
@@ -200,6 +228,7 @@ class _Settled(msgspec.Struct):
 
 
 _DIFF = msgspec.json.Decoder(_Diff)
+_CONSUMER_READ = msgspec.json.Decoder(_ConsumerRead)
 _RECORD = msgspec.json.Decoder(_Record)
 _JOB = msgspec.json.Decoder(_Job)
 _CLAIMED = msgspec.json.Decoder(_Claimed)

@@ -15,6 +15,7 @@ import httpx
 from client import calls, queue_calls, router_calls, transport
 from client.answers import refusal
 from client.calls import AppendOptions, Match, ReadOptions
+from client.consumers import AsyncConsumers
 from client.errors import ConnectionFailed, TopicsError
 from client.following import Follower
 from client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
@@ -70,6 +71,8 @@ class AsyncClient:
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
         self._on_retry = on_retry
+        #: Readers whose position the broker keeps.
+        self.consumers = AsyncConsumers(self)
         self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http)
 
     async def __aenter__(self) -> Self:

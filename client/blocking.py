@@ -14,6 +14,7 @@ import httpx
 from client import calls, queue_calls, router_calls, transport
 from client.answers import refusal
 from client.calls import AppendOptions, Match, ReadOptions
+from client.consumers import Consumers
 from client.errors import ConnectionFailed, TopicsError
 from client.following import Follower
 from client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
@@ -69,6 +70,8 @@ class Client:
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
         self._on_retry = on_retry
+        #: Readers whose position the broker keeps.
+        self.consumers = Consumers(self)
         self._http = transport.opened(httpx.Client, self.url, token, timeout, http)
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ import typer
 
 from client.commands.append import append
 from client.commands.claim import claim
+from client.commands.consumers import consumers
 from client.commands.delete import delete
 from client.commands.listing import list_topics
 from client.commands.put import put
@@ -58,6 +59,7 @@ for name, command, panel in (
     ("redrive", redrive, _QUEUES),
 ):
     app.command(name, epilog=EXIT_CODES_HELP, rich_help_panel=panel)(command)
+app.add_typer(consumers, name="consumers", epilog=EXIT_CODES_HELP)
 app.add_typer(routers, name="routers", epilog=EXIT_CODES_HELP)
 
 

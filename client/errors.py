@@ -10,6 +10,7 @@ TopicsError                  `outcome` says whether anything may have happened a
     NotFound                 404   record, router, consumer
       TopicNotFound
       RouterNotFound
+      ConsumerNotFound
     Conflict                 409, 412
       SeqConflict            detail: expected_seq, head_seq
       IdempotencyConflict    the key was used before with other records
@@ -31,7 +32,7 @@ from typing import Any, ClassVar, Literal
 Outcome = Literal["none", "unknown"]
 
 #: Caps that stay reached until somebody deletes something: waiting a moment does not help.
-STANDING_LIMITS = frozenset({"max_topics", "max_routers", "max_total_bytes"})
+STANDING_LIMITS = frozenset({"max_topics", "max_routers", "max_consumers", "max_total_bytes"})
 
 
 class TopicsError(Exception):
@@ -136,6 +137,13 @@ class RouterNotFound(NotFound):
 
     default_code = "router_not_found"
     advice = "Check the name (`topics routers list` shows what there is)."
+
+
+class ConsumerNotFound(NotFound):
+    """The topic has no consumer of that name."""
+
+    default_code = "consumer_not_found"
+    advice = "Check the name (`topics consumers list TOPIC` shows what there is)."
 
 
 class Conflict(ApiError):
@@ -253,6 +261,7 @@ class StorageFull(ApiError):
 _BY_CODE: dict[str, type[ApiError]] = {
     "topic_not_found": TopicNotFound,
     "router_not_found": RouterNotFound,
+    "consumer_not_found": ConsumerNotFound,
     "router_cycle": RouterCycle,
     "seq_conflict": SeqConflict,
     "idempotency_conflict": IdempotencyConflict,

@@ -212,7 +212,10 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic as it is now. Times are ms since the epoch; a topic made again under its name has another `epoch`."""
+    """One topic as it is now. Times are ms since the epoch; a topic made again under its name has another `epoch`.
+
+    `queue`: figures of a queue; `consumers`: how many a log has, if any, and the lag of the slowest.
+    """
 
     topic: str
     type: str
@@ -227,6 +230,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_write_ts: int | None = None
     last_read_ts: int | None = None
     queue: dict[str, Any] | None = None
+    consumers: dict[str, Any] | None = None
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):

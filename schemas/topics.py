@@ -27,6 +27,11 @@ class TopicPutAnswer(AnswerModel):
     )
 
 
+class ConsumerFigures(AnswerModel):
+    count: int
+    lag: int = Field(description="Seqs behind the cursor of the slowest.")
+
+
 class TopicAnswer(AnswerModel):
     topic: str
     type: TopicType
@@ -41,6 +46,7 @@ class TopicAnswer(AnswerModel):
     last_write_ts: int | None
     last_read_ts: int | None
     queue: QueueState | None = Field(default=None, description="Of queues; left out for logs.")
+    consumers: ConsumerFigures | None = Field(default=None, description="Left out when there are none.")
     router_blocked: RouterBlocked = None
     performance: RoutedPerformance
 

@@ -24,6 +24,7 @@ from storage.cold.marker import Marker
 from storage.cold.open import open_store
 from storage.cold.store import ColdStore
 from storage.cold.tier import ColdTier
+from storage.consumers.consumers import Consumers
 from storage.details import DetailsCache
 from storage.directory import came_up, lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit, internal
@@ -104,6 +105,7 @@ class EngineCore:
         self.admin = TopicAdmin(self)
         self.queues = Queues(self)
         self.routers = Routers(self)
+        self.consumers = Consumers(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
         self._adopt(Catalog(1))
@@ -149,6 +151,7 @@ class EngineCore:
             self.supervisor.start("relocator", self.options.checkpoint_interval_ms / 1000, self.relocator.tick)
         await self.queues.start()
         self.routers.start()
+        self.consumers.start()
         if not self._threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
 
@@ -252,6 +255,7 @@ class EngineCore:
         await self.supervisor.stop()
         await self.queues.stop()
         await self.routers.stop()
+        await self.consumers.stop()
         await self.upkeep.stop(ready=self.ready)
         if self.ready:
             try:

@@ -13,9 +13,9 @@ from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.encode import EncodedUnit
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
-from storage.format.control import TopicDelete
+from storage.format.control import Consumer, TopicDelete
 from storage.log import Log
-from storage.wal.submission import ControlStep, PlaceStep, RunStep, Submission, Unit
+from storage.wal.submission import ControlStep, PlaceStep, RunStep, Step, Submission, Unit
 from storage.wal.writer import Shard
 
 
@@ -78,7 +78,7 @@ class Publisher:
                     log.cached[step.run.first_seq] = (payload, step.offset)
             elif log is not None and isinstance(step, PlaceStep) and step.first_seq in log.cached:
                 self._cache.add(log, step.first_seq, payload, step.offset)  # no longer the only copy
-        if unit.steps:
+        if unit.steps and not _says_nothing(unit.steps[0]):
             self.wake(unit.steps[0].topic_id)
         return removed
 
@@ -96,10 +96,11 @@ class Publisher:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    async def wait(self, topic: Topic, seq: int, wait_ms: float) -> bool:
+    async def wait(self, topic: Topic, seq: int, wait_ms: float, check: Callable[[], None] | None = None) -> bool:
         """True as soon as the log's head is beyond `seq`; False after `wait_ms`.
 
-        Raises TopicNotFound when the topic is deleted meanwhile, ShuttingDown when the engine stops.
+        Raises TopicNotFound when the topic is deleted meanwhile, ShuttingDown when the engine stops, and what `check`
+        raises, which is asked whenever something of the topic is committed.
         """
         if self._shutting_down:
             raise ShuttingDown()
@@ -115,6 +116,8 @@ class Publisher:
                     await waiter
                     if log.head <= seq:
                         self._check_wait(topic)
+                        if check is not None:
+                            check()
                         waiter = asyncio.get_running_loop().create_future()
                         self._waiters.setdefault(log.topic_id, []).append(waiter)
         except TimeoutError:
@@ -136,10 +139,7 @@ class Publisher:
 
     def wake(self, topic_id: int) -> None:
         """Something of this log was committed."""
-        waiters = self._waiters.pop(topic_id, None)
-        for waiter in waiters or ():
-            if not waiter.done():
-                waiter.set_result(None)
+        self.look_again(topic_id)
         listener = self.listeners.get(topic_id)
         if listener is not None:
             listener()
@@ -152,6 +152,12 @@ class Publisher:
             self.on_routed(log)
         if self.on_commit is not None:
             self.on_commit(log)
+
+    def look_again(self, topic_id: int) -> None:
+        """Those who wait for more of this log are to make sure that there is nothing: it need not be new records."""
+        for waiter in self._waiters.pop(topic_id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _tell_deleted(self, topic_id: int, name: str) -> None:
         if self.on_deleted is not None:
@@ -169,3 +175,8 @@ class Publisher:
                 if not waiter.done():
                     waiter.set_exception(error)
         self._waiters.clear()
+
+
+def _says_nothing(step: Step) -> bool:
+    """A cursor has moved, which nobody waits for; there may be one of those for each read."""
+    return isinstance(step, ControlStep) and isinstance(step.value, Consumer) and step.value.event == "cursor"

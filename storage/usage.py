@@ -9,7 +9,7 @@ from storage.traffic import Traffic
 class Usage:
     """What all logs of an engine hold together; bytes and keys are of the assigned view."""
 
-    __slots__ = ("access", "bytes", "corrupt_reads", "ephemeral_bytes", "keys", "replaying", "traffic")
+    __slots__ = ("access", "bytes", "consumers", "corrupt_reads", "ephemeral_bytes", "keys", "replaying", "traffic")
 
     def __init__(self) -> None:
         #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
@@ -21,3 +21,5 @@ class Usage:
         self.ephemeral_bytes = 0
         self.keys = 0
         self.traffic = Traffic()
+        #: Consumers of all topics.
+        self.consumers = 0

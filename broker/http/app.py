@@ -8,7 +8,7 @@ from broker.http import control
 from broker.http.dispatch import Dispatcher
 from broker.http.docs import DocsPages
 from broker.http.openapi import document
-from broker.http.routes import append, claims, reads, segments, sockets, watch, work
+from broker.http.routes import append, claims, consumer_reads, reads, segments, sockets, watch, work
 from broker.http.routing import RouteTable
 from broker.http1 import WEBSOCKET_PATH
 from broker.wiring import Broker
@@ -26,6 +26,8 @@ def build_app(broker: Broker) -> Dispatcher:
     table.add("POST", "/v0/topics/{topic}/nack", claims.nack)
     table.add("POST", "/v0/topics/{topic}/extend", claims.extend)
     table.add("GET", "/v0/topics/{topic}/work", work.work)
+    table.add("POST", "/v0/topics/{topic}/consumers/{consumer}/read", consumer_reads.read)
+    table.add("POST", "/v0/topics/{topic}/consumers/{consumer}/commit", consumer_reads.commit)
     table.add("GET", "/v0/topics/{topic}/segments", segments.list_segments)
     table.add("GET", "/v0/topics/{topic}/segments/{first_seq}/data", segments.get_data)
     table.add("GET", "/v0/topics/{topic}/segments/{first_seq}/idx", segments.get_idx)

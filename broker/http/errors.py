@@ -35,6 +35,7 @@ STATUS: Final[dict[str, tuple[int, int | None]]] = {
     "record_too_large": (400, None),
     "topic_not_found": (404, None),
     "router_not_found": (404, None),
+    "consumer_not_found": (404, None),
     "not_found": (404, None),
     "method_not_allowed": (405, None),
     "not_acceptable": (406, None),

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
+from broker.http.consumer_operations import CONSUMER_OPERATIONS
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
 from broker.http.queue_operations import QUEUE_OPERATIONS
 from broker.http.segment_operations import SEGMENT_OPERATIONS
@@ -24,7 +25,7 @@ Durable topics over HTTP. A topic is an append-only log of JSON records with con
 Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
-_OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *SEGMENT_OPERATIONS, *WATCH_OPERATIONS]
+_OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *CONSUMER_OPERATIONS, *SEGMENT_OPERATIONS, *WATCH_OPERATIONS]
 _REF = "#/components/schemas/{model}"
 
 

@@ -102,14 +102,14 @@ def quoted(text: str) -> bytes:
     return msgspec.json.encode(text)
 
 
-def diff(result: ReadResult, shape: Shape, started: float) -> bytes:
-    """The answer to a read; `started` is when its request came, by perf_counter."""
+def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"") -> bytes:
+    """The answer to a read; `started` is when its request came, by perf_counter, `more` further fields of it."""
     tombstone = b"null" if result.tombstone is None else msgspec.json.encode(result.tombstone)
     corrupt = b"" if not result.corrupt_seqs else b',"corrupt_seqs":' + msgspec.json.encode(result.corrupt_seqs)
     text = records(result.records, shape)
     return (
         b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,'
-        b'"tombstone":%b%b,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
+        b'"tombstone":%b%b%b,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
     ) % (
         quoted(result.topic),
         text,
@@ -120,6 +120,7 @@ def diff(result: ReadResult, shape: Shape, started: float) -> bytes:
         result.head_seq - result.next_from_seq,
         tombstone,
         corrupt,
+        more,
         (perf_counter() - started) * 1000,
         result.records_scanned,
         result.cold_segments_read,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.names import is_topic_name
+from schemas.names import is_consumer_name, is_topic_name
 from storage.errors import InvalidRequest
 from storage.records import TagMatch
 
 _NAME_RULE = "1 to 255 of A-Z a-z 0-9 . _ : -, beginning with a letter, a digit or _"
+_CONSUMER_RULE = "1 to 512 of A-Z a-z 0-9 . _ : - %, beginning with a letter, a digit or _"
 _FORMS = '"x", ["tag","Eq","x"] or ["tag","Glob","x*"]'
 
 
@@ -16,6 +17,12 @@ def check_topic_name(name: str, field: str = "topic") -> None:
     """Raises InvalidRequest when no topic can be called that."""
     if not is_topic_name(name):
         raise InvalidRequest(f"{field}: not a topic name, which is {_NAME_RULE}.", field=field)
+
+
+def check_consumer_name(name: str) -> None:
+    """Raises InvalidRequest when no consumer can be called that."""
+    if not is_consumer_name(name):
+        raise InvalidRequest(f"consumer: not a consumer's name, which is {_CONSUMER_RULE}.", field="consumer")
 
 
 def tag_match(predicate: Any, field: str) -> TagMatch | None:

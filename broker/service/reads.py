@@ -46,32 +46,46 @@ class Reading(msgspec.Struct, kw_only=True):
     @property
     def empty(self) -> bool:
         """Whether waiting makes sense: everything there is was examined, and none of it is for this reader."""
-        result = self.result
-        return (
-            not result.records
-            and result.tombstone is None
-            and not result.corrupt_seqs
-            and result.next_from_seq >= result.head_seq
-        )
+        return has_nothing(self.result)
+
+
+def has_nothing(result: ReadResult) -> bool:
+    """Whether a read that may wait should: it has examined everything there is, and has nothing to tell."""
+    return (
+        not result.records
+        and result.tombstone is None
+        and not result.corrupt_seqs
+        and result.next_from_seq >= result.head_seq
+    )
 
 
 async def read(engine: Engine, asked: Read) -> Reading:
     """What there is now. Raises InvalidRequest, TopicNotFound, RecordCorrupt."""
     check_topic_name(asked.topic)
-    exclude = frozenset(node.encode() for node in asked.nodes)
-    if exclude and not engine.state(asked.topic).config.dedupe_node:
-        exclude = frozenset[bytes]()
     query = ReadQuery(
         from_seq=asked.from_seq,
-        limit=min(asked.limit or DEFAULT_LIMIT, MAX_LIMIT),
-        max_bytes=min(asked.max_batch_bytes or DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES),
-        exclude_nodes=exclude,
+        limit=clamped(asked.limit, DEFAULT_LIMIT, MAX_LIMIT),
+        max_bytes=clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES),
+        exclude_nodes=left_out(engine, asked.topic, asked.nodes),
         tag=asked.tag,
         from_ts=asked.from_ts,
         epoch=asked.epoch,
         skip_corrupt=asked.skip_corrupt,
     )
     return Reading(topic=asked.topic, query=query, result=await engine.read(asked.topic, query))
+
+
+def clamped(asked: int, default: int, most: int) -> int:
+    """What is read at most: 0 means the default."""
+    return min(asked or default, most)
+
+
+def left_out(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[bytes]:
+    """Whose records a reader is not given; nobody's where the topic says that nodes do not count."""
+    exclude = frozenset(node.encode() for node in nodes)
+    if exclude and not engine.state(topic).config.dedupe_node:
+        return frozenset()
+    return exclude
 
 
 async def read_on(engine: Engine, parking: Parking, reading: Reading, wait_ms: int) -> Reading:

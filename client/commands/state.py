@@ -42,6 +42,7 @@ def _show(state: TopicState, *, now_ms: int) -> None:
         ("effective priority", _plain(state.effective_priority)),
     ]
     facts += [(f"queue {name.replace('_', ' ')}", _plain(value)) for name, value in (state.queue or {}).items()]
+    facts += [(f"consumers {name}", _plain(value)) for name, value in (state.consumers or {}).items()]
     console = out()
     console.print(printable(state.topic), style="bold", markup=False)
     for heading, rows in (("", facts), ("Settings", [(name, _plain(v)) for name, v in state.config.items()])):

@@ -11,12 +11,12 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from broker.wiring import Broker
-from schemas import config, errors, health, queues, records, routers, segments, topics, watch
+from schemas import config, consumers, errors, health, queues, records, routers, segments, topics, watch
 from tests.http.calls import refused
 
 MODELS = {
     name: model
-    for module in (config, errors, health, queues, records, routers, segments, topics, watch)
+    for module in (config, consumers, errors, health, queues, records, routers, segments, topics, watch)
     for name, model in vars(module).items()
     if isinstance(model, type) and hasattr(model, "model_validate")
 }
@@ -47,6 +47,13 @@ OPERATIONS = {
     ("put", "/v0/routers/{router}"),
     ("get", "/v0/routers/{router}"),
     ("delete", "/v0/routers/{router}"),
+    ("get", "/v0/topics/{topic}/consumers"),
+    ("put", "/v0/topics/{topic}/consumers/{consumer}"),
+    ("get", "/v0/topics/{topic}/consumers/{consumer}"),
+    ("delete", "/v0/topics/{topic}/consumers/{consumer}"),
+    ("post", "/v0/topics/{topic}/consumers/{consumer}/read"),
+    ("post", "/v0/topics/{topic}/consumers/{consumer}/commit"),
+    ("post", "/v0/topics/{topic}/consumers/{consumer}/seek"),
     ("post", "/v0/watch"),
     ("get", "/v0/watch/{wid}"),
     ("get", "/v0/ws"),
@@ -146,7 +153,7 @@ async def test_the_example_requests_work(broker: Broker, client: httpx.AsyncClie
         for media, content in operation.get("requestBody", {}).get("content", {}).items():
             answer = await client.request(
                 method,
-                path.format(topic=topic, router="audit"),
+                path.format(topic=topic, router="audit", consumer="billing"),
                 json=content["example"],
                 headers={"content-type": media},
             )

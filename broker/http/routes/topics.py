@@ -21,7 +21,7 @@ from schemas.names import TOPIC_NAME_PATTERN
 from schemas.performance import Performance, RoutedPerformance
 from schemas.queues import QueueState
 from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
-from schemas.topics import TopicAnswer, TopicDeleteAnswer, TopicEntry, TopicListAnswer, TopicPutAnswer
+from schemas.topics import ConsumerFigures, TopicAnswer, TopicDeleteAnswer, TopicEntry, TopicListAnswer, TopicPutAnswer
 from storage.records import TopicState
 
 
@@ -107,6 +107,8 @@ async def get_topic(
         answer.router_blocked = waited.blocked
     if state.queue is not None:
         answer.queue = QueueState.model_validate(msgspec.to_builtins(state.queue))
+    if state.consumers is not None and state.consumers.count:
+        answer.consumers = ConsumerFigures(count=state.consumers.count, lag=state.consumers.lag)
     return answer
 
 

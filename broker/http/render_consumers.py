@@ -1,0 +1,45 @@
+"""What consumers are answered: records by slicing, as in `render` (source: api.md §7)."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from broker.http import render
+from broker.http.render import Shape, quoted
+
+if TYPE_CHECKING:
+    from storage.consumers.values import ConsumerRead, ConsumerState
+
+
+def read(consumer: str, done: ConsumerRead, shape: Shape, started: float) -> bytes:
+    """The answer to a read: that of a diff, and where the consumer is."""
+    more = b',"consumer":%b,"cursor_seq":%d,"unread":%d%b' % (
+        quoted(consumer),
+        done.cursor_seq,
+        done.unread,
+        b',"repeated":true' if done.repeated else b"",
+    )
+    return render.diff(done.result, shape, started, more)
+
+
+def entry(state: ConsumerState) -> dict[str, Any]:
+    """A consumer as it is shown everywhere."""
+    return {
+        "topic": state.topic,
+        "consumer": state.consumer,
+        "consistency": state.config.consistency.value,
+        "persist_every": state.config.persist_every,
+        "cursor_seq": state.cursor_seq,
+        "durable_seq": state.durable_seq,
+        "unread": state.unread,
+        "lag": state.lag,
+    }
+
+
+def state(state: ConsumerState, started: float) -> bytes:
+    """The answer to a commit."""
+    elapsed_ms = (perf_counter() - started) * 1000
+    return b'%b,"performance":{"server_total_ms":%.3f}}' % (msgspec.json.encode(entry(state))[:-1], elapsed_ms)

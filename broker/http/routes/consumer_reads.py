@@ -1,0 +1,94 @@
+"""POST …/consumers/{consumer}/read and …/commit: the hot ways of consumers."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from broker.http import render, render_consumers, strict_json
+from broker.http.answers import Answer
+from broker.http.render import Shape
+from broker.http.request import ClientGone, Request
+from broker.service import consumers, reads, routers
+from schemas.fields import MAX_U64
+from storage.errors import InvalidRequest
+
+Natural = Annotated[int, Meta(ge=0)]
+
+_U64_FIELDS = ("limit", "max_batch_bytes", "max_bytes", "wait_ms")
+
+
+class _Read(msgspec.Struct, kw_only=True):
+    limit: Natural | None = None
+    max_batch_bytes: Natural | None = None
+    max_bytes: Natural | None = None
+    checkpoint: bool | None = None
+    wait_ms: Natural | None = None
+    node: str | list[str] | None = None
+    attempt_key: str | None = None
+    include_tags: bool | None = None
+    include_meta: bool | None = None
+    include_data: bool | None = None
+    skip_corrupt: bool | None = None
+
+
+class _Commit(msgspec.Struct, kw_only=True):
+    seq: Natural
+
+
+_read = msgspec.json.Decoder(_Read)
+_commit = msgspec.json.Decoder(_Commit)
+
+
+async def read(request: Request) -> Answer:
+    """What is handed out is taken back when the client has gone before its answer, unless a key stands for it."""
+    began = monotonic()
+    raw = await request.body()
+    body = await strict_json.decode(raw, _read) if raw else _Read()
+    asked = _asked(request.values[0], request.values[1], body)
+    broker = request.broker
+    waited = await routers.caught_up(broker.engine, asked.topic)
+    if request.left():
+        raise ClientGone  # before anything is taken that others might have had
+    done = await consumers.read(broker.engine, asked)
+    if asked.wait_ms and reads.has_nothing(done.result):
+        waiting = consumers.read_on(broker.engine, broker.parking, asked, done, began)
+        done = await request.unless_gone(waiting, discard=lambda late: late.undo())
+    shape = Shape(
+        tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
+    )
+    text = render_consumers.read(asked.consumer, done, shape, request.started)
+    return Answer(render.routed(text, waited), withdraw=done.undo)
+
+
+async def commit(request: Request) -> Answer:
+    topic, consumer = request.values
+    body = await strict_json.decode(await request.body(), _commit)
+    _check_u64(body.seq, "seq")
+    state = await consumers.commit(request.broker.engine, topic, consumer, body.seq)
+    return Answer(render_consumers.state(state, request.started))
+
+
+def _asked(topic: str, consumer: str, body: _Read) -> consumers.Read:
+    for field in _U64_FIELDS:
+        _check_u64(getattr(body, field) or 0, field)
+    node = body.node
+    return consumers.Read(
+        topic=topic,
+        consumer=consumer,
+        limit=body.limit or 0,
+        max_batch_bytes=body.max_batch_bytes or body.max_bytes or 0,
+        nodes=() if node is None else (node,) if isinstance(node, str) else node,
+        checkpoint=body.checkpoint is not False,
+        wait_ms=body.wait_ms or 0,
+        attempt_key=body.attempt_key,
+        skip_corrupt=body.skip_corrupt is True,
+    )
+
+
+def _check_u64(value: int, field: str) -> None:
+    if value > MAX_U64:
+        raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)

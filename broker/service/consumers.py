@@ -1,0 +1,136 @@
+"""Consumers: their control plane, reading, committing (source: api.md §7). Fields are judged before the topic is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.service import reads
+from broker.service.limits import Parking
+from broker.service.predicates import check_consumer_name, check_topic_name
+from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
+from schemas.consumers import ConsumerRequest, SeekRequest
+from storage.consumers.values import Consistency, ConsumerConfig
+from storage.errors import InvalidRequest, ShuttingDown
+from storage.records import ReadQuery
+from storage.validation import check_text
+
+if TYPE_CHECKING:
+    from storage.consumers.values import ConsumerRead, ConsumerState
+    from storage.engine import Engine
+
+MAX_ATTEMPT_KEY_BYTES: Final = 128
+
+
+class Read(msgspec.Struct, kw_only=True):
+    """What a reader asks for, as it asks: 0 means the default, and what is too much is clamped."""
+
+    topic: str
+    consumer: str
+    limit: int = 0
+    max_batch_bytes: int = 0
+    nodes: Iterable[str] = ()
+    checkpoint: bool = True
+    wait_ms: int = 0
+    attempt_key: str | None = None
+    skip_corrupt: bool = False
+
+
+async def put(engine: Engine, topic: str, consumer: str, asked: ConsumerRequest) -> tuple[ConsumerState, bool]:
+    """Make the consumer or replace its settings. True when it was made. On return the change is durable.
+
+    Raises InvalidRequest, TopicNotFound, LimitReached, Unavailable.
+    """
+    _check_names(topic, consumer)
+    config = ConsumerConfig(consistency=Consistency(asked.consistency), persist_every=asked.persist_every)
+    return await engine.consumers.put(topic, consumer, config, asked.start)
+
+
+def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:
+    """Raises InvalidRequest, TopicNotFound, ConsumerNotFound."""
+    _check_names(topic, consumer)
+    return engine.consumers.state(topic, consumer)
+
+
+def page(
+    engine: Engine, topic: str, *, prefix: str, page_size: int | None, cursor: str | None
+) -> tuple[list[ConsumerState], str | None]:
+    """One page of a topic's consumers in byte order, and the cursor of the next one when more follow."""
+    check_topic_name(topic)
+    size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    after = decode_cursor(cursor) if cursor is not None else ""
+    found = engine.consumers.list(topic, prefix, after, size + 1)
+    if len(found) <= size:
+        return found, None
+    return found[:size], encode_cursor(found[size - 1].consumer)
+
+
+async def delete(engine: Engine, topic: str, consumer: str) -> bool:
+    """False when there was none. On return the deletion is durable. Raises InvalidRequest, TopicNotFound."""
+    _check_names(topic, consumer)
+    return await engine.consumers.delete(topic, consumer)
+
+
+async def read(engine: Engine, asked: Read) -> ConsumerRead:
+    """What there is now. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, RecordCorrupt, Unavailable."""
+    _check_names(asked.topic, asked.consumer)
+    if asked.attempt_key is not None:
+        check_text(asked.attempt_key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
+    return await _read(engine, asked, 0)
+
+
+async def read_on(engine: Engine, parking: Parking, asked: Read, empty: ConsumerRead, began: float) -> ConsumerRead:
+    """Go on with a read that found nothing until there is something or its wait_ms since `began` have passed.
+
+    Cancelled while it waits, it has handed out nothing. At shutdown the `empty` answer is given at once.
+    Raises LimitReached (too many waiting) and as `read`.
+    """
+    left_ms = min(asked.wait_ms, reads.MAX_WAIT_MS) - int((monotonic() - began) * 1000)
+    if left_ms <= 0:
+        return empty
+    with parking.place():
+        try:
+            return await _read(engine, asked, left_ms)
+        except ShuttingDown:
+            return empty
+
+
+async def _read(engine: Engine, asked: Read, wait_ms: int) -> ConsumerRead:
+    query = ReadQuery(
+        limit=reads.clamped(asked.limit, reads.DEFAULT_LIMIT, reads.MAX_LIMIT),
+        max_bytes=reads.clamped(asked.max_batch_bytes, reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES),
+        exclude_nodes=reads.left_out(engine, asked.topic, asked.nodes),
+        skip_corrupt=asked.skip_corrupt,
+    )
+    return await engine.consumers.read(
+        asked.topic,
+        asked.consumer,
+        query,
+        checkpoint=asked.checkpoint,
+        wait_ms=wait_ms,
+        attempt_key=asked.attempt_key,
+    )
+
+
+async def commit(engine: Engine, topic: str, consumer: str, seq: int) -> ConsumerState:
+    """On return the cursor is durably at `seq`. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable."""
+    _check_names(topic, consumer)
+    return await engine.consumers.commit(topic, consumer, seq)
+
+
+async def seek(engine: Engine, topic: str, consumer: str, asked: SeekRequest) -> ConsumerState:
+    """On return the cursor is durably where it was asked to be, forward or back. Raises as `commit`."""
+    _check_names(topic, consumer)
+    given = [name for name in ("seq", "ts", "to") if getattr(asked, name) is not None]
+    if len(given) != 1:
+        field = given[-1] if given else "seq"
+        raise InvalidRequest(f"{field}: give exactly one of seq, ts and to.", field=field)
+    return await engine.consumers.seek(topic, consumer, seq=asked.seq, ts=asked.ts, to=asked.to)
+
+
+def _check_names(topic: str, consumer: str) -> None:
+    check_topic_name(topic)
+    check_consumer_name(consumer)

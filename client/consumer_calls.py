@@ -1,0 +1,87 @@
+"""The calls of consumers: what to send, and how to read what comes back. No I/O (source: api.md §7)."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+from client import answers
+from client.calls import getting, sending, topic_path
+from client.consumer_values import (
+    Consumer,
+    ConsumerDeleted,
+    ConsumerOptions,
+    ConsumerPage,
+    ConsumerPut,
+    ConsumerRead,
+    ConsumerReadOptions,
+)
+from client.errors import InvalidRequest
+from client.wire import Call, Replay, Request
+
+#: The broker's bound on how long a read waits.
+MAX_WAIT_MS = 30_000
+
+_CONSUMER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
+
+
+def put(topic: str, consumer: str, options: ConsumerOptions) -> Call[ConsumerPut]:
+    request = sending("PUT", _path(topic, consumer), _given(options))
+    return Call(request=request, parse=answers.json_value(ConsumerPut))
+
+
+def get(topic: str, consumer: str) -> Call[Consumer]:
+    return Call(request=getting(_path(topic, consumer)), parse=answers.json_value(Consumer))
+
+
+def page(topic: str, prefix: str, page_size: int, cursor: str | None) -> Call[ConsumerPage]:
+    query = {"prefix": prefix or None, "page_size": str(page_size), "cursor": cursor}
+    return Call(request=getting(topic_path(topic, "/consumers"), query), parse=answers.json_value(ConsumerPage))
+
+
+def delete(topic: str, consumer: str) -> Call[ConsumerDeleted]:
+    # Not repeated blindly: somebody may have made it anew between the two.
+    request = Request(method="DELETE", target=_path(topic, consumer), replay=Replay.IF_UNTOUCHED)
+    return Call(request=request, parse=answers.json_value(ConsumerDeleted))
+
+
+def read(topic: str, consumer: str, options: ConsumerReadOptions) -> Call[ConsumerRead]:
+    """A read that moves the cursor carries a key, a random one if need be: a repetition is given the lost answer."""
+    fields = _given(options)
+    if fields.get("checkpoint", True):
+        fields.setdefault("attempt_key", uuid.uuid4().hex)
+    wait_s = min(options.get("wait_ms", 0), MAX_WAIT_MS) / 1000
+    return Call(
+        request=sending("POST", _path(topic, consumer, "/read"), fields, wait_s=wait_s), parse=answers.consumer_read
+    )
+
+
+def commit(topic: str, consumer: str, seq: int) -> Call[Consumer]:
+    request = sending("POST", _path(topic, consumer, "/commit"), {"seq": seq})
+    return Call(request=request, parse=answers.json_value(Consumer))
+
+
+def seek(
+    topic: str, consumer: str, *, seq: int | None, ts: int | None, to: Literal["earliest", "head"] | None
+) -> Call[Consumer]:
+    # Not repeated blindly: others may have read on in between, and would be given the same again.
+    fields = _given({"seq": seq, "ts": ts, "to": to})
+    request = sending("POST", _path(topic, consumer, "/seek"), fields, replay=Replay.IF_UNTOUCHED)
+    return Call(request=request, parse=answers.json_value(Consumer))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _path(topic: str, consumer: str, rest: str = "") -> str:
+    if not _CONSUMER.fullmatch(consumer):
+        raise InvalidRequest(
+            f"{consumer!r} cannot be a consumer's name: 1 to 512 letters, digits, and . _ : - % "
+            "(not first, but for _).",
+            detail={"field": "consumer"},
+        )
+    return topic_path(topic, f"/consumers/{quote(consumer, safe='')}{rest}")

@@ -1,0 +1,152 @@
+"""`client.consumers`: readers whose position the broker keeps, for the blocking and the asyncio client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from client import consumer_calls
+from client.consumer_values import (
+    Consumer,
+    ConsumerDeleted,
+    ConsumerOptions,
+    ConsumerPut,
+    ConsumerRead,
+    ConsumerReadOptions,
+)
+from client.consuming import Consuming
+from client.values import Record, Tombstone
+
+if TYPE_CHECKING:
+    from client.asynchronous import AsyncClient
+    from client.blocking import Client
+
+Edge = Literal["earliest", "head"]
+
+
+class Consumers:
+    """Consumers by a `Client`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def put(self, topic: str, consumer: str, **options: Unpack[ConsumerOptions]) -> ConsumerPut:
+        """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
+        return self._client.run(consumer_calls.put(topic, consumer, options))
+
+    def get(self, topic: str, consumer: str) -> Consumer:
+        """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""
+        return self._client.run(consumer_calls.get(topic, consumer))
+
+    def list(self, topic: str, prefix: str = "", *, page_size: int = 1000) -> Iterator[Consumer]:
+        """Every consumer of the topic whose name begins with `prefix`; pages are fetched as needed."""
+        cursor: str | None = None
+        while True:
+            page = self._client.run(consumer_calls.page(topic, prefix, page_size, cursor))
+            yield from page.consumers
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def delete(self, topic: str, consumer: str) -> ConsumerDeleted:
+        """Forgets a consumer and its position; records stay."""
+        return self._client.run(consumer_calls.delete(topic, consumer))
+
+    def read(self, topic: str, consumer: str, **options: Unpack[ConsumerReadOptions]) -> ConsumerRead:
+        """What comes next, and the cursor passes it: no other reader of this consumer is given it. With `checkpoint`
+        False the cursor stays until a `commit`.
+
+        Every read carries an attempt_key, a random one unless given: when the answer is lost, the repetition is given
+        the same records.
+        """
+        return self._client.run(consumer_calls.read(topic, consumer, options))
+
+    def follow(
+        self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
+    ) -> Generator[Record | Tombstone]:
+        """Every record that comes next, for ever; what is lost comes as a Tombstone.
+
+        The records of an answer (at most `limit`) are committed when the one after them is asked for: whatever
+        breaks before that, they come again. That is for one reader at a time; several have to be `shared`, and then
+        a record is handed out once, whether its reader comes to an end with it or not.
+        """
+        consuming = Consuming(topic, consumer, options, shared=shared)
+        while True:
+            yield from self._client.run(consuming.call())
+
+    def commit(self, topic: str, consumer: str, seq: int) -> Consumer:
+        """Everything up to `seq`, this one included, is done. It is durable on return."""
+        return self._client.run(consumer_calls.commit(topic, consumer, seq))
+
+    def seek(
+        self, topic: str, consumer: str, *, seq: int | None = None, ts: int | None = None, to: Edge | None = None
+    ) -> Consumer:
+        """Goes on behind `seq`, with the first record of the time `ts` (ms since the epoch) or later, or at the
+        beginning or end: give one of the three. It is durable on return.
+        """
+        return self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to))
+
+
+class AsyncConsumers:
+    """Consumers by an `AsyncClient`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def put(self, topic: str, consumer: str, **options: Unpack[ConsumerOptions]) -> ConsumerPut:
+        """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
+        return await self._client.run(consumer_calls.put(topic, consumer, options))
+
+    async def get(self, topic: str, consumer: str) -> Consumer:
+        """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""
+        return await self._client.run(consumer_calls.get(topic, consumer))
+
+    async def list(self, topic: str, prefix: str = "", *, page_size: int = 1000) -> AsyncIterator[Consumer]:
+        """Every consumer of the topic whose name begins with `prefix`; pages are fetched as needed."""
+        cursor: str | None = None
+        while True:
+            page = await self._client.run(consumer_calls.page(topic, prefix, page_size, cursor))
+            for consumer in page.consumers:
+                yield consumer
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def delete(self, topic: str, consumer: str) -> ConsumerDeleted:
+        """Forgets a consumer and its position; records stay."""
+        return await self._client.run(consumer_calls.delete(topic, consumer))
+
+    async def read(self, topic: str, consumer: str, **options: Unpack[ConsumerReadOptions]) -> ConsumerRead:
+        """What comes next, and the cursor passes it: no other reader of this consumer is given it. With `checkpoint`
+        False the cursor stays until a `commit`.
+
+        Every read carries an attempt_key, a random one unless given: when the answer is lost, the repetition is given
+        the same records.
+        """
+        return await self._client.run(consumer_calls.read(topic, consumer, options))
+
+    async def follow(
+        self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
+    ) -> AsyncGenerator[Record | Tombstone]:
+        """Every record that comes next, for ever; what is lost comes as a Tombstone.
+
+        The records of an answer (at most `limit`) are committed when the one after them is asked for: whatever
+        breaks before that, they come again. That is for one reader at a time; several have to be `shared`, and then
+        a record is handed out once, whether its reader comes to an end with it or not.
+        """
+        consuming = Consuming(topic, consumer, options, shared=shared)
+        while True:
+            for item in await self._client.run(consuming.call()):
+                yield item
+
+    async def commit(self, topic: str, consumer: str, seq: int) -> Consumer:
+        """Everything up to `seq`, this one included, is done. It is durable on return."""
+        return await self._client.run(consumer_calls.commit(topic, consumer, seq))
+
+    async def seek(
+        self, topic: str, consumer: str, *, seq: int | None = None, ts: int | None = None, to: Edge | None = None
+    ) -> Consumer:
+        """Goes on behind `seq`, with the first record of the time `ts` (ms since the epoch) or later, or at the
+        beginning or end: give one of the three. It is durable on return.
+        """
+        return await self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to))

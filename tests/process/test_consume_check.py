@@ -1,0 +1,126 @@
+"""The check of what consumers were given is no use if it lets things pass: each kind of wrong is shown to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.consume_check import Consumed, Life
+
+
+def lives(*each: Life, strict: bool = False, limit: int = 2, persist_every: int = 3) -> list[str]:
+    consumed = Consumed(name="c", strict=strict, limit=limit, persist_every=persist_every, lives=list(each))
+    return consumed.check(max(max(life.given) for life in each))
+
+
+def life(*given: int, lost: int = 0, killed: bool = True) -> Life:
+    return Life(given=list(given), lost=lost, killed=killed)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_going_on_where_the_last_life_ended_is_right(strict: bool) -> None:
+    assert lives(life(1, 2, 3), life(4, 5), strict=strict) == []
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_readers_that_share_may_be_given_in_any_order(strict: bool) -> None:
+    assert lives(life(3, 1, 2, 5, 4), strict=strict) == []
+
+
+def test_twice_in_one_life() -> None:
+    assert "twice in life 0: [2]" in lives(life(1, 2, 2, 3))[0]
+
+
+def test_twice_over_a_kill() -> None:
+    assert lives(life(1, 2, 3), life(2, 3, 4)) == []
+    assert "again in life 1" in lives(life(1, 2, 3), life(3, 4), strict=True)[0]
+
+
+def test_more_again_than_persist_every() -> None:
+    assert lives(life(1, 2, 3, 4), life(2, 3, 4, 5)) == []
+    assert "over the 3 allowed" in lives(life(1, 2, 3, 4), life(1, 2, 3, 4, 5))[0]
+
+
+def test_again_after_a_clean_stop() -> None:
+    assert "over the 0 allowed" in lives(life(1, 2, 3, killed=False), life(3, 4))[0]
+
+
+def test_again_two_lives_later() -> None:
+    assert "again in life 2" in lives(life(1, 2), life(3), life(2, 4), strict=True)[0]
+
+
+def test_again_with_a_hole() -> None:
+    assert "hang together" in lives(life(1, 2, 3), life(1, 3, 4))[0]
+
+
+def test_left_out_within_a_life() -> None:
+    assert "left out in life 0: [2]" in lives(life(1, 3))[0]
+
+
+def test_left_out_between_lives() -> None:
+    assert "left out in life 1: [3]" in lives(life(1, 2), life(4, 5))[0]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_a_lost_answer_may_have_held(strict: bool) -> None:
+    assert lives(life(1, 2, lost=1), life(5, 6), strict=strict) == []
+    assert lives(life(1, 4, 5, lost=1), life(6), strict=strict) == []
+    assert "left out" in lives(life(1, 2, lost=1), life(6), strict=strict)[0]
+
+
+def test_nothing_is_excused_for_one_that_is_alone_at_least_once() -> None:
+    each = [life(1, 2, lost=1), life(5, 6)]
+    for strict, problems in ((True, 0), (False, 1)):
+        consumed = Consumed(name="c", strict=strict, limit=2, alone=True, lives=each)
+        assert len(consumed.check(6)) == problems
+
+
+def test_a_lost_answer_does_not_excuse_a_later_life() -> None:
+    assert "left out in life 2" in lives(life(1, lost=1), life(2, 3), life(5))[0]
+
+
+def test_not_everything_at_the_end() -> None:
+    consumed = Consumed(name="c", strict=True, limit=1, lives=[life(1, 2)])
+    assert "not given at the end: 3 to 4" in consumed.check(4)[0]
+
+
+def test_more_than_was_asked_for() -> None:
+    consumed = Consumed(name="c", strict=True, limit=1)
+    consumed.given(0, [1, 2])
+    assert "2 records where 1" in consumed.check(2)[0]
+    consumed = Consumed(name="c", strict=True, limit=2)
+    consumed.given(0, [2, 1])
+    assert "out of order" in consumed.check(2)[0]
+
+
+def committing() -> Consumed:
+    return Consumed(name="c", strict=False, limit=2, commits=True)
+
+
+def test_commits_that_are_answered_are_where_it_goes_on() -> None:
+    consumed = committing()
+    consumed.peeked(0, 0, [1, 2])
+    consumed.committing(2)
+    consumed.committed(2)
+    consumed.peeked(0, 2, [3])
+    assert consumed.check(3) == []
+    consumed.peeked(0, 0, [1, 2])
+    assert "behind 0 where [2] is possible" in consumed.check(3)[0]
+
+
+def test_a_commit_without_an_answer_may_have_happened_or_not() -> None:
+    for cursor in (0, 2):
+        consumed = committing()
+        consumed.peeked(0, 0, [1, 2])
+        consumed.committing(2)
+        consumed.lives.append(Life())
+        consumed.peeked(1, cursor, [cursor + 1])
+        assert consumed.check(2) == []
+    consumed.peeked(1, 1, [2])
+    assert "possible" in consumed.check(2)[0]
+
+
+def test_a_peek_that_leaves_something_out() -> None:
+    consumed = committing()
+    consumed.peeked(0, 0, [2])
+    assert "2 came behind 0" in consumed.check(2)[0]
+    assert "never given: [1]" in consumed.check(2)[1]

@@ -1,0 +1,170 @@
+"""Answers that reach nobody, and cursors that are put back while readers wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from storage.consumers.consumer import Consumer
+from storage.consumers.values import ConsumerConfig
+from tests.unit.storage.consumers.consumed import (
+    STRICT,
+    add,
+    answer,
+    consumed,
+    cursor,
+    durable,
+    every,
+    known,
+    take,
+    turns,
+)
+from tests.unit.storage.machine import Machine
+
+LONG_MS = 600_000
+BOTH = pytest.mark.parametrize("config", [None, STRICT])
+
+
+@BOTH
+async def test_what_reached_nobody_is_for_the_next_reader(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 5, config)
+    await take(engine, 1)
+    lost = await answer(engine, 2)
+    assert cursor(engine) == 3
+    lost.undo()
+    assert cursor(engine) == 1
+    lost.undo()
+    assert cursor(engine) == 1
+    assert await take(engine, 1) == [2]
+    assert await take(engine) == [3, 4, 5]
+
+
+@BOTH
+async def test_it_stands_when_somebody_was_given_more(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 5, config)
+    lost = await answer(engine, 2)
+    assert await take(engine, 1) == [3]
+    lost.undo()
+    assert await take(engine) == [4, 5]
+
+
+@BOTH
+async def test_one_with_a_key_stands_for_its_repetition(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 5, config)
+    lost = await answer(engine, 2, attempt_key="k")
+    lost.undo()
+    assert await take(engine, 1) == [3]
+    assert await take(engine, 2, attempt_key="k") == [1, 2]
+
+
+@BOTH
+async def test_a_peek_and_an_empty_answer_have_nothing_to_undo(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 5, config)
+    peeked = await answer(engine, 2, checkpoint=False)
+    await take(engine, 2)
+    peeked.undo()
+    assert await take(engine) == [3, 4, 5]
+    empty = await answer(engine)
+    await engine.consumers.seek("a", "c", seq=5)
+    empty.undo()
+    assert cursor(engine) == 5
+
+
+@BOTH
+async def test_whoever_waits_is_given_it(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 2, config)
+    lost = await answer(engine)
+    waiting = asyncio.ensure_future(take(engine, wait_ms=LONG_MS))
+    await turns()
+    assert not waiting.done()
+    lost.undo()
+    async with asyncio.timeout(5):
+        assert await waiting == [1, 2]
+
+
+@BOTH
+async def test_one_of_a_deleted_consumer_does_nothing(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 5, config)
+    lost = await answer(engine, 2)
+    await engine.consumers.delete("a", "c")
+    await engine.consumers.put("a", "c", start=2)
+    lost.undo()
+    assert cursor(engine) == 2
+
+
+@BOTH
+async def test_a_crash_finds_it_gone_back(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 5, config or every(3))
+    lost = await answer(engine, 3)
+    assert await take(engine, checkpoint=False) == [4, 5]
+    if config is None:
+        await machine.clock.advance(2000)  # a second in which nobody has read
+    assert durable(engine) == 3
+    lost.undo()
+    await turns()
+    assert (await take(await machine.kill()))[:1] == [1]
+
+
+@BOTH
+async def test_a_clean_stop_does_too(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 5, config)
+    await take(engine, 1)
+    lost = await answer(engine, 3)
+    lost.undo()
+    assert await take(await machine.restart()) == [2, 3, 4, 5]
+
+
+async def test_a_reader_that_leaves_while_its_cursor_is_synced_has_taken_nothing(machine: Machine) -> None:
+    engine = await consumed(machine, 3, STRICT)
+    leaving = asyncio.ensure_future(take(engine, 2))
+    while not leaving.done() and (known(engine).desk is None or known(engine).desk.writing is None):
+        await asyncio.sleep(0)
+    assert not leaving.done()
+    leaving.cancel()
+    next_one = asyncio.ensure_future(take(engine, 2))
+    assert await next_one == [1, 2]
+    assert leaving.cancelled()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@BOTH
+async def test_a_seek_back_wakes_those_who_wait(
+    machine: Machine, config: ConsumerConfig | None, checkpoint: bool
+) -> None:
+    engine = await consumed(machine, 3, config)
+    await take(engine)
+    waiting = asyncio.ensure_future(take(engine, wait_ms=LONG_MS, checkpoint=checkpoint))
+    await turns()
+    state = await engine.consumers.seek("a", "c", seq=1)
+    # What was sought, and not what a reader has made of it since.
+    assert state.cursor_seq == 1
+    async with asyncio.timeout(5):
+        assert await waiting == [2, 3]
+
+
+async def test_a_seek_to_where_it_stands_wakes_nobody_for_good(machine: Machine) -> None:
+    engine = await consumed(machine, 3)
+    await take(engine)
+    waiting = asyncio.ensure_future(take(engine, wait_ms=LONG_MS))
+    await turns()
+    await engine.consumers.seek("a", "c", to="head")
+    await turns()
+    assert not waiting.done()
+    await add(engine)
+    async with asyncio.timeout(5):
+        assert await waiting == [4]
+
+
+def test_what_is_taken_back_needs_not_be_persisted() -> None:
+    consumer = Consumer(1, "c", every(10), 0)
+    consumer.hand_out(4, 4)
+    consumer.confirm()
+    consumer.hand_out(9, 5)
+    assert consumer.take_back(4, 9, 5)
+    assert (consumer.cursor_seq, consumer.confirmed_seq, consumer.unpersisted, consumer.confirmed) == (4, 4, 4, 4)
+    consumer.confirm()
+    # Also where a reader has come, and found nothing.
+    assert consumer.take_back(0, 4, 4)
+    assert (consumer.cursor_seq, consumer.confirmed_seq, consumer.unpersisted, consumer.confirmed) == (0, 0, 0, 0)
+    assert not consumer.take_back(0, 4, 4)
