@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Any
 
 from storage.batches import Run, Singles
 from storage.format import control
@@ -37,6 +38,7 @@ class Log:
         "assigned_head",
         "bytes",
         "cached",
+        "consumers",
         "count",
         "durable_head",
         "ephemeral",
@@ -82,6 +84,7 @@ class Log:
         #: Who holds which jobs; None where records are no jobs.
         self.queue: LeaseTable | None = None
         self.moves = Moves()
+        self.consumers: Any = None
         self.head = 0
         #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
         self.reserved = 0

@@ -32,6 +32,8 @@ class Publisher:
         self.on_jobs: Callable[[Log], None] | None = None
         self.on_routed: Callable[[Log], None] | None = None
         self.on_deleted: Callable[[int, str], None] | None = None
+        #: Called with the log of each control frame that was committed.
+        self.on_control: Callable[[Log], None] | None = None
         #: Called, by topic_id, after something of that log was committed, its deletion included.
         self.listeners: dict[int, Callable[[], None]] = {}
         self.commits = 0
@@ -70,6 +72,8 @@ class Publisher:
                 if log is None:
                     continue
                 self._catalog.by_id[step.topic_id].provisional = False
+                if self.on_control is not None:
+                    self.on_control(log)
             elif log is not None and isinstance(step, RunStep):
                 if place:
                     self._cache.add(log, step.run.first_seq, payload, step.offset)
