@@ -40,7 +40,8 @@ def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total
 
 
 def _never_fits(size_bytes: int, bound: str, max_bytes: int) -> RecordTooLarge:
-    return RecordTooLarge(f"{size_bytes} bytes can never fit under {bound} {max_bytes}.", field="records", max=max_bytes)
+    what = f"{size_bytes} bytes can never fit under {bound} {max_bytes}."
+    return RecordTooLarge(what, field="records", max=max_bytes)
 
 
 def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, int] | None:

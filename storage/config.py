@@ -70,7 +70,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def waiting_bytes(self) -> int:
-        """Most live bytes that may wait for consumers (0: no bound); beyond it the oldest go, whatever `discard` says."""
+        """Most live bytes that may wait for consumers, 0: no bound. The oldest make room, whatever `discard` says."""
         return self.consumed_max_bytes if self.retention is Retention.CONSUMED else 0
 
     @property

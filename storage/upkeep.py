@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class Upkeep:
     """See the module."""
 
-    def __init__(
-        self, engine: EngineCore, absorber: Absorber, reclaim: Reclaim, housekeeping: Housekeeping
-    ) -> None:
+    def __init__(self, engine: EngineCore, absorber: Absorber, reclaim: Reclaim, housekeeping: Housekeeping) -> None:
         self._engine = engine
         self._absorber = absorber
         self._reclaim = reclaim

@@ -1,1 +1,4 @@
-"""Consumers: named readers of a topic whose cursors are durable. Source: api.md §7, storage.md §9."""
+"""Consumers: durable named readers of one topic each.
+
+`consumers` is what the engine sees of it; `consumer` and `table` are pure.
+"""

@@ -11,7 +11,7 @@ from storage.log import Log
 
 
 def passed_floor(config: TopicConfig, log: Log) -> int:
-    """Lowest seq that a consumer may still ask for; 1 where consumption decides nothing, as long as there is none too."""
+    """Lowest seq that a consumer may still ask for; 1 where consumption decides nothing, as where there is none."""
     if config.retention is not Retention.CONSUMED:
         return 1
     lowest = None if log.consumers is None else log.consumers.lowest_durable()
