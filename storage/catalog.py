@@ -73,6 +73,8 @@ class Catalog:
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
+        #: Called with each log whose slowest consumer has come further durably, or is gone.
+        self.on_consumed: Callable[[Log], None] | None = None
         #: What a recovery has changed of routers, and has to be written: (topic_id, frame).
         self.unannounced: list[tuple[int, control.Control]] = []
         self.next_topic_id = 1

@@ -116,7 +116,8 @@ class EngineCore:
         self.publisher = Publisher(catalog, self.cache)
         self.publisher.on_jobs = self.queues.on_commit
         self.publisher.on_deleted = self.queues.on_deleted
-        self.publisher.on_control = self.reclaim.note
+        self.publisher.on_retention = self.reclaim.note
+        catalog.on_consumed = self.reclaim.note
         self.routers.adopt(catalog)
 
     # -- life --------------------------------------------------------------------------------------------------------

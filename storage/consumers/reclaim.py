@@ -1,8 +1,8 @@
 """Gives back what every consumer has passed, a sealed segment at a time. Source: storage.md §9, api.md §7.
 
-Nobody goes looking for it. A frame that may let a segment go (a cursor, a consumer's deletion, a seal, a config) notes
-its log when it is committed, and the log is looked at once the commit is done with: its lowest durable cursor against
-the ends of its segments, both known. No reader waits, for a writer or for another reader.
+Nobody goes looking for it. A frame that may let a segment go (a cursor or a deletion of the slowest consumer, a seal, a
+config) notes its log when it is committed, and the log is looked at once the commits of its group are done with: its
+lowest durable cursor against the ends of its segments, both known. No reader waits, for a writer or for another reader.
 
 1. EvictWatermark{consumed: end of the segment} is written to the log, behind the cursors that justify it, and synced.
    Crash before: the next start notes the log again. Its sync covers the cursors too, whatever the topic's class.
@@ -65,8 +65,10 @@ class Reclaim:
     def _reclaim(self, topic_id: int) -> None:
         engine = self._engine
         topic = engine.catalog.by_id.get(topic_id)
-        if topic is None or topic_id in self._pending or engine.shards[topic.log.shard].log.failed is not None:
-            return  # of one under way the end is waited for: it is looked at again then
+        if engine.closing or topic is None or topic_id in self._pending:
+            return  # no frame follows a clean stop's snapshot; what is under way is looked at again at its end
+        if engine.shards[topic.log.shard].log.failed is not None:
+            return
         floor = reclaimable_floor(topic.config, topic.log)
         if floor is None:
             return
