@@ -14,7 +14,7 @@ def passed_floor(config: TopicConfig, log: Log) -> int:
     """Lowest seq that a consumer may still ask for; 1 where consumption decides nothing, as where there is none."""
     if config.retention is not Retention.CONSUMED:
         return 1
-    lowest = None if log.consumers is None else log.consumers.lowest_durable()
+    lowest = log.consumers.lowest_durable()
     return 1 if lowest is None else min(lowest, log.head) + 1
 
 

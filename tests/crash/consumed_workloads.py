@@ -28,6 +28,22 @@ async def consumed_by_one(s: Session) -> None:
     await s.take("f", "c")
 
 
+@workload(SEGMENTS)
+async def consumed_but_not_yet_for_good(s: Session) -> None:
+    await s.put("d", CONSUMED_DISK)
+    await s.consume("d", "c")
+    await s.consume("d", "lazy", persist_every=1000)
+    await s.append("d", 4)
+    await s.append("d", 4)
+    await s.take("d", "lazy", 9)
+    await s.commit("d", "c", 8)
+    await s.absorb()
+    await s.append("d", 2)
+    await s.pass_time(1200)
+    await s.absorb()
+    await s.snapshot()
+
+
 @workload(SHARDED)
 async def consumed_at_two_speeds(s: Session) -> None:
     for name, config in (("f", CONSUMED), ("d", CONSUMED_DISK)):
