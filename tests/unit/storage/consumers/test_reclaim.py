@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from storage import Discard, Durability, ReadQuery, TopicConfig
+from storage import Discard, Durability, Engine, ReadQuery, TopicConfig
 from storage.consumers import reclaim
 from storage.consumers.passed import reclaimable_floor
 from storage.consumers.values import Consistency, ConsumerConfig
@@ -20,6 +21,21 @@ from tests.support.sim_disk import Loss
 from tests.unit.storage.consumers.consumed import CONSUMED, care, consumed, files, fill, filled, floors, turns
 from tests.unit.storage.machine import Machine, log_of, outcome, record, records, seqs, sized
 from tests.unit.storage.routers.routed import everything, route
+
+
+def intercept(
+    engine: Engine, floor: Callable[[Callable[[], asyncio.Future[int | None]]], asyncio.Future[int | None]]
+) -> None:
+    """From now on `floor` decides when a floor is written, and whether: it is given what writes it."""
+    submit = engine.submit_controls
+
+    def decide(log: Log, encoded: EncodedUnit, **more: Any) -> asyncio.Future[int | None]:
+        step = encoded.unit.steps[0]
+        if isinstance(step, ControlStep) and isinstance(step.value, EvictWatermark):
+            return floor(lambda: submit(log, encoded, **more))
+        return submit(log, encoded, **more)
+
+    engine.submit_controls = decide
 
 
 async def test_what_the_slowest_has_passed_goes_a_segment_at_a_time(machine: Machine) -> None:
@@ -211,7 +227,7 @@ async def test_a_clean_stop_that_makes_cursors_durable_lets_the_next_process_tak
     engine = await filled(machine, 8, CONSUMED, "c")
     await engine.consumers.read("t", "c")
     engine = await machine.restart()
-    assert (engine.report.frames, files(machine)) == (0, [1, 5])
+    assert (engine.report.frames, floors(engine), files(machine)) == (0, {}, [1, 5])
     await machine.clock.advance(3000)
     assert files(machine) == []
 
@@ -237,22 +253,44 @@ async def test_a_full_disk_gets_its_space_back(machine: Machine) -> None:
 
 async def test_a_floor_that_could_not_be_written_is_written_later(machine: Machine) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
-    submit, refusals = engine.submit_controls, [StorageFull()]
+    refusals = [StorageFull()]
 
-    def refuse(log: Log, encoded: EncodedUnit, **more: Any) -> asyncio.Future[int | None]:
-        step = encoded.unit.steps[0]
-        if not refusals or not isinstance(step, ControlStep) or not isinstance(step.value, EvictWatermark):
-            return submit(log, encoded, **more)
+    def refuse(write: Callable[[], asyncio.Future[int | None]]) -> asyncio.Future[int | None]:
+        if not refusals:
+            return write()
         done: asyncio.Future[int | None] = engine.loop.create_future()
         done.set_exception(refusals.pop())
         return done
 
-    engine.submit_controls = refuse
+    intercept(engine, refuse)
     await engine.consumers.commit("t", "c", 8)
     await turns()
     assert (engine.reclaim.failures, floors(engine)) == (1, {})
     await care(engine)
     assert files(machine) == []
+
+
+async def test_what_is_passed_while_a_floor_is_on_its_way_is_not_forgotten(machine: Machine) -> None:
+    engine = await filled(machine, 12, CONSUMED, "c")
+    held = [asyncio.Event()]
+
+    def hold(write: Callable[[], asyncio.Future[int | None]]) -> asyncio.Future[int | None]:
+        async def later(event: asyncio.Event) -> int | None:
+            await event.wait()
+            return await write()
+
+        return asyncio.ensure_future(later(held.pop())) if held else write()
+
+    release = held[0]
+    intercept(engine, hold)
+    await engine.consumers.commit("t", "c", 4)
+    await turns()
+    await engine.consumers.commit("t", "c", 12)
+    await turns()
+    assert floors(engine) == {}
+    release.set()
+    await turns()
+    assert floors(engine) == {"consumed": 13}
 
 
 async def test_a_topic_may_go_while_its_floor_is_on_its_way(machine: Machine) -> None:
