@@ -19,6 +19,7 @@ from typing import Any
 from storage.append import Write
 from storage.catalog import Topic
 from storage.config import TopicConfig
+from storage.consumers.metrics import collect_consumers
 from storage.core import EngineCore
 from storage.errors import NotReady, ShuttingDown
 from storage.metrics import Family, collect
@@ -77,6 +78,7 @@ class Engine(EngineCore):
             last_write_ts=log.last_write_ts,
             last_read_ts=topic.last_read_ts,
             queue=self.queues.figures_of(topic) if log.queue is not None else None,
+            consumers=self.consumers.figures_of(topic),
         )
 
     def state(self, name: str) -> TopicState:
@@ -199,7 +201,8 @@ class Engine(EngineCore):
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        return [*collect(self), *collect_segments(self), *collect_queues(self), *collect_routers(self)]
+        others = [*collect_queues(self), *collect_routers(self), *collect_consumers(self)]
+        return [*collect(self), *collect_segments(self), *others]
 
     def _check_started(self) -> None:
         if not self.ready:

@@ -231,13 +231,13 @@ class ReaderSession:
         for _ in range(times):
             if life is None:
                 return
-            life.ahead = limit if life.strict else 0
+            before = life.ahead
+            life.ahead = max(before, limit) if life.strict else before
             outcome, answer = await self._ask(self.engine.consumers.read(topic, name, ReadQuery(limit=limit)))
-            if outcome is Outcome.REFUSED:
-                life.ahead = 0
+            if outcome is not Outcome.OPEN:
+                life.ahead = before
             if answer is None:
                 return
-            life.ahead = 0
             self.take(life, answer.result.records, answer.cursor_seq)
 
     @staticmethod

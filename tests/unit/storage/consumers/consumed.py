@@ -1,59 +1,64 @@
-"""Topics whose records go once they are consumed, on a simulated machine: what the tests of reclaiming start from."""
+"""Topics with consumers on a simulated machine: what the tests of consumers are written with."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-import msgspec
+from storage import Durability, Engine, ReadQuery, TopicConfig
+from storage.consumers.consumer import Consumer
+from storage.consumers.values import Consistency, ConsumerConfig, ConsumerRead
+from tests.unit.storage.machine import Machine, record
 
-from storage import Durability, Engine, TopicConfig
-from storage.config import Retention
-from tests.unit.storage.machine import DATA, Machine, log_of, records
-
-CONSUMED = TopicConfig(durability=Durability.FSYNC, retention=Retention.CONSUMED)
-#: Segments of four records, made when a test says so.
-SEGMENTS = {"segment_max_events": 4, "checkpoint_records": 1, "checkpoint_interval_ms": 10**9}
-#: Turns of the loop in which everything that can be done at once has been done.
-MANY_TURNS = 50
+DISK = TopicConfig(durability=Durability.DISK)
+FSYNC = TopicConfig(durability=Durability.FSYNC)
+STRICT = ConsumerConfig(consistency=Consistency.STRICTLY_AT_ONCE)
 
 
-def consumed(**changes: Any) -> TopicConfig:
-    return msgspec.structs.replace(CONSUMED, **changes)
+def every(count: int) -> ConsumerConfig:
+    """At least once, with so many records that may come again."""
+    return ConsumerConfig(persist_every=count)
 
 
-async def filled(machine: Machine, count: int, config: TopicConfig = CONSUMED, *readers: str, **options: Any) -> Engine:
-    """An engine with so many records in `t`, in segments, and consumers that begin at the first."""
-    engine = await machine.start(**{**SEGMENTS, **options})
-    await engine.put_topic("t", config)
-    for name in readers:
-        await engine.consumers.put("t", name)
-    await fill(engine, count)
+async def consumed(
+    machine: Machine, count: int = 10, config: ConsumerConfig | None = None, topic: TopicConfig = DISK, **options: Any
+) -> Engine:
+    """An engine with a topic `a` of so many records and a consumer `c`."""
+    engine = await machine.start(**options)
+    await engine.put_topic("a", topic)
+    if count:
+        await add(engine, count)
+    await engine.consumers.put("a", "c", config)
     return engine
 
 
-async def fill(engine: Engine, count: int) -> None:
+async def add(engine: Engine, count: int = 1, **more: Any) -> None:
+    await engine.append("a", [record(0, **more) for _ in range(count)])
+
+
+async def answer(engine: Engine, limit: int = 1000, name: str = "c", **more: Any) -> ConsumerRead:
+    query = ReadQuery(limit=limit, exclude_nodes=more.pop("nodes", frozenset()))
+    return await engine.consumers.read("a", name, query, **more)
+
+
+async def take(engine: Engine, limit: int = 1000, name: str = "c", **more: Any) -> list[int]:
+    """Seqs that one read hands out."""
+    return [each.seq for each in (await answer(engine, limit, name, **more)).result.records]
+
+
+async def turns(count: int = 50) -> None:
     for _ in range(count):
-        await engine.append("t", records(1))
-    await engine.upkeep.absorb_all()
-
-
-async def turns() -> None:
-    for _ in range(MANY_TURNS):
         await asyncio.sleep(0)
 
 
-async def care(engine: Engine) -> None:
-    """What the worker does when it is time; nothing of it is waited for elsewhere."""
-    await turns()
-    await engine.upkeep.tick()
+def known(engine: Engine, name: str = "c") -> Consumer:
+    """The state behind a name."""
+    return engine.catalog.topics["a"].log.consumers.by_name[name]
 
 
-def floors(engine: Engine) -> dict[str, int]:
-    return dict(log_of(engine, "t").marks.floors)
+def durable(engine: Engine, name: str = "c") -> int:
+    return engine.consumers.state("a", name).durable_seq
 
 
-def files(machine: Machine, ext: str = ".data", root: str = DATA) -> list[int]:
-    """First seqs of the segments that are on the disk below `root`."""
-    names = [path.rpartition("/")[2] for path in machine.disk.tree() if "/topics/" in path and path.startswith(root)]
-    return sorted(int(name.removeprefix("seg-").split(".")[0]) for name in names if name.endswith(ext))
+def cursor(engine: Engine, name: str = "c") -> int:
+    return engine.consumers.state("a", name).cursor_seq

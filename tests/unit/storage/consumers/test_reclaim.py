@@ -18,7 +18,17 @@ from storage.format.control import EvictWatermark
 from storage.log import Log
 from storage.wal.submission import ControlStep
 from tests.support.sim_disk import Loss
-from tests.unit.storage.consumers.consumed import CONSUMED, care, consumed, files, fill, filled, floors, turns
+from tests.unit.storage.consumers.reclaimed import (
+    CONSUMED,
+    SEGMENTS,
+    care,
+    consumed,
+    files,
+    fill,
+    filled,
+    floors,
+    turns,
+)
 from tests.unit.storage.machine import Machine, log_of, outcome, record, records, seqs, sized
 from tests.unit.storage.routers.routed import everything, route
 
@@ -339,6 +349,24 @@ async def test_bound_and_consumption_together(machine: Machine) -> None:
     told = read.result.tombstone
     assert told is not None
     assert (told.gap_from, told.gap_to, told.reason) == (4, 5, "cap")
+
+
+async def test_a_bound_that_comes_with_the_switch_takes_silently_what_was_consumed(machine: Machine) -> None:
+    engine = await filled(machine, 7, TopicConfig(durability=Durability.FSYNC), "c")
+    await engine.consumers.commit("t", "c", 6)
+    await engine.put_topic("t", consumed(consumed_max_bytes=2))
+    assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 6}, [6, 7])
+
+
+async def test_another_shard_count_changes_nothing(machine: Machine) -> None:
+    engine = await filled(machine, 10, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 5)
+    await care(engine)
+    engine = await machine.restart(wal_shards=3, **SEGMENTS)
+    assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 5}, [5, 6, 7, 8, 9, 10])
+    await engine.consumers.commit("t", "c", 8)
+    await care(engine)
+    assert (files(machine), floors(engine)) == ([9], {"consumed": 9})
 
 
 async def test_cold_segments_go_too(machine: Machine) -> None:
