@@ -9,8 +9,11 @@ from array import array
 from typing import TYPE_CHECKING
 
 from storage.config import Discard, Durability, TopicConfig
+from storage.consumers.passed import passed_floor
 from storage.errors import LimitReached, RecordTooLarge, StorageFull, TopicFull
+from storage.format import control
 from storage.log import Log
+from storage.records import LossCause
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -19,15 +22,14 @@ if TYPE_CHECKING:
 def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total_bytes: int) -> None:
     """Raises RecordTooLarge for what can never fit, TopicFull (discard "reject") for what does not fit now."""
     count, cap_records, cap_bytes = len(payloads), config.cap_records, config.cap_bytes
-    if not cap_records and not cap_bytes:
+    if not cap_records and not cap_bytes and not config.consumed_max_bytes:
         return
-    largest = total_bytes if config.discard is Discard.REJECT else max(payloads)
-    if cap_bytes and largest > cap_bytes:
-        raise RecordTooLarge(
-            f"{largest} bytes can never fit under cap_bytes {cap_bytes}.", field="records", max=cap_bytes
-        )
+    if (most := config.most_bytes) and (largest := max(payloads)) > most:
+        raise _never_fits(largest, "cap_bytes" if most == cap_bytes else "consumed_max_bytes", most)
     if config.discard is not Discard.REJECT:
         return
+    if cap_bytes and total_bytes > cap_bytes:
+        raise _never_fits(total_bytes, "cap_bytes", cap_bytes)
     if cap_records and count > cap_records:
         raise RecordTooLarge(
             f"{count} records can never fit under cap_records {cap_records}.", field="records", max=cap_records
@@ -37,13 +39,32 @@ def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total
         raise TopicFull(count=held, bytes=size, cap_records=cap_records, cap_bytes=cap_bytes)
 
 
+def _never_fits(size_bytes: int, bound: str, max_bytes: int) -> RecordTooLarge:
+    what = f"{size_bytes} bytes can never fit under {bound} {max_bytes}."
+    return RecordTooLarge(what, field="records", max=max_bytes)
+
+
 def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, int] | None:
-    """(records, bytes) by which the log would be over its caps with so much more in it; None = it would not be."""
+    """(records, bytes) by which the log would be over its caps with so much more in it; None = it would not be.
+
+    What may wait for consumers is a cap like the others, but for `discard: reject`: the oldest go.
+    """
+    most_bytes = config.most_bytes
     over_records = log.assigned_count + records - config.cap_records if config.cap_records else 0
-    over_bytes = log.assigned_bytes + size_bytes - config.cap_bytes if config.cap_bytes else 0
+    over_bytes = log.assigned_bytes + size_bytes - most_bytes if most_bytes else 0
     if over_records <= 0 and over_bytes <= 0:
         return None
     return max(0, over_records), max(0, over_bytes)
+
+
+def eviction(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, control.EvictWatermark]:
+    """The floor by which the oldest make room for so much, as things are assigned now, and the frame that says so.
+
+    What all consumers have passed is not lost to a cap: it goes as consumed. Details have been loaded.
+    """
+    floor = log.held.floor_that_frees(log.assigned_floor, records, size_bytes, log.marks.live_floor)
+    cause = LossCause.CONSUMED if floor <= passed_floor(config, log) else LossCause.CAP
+    return floor, control.EvictWatermark(floors={cause: floor}, jobs=log.lost_below(floor))
 
 
 def check_limits(engine: EngineCore, config: TopicConfig, total_bytes: int, *, has_key: bool) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from storage.admission import check_caps, check_limits, over_caps
+from storage.admission import check_caps, check_limits, eviction, over_caps
 from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig, TopicType
@@ -40,7 +40,7 @@ from storage.errors import (
 from storage.format import control
 from storage.keys import key_digest
 from storage.log import Log
-from storage.records import Appended, LossCause, NewRecord, PlainRecords
+from storage.records import Appended, NewRecord, PlainRecords
 from storage.start import settle_debt
 from storage.validation import (
     MAX_U64,
@@ -341,8 +341,8 @@ class Write:
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
         if evicts is not None:
-            floor = log.held.floor_that_frees(log.assigned_floor, *evicts, log.marks.live_floor)
-            after.append(control.EvictWatermark(floors={LossCause.CAP: floor}, jobs=log.lost_below(floor)))
+            floor, frame = eviction(topic.config, log, *evicts)
+            after.append(frame)
             log.assign_floor(floor)
         behind = [*self.trailing, *after]
         encoded = assemble(

@@ -68,6 +68,17 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def durable(self) -> bool:
         return self.durability is Durability.FSYNC
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Most live bytes that may wait for consumers, 0: no bound. The oldest make room, whatever `discard` says."""
+        return self.consumed_max_bytes if self.retention is Retention.CONSUMED else 0
+
+    @property
+    def most_bytes(self) -> int:
+        """Most live bytes there may be, by the lower of both bounds; 0: none is set."""
+        waiting = self.waiting_bytes
+        return min(waiting, self.cap_bytes) if waiting and self.cap_bytes else waiting or self.cap_bytes
+
     def clamped(self) -> TopicConfig:
         """The same settings with every clamped number in its range."""
         priority = self.priority

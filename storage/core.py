@@ -25,6 +25,7 @@ from storage.cold.open import open_store
 from storage.cold.store import ColdStore
 from storage.cold.tier import ColdTier
 from storage.consumers.consumers import Consumers
+from storage.consumers.reclaim import Reclaim
 from storage.details import DetailsCache
 from storage.directory import came_up, lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit, internal
@@ -98,8 +99,9 @@ class EngineCore:
         self.segments = DetailsCache(self)
         self.absorber = Absorber(self)
         self.housekeeping = Housekeeping(self)
+        self.reclaim = Reclaim(self)
         self.relocator = Relocator(self)
-        self.upkeep = Upkeep(self, self.absorber, self.housekeeping)
+        self.upkeep = Upkeep(self, self.absorber, self.reclaim, self.housekeeping)
         self.reservations = Reservations(self)
         self.expiry = Expiry(self)
         self.admin = TopicAdmin(self)
@@ -116,6 +118,8 @@ class EngineCore:
         self.publisher = Publisher(catalog, self.cache)
         self.publisher.on_jobs = self.queues.on_commit
         self.publisher.on_deleted = self.queues.on_deleted
+        self.publisher.on_retention = self.reclaim.note
+        catalog.on_consumed = self.reclaim.note
         self.routers.adopt(catalog)
 
     # -- life --------------------------------------------------------------------------------------------------------

@@ -290,6 +290,13 @@ class Manifest:
         at = bisect_right(self.segments, seq, key=_first_seq) - 1
         return self.segments[at] if at >= 0 and seq < self.segments[at].end_seq else None
 
+    def sealed_end(self, seq: int) -> int:
+        """Where the newest sealed segment ends of which all seqs are below `seq`; 0: there is none."""
+        at = bisect_right(self.segments, seq, key=_end_seq) - 1
+        if at >= 0 and not self.segments[at].sealed:
+            at -= 1  # only the last one can be active
+        return self.segments[at].end_seq if at >= 0 else 0
+
     def first_live(self, seq: int) -> int | None:
         """First seq >= `seq` with a record that is not deleted."""
         for segment in self.behind(seq):
@@ -314,3 +321,7 @@ class Manifest:
 
 def _first_seq(segment: Any) -> int:
     return segment.first_seq
+
+
+def _end_seq(segment: Any) -> int:
+    return segment.end_seq

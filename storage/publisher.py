@@ -13,7 +13,7 @@ from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.encode import EncodedUnit
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
-from storage.format.control import Consumer, TopicDelete
+from storage.format.control import ConfigUpdate, Consumer, Segment, TopicDelete
 from storage.log import Log
 from storage.wal.submission import ControlStep, PlaceStep, RunStep, Step, Submission, Unit
 from storage.wal.writer import Shard
@@ -32,6 +32,8 @@ class Publisher:
         self.on_jobs: Callable[[Log], None] | None = None
         self.on_routed: Callable[[Log], None] | None = None
         self.on_deleted: Callable[[int, str], None] | None = None
+        #: Called with a log of which other segments are sealed, or other records are to be kept, than before.
+        self.on_retention: Callable[[Log], None] | None = None
         #: Called, by topic_id, after something of that log was committed, its deletion included.
         self.listeners: dict[int, Callable[[], None]] = {}
         self.commits = 0
@@ -70,6 +72,8 @@ class Publisher:
                 if log is None:
                     continue
                 self._catalog.by_id[step.topic_id].provisional = False
+                if self.on_retention is not None and isinstance(step.value, Segment | ConfigUpdate):
+                    self.on_retention(log)
             elif log is not None and isinstance(step, RunStep):
                 self._catalog.usage.traffic.wrote(len(step.run.sizes))
                 if place:

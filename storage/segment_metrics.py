@@ -34,6 +34,16 @@ def collect_segments(engine: Engine) -> list[Family]:
         ("topics_flagged_records", "Deleted records flagged in segments.", housekeeping.flagged),
         ("topics_segments_relocated", "Segments moved to the cold tier.", relocator.relocated),
         ("topics_segments_relocated_bytes", "Bytes of these.", relocator.relocated_bytes),
+        (
+            "topics_consumed_records",
+            "Records that went because all consumers had passed them.",
+            engine.reclaim.records,
+        ),
+        (
+            "topics_consumed_failures",
+            "Times that consumed records could not be given back yet.",
+            engine.reclaim.failures,
+        ),
         ("topics_cold_segments_removed", "Segments removed from the cold store.", relocator.removed),
         ("topics_cold_reads", "Reads of records that the cold store was asked for.", cold.reads if cold else 0),
         ("topics_cold_errors", "Requests to the cold store that failed.", cold.errors if cold else 0),

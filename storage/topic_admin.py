@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from storage.admission import eviction, over_caps
 from storage.catalog import Topic, leases_durable
 from storage.config import Durability, TopicConfig
 from storage.encode import EncodedUnit, encode_controls
@@ -18,7 +19,7 @@ from storage.format import control
 from storage.log import Log
 from storage.lookup import Found, LookedUp, look_up, plan, tag_predicate
 from storage.queues.frames import lease_frames
-from storage.records import DeletedRecords, LossCause, TagMatch
+from storage.records import DeletedRecords, TagMatch
 from storage.segment_io import SegmentGone, look_into
 from storage.start import settle_debt
 from storage.validation import check_config, check_topic_name
@@ -130,13 +131,10 @@ class TopicAdmin:
             *(value for value, _ in leases),
         ]
         nodes = ["", *(node for _, node in leases)]
-        over_records = log.assigned_count - config.cap_records if config.cap_records else 0
-        over_bytes = log.assigned_bytes - config.cap_bytes if config.cap_bytes else 0
-        if over_records > 0 or over_bytes > 0:
-            over, floor = (max(0, over_records), max(0, over_bytes)), log.marks.live_floor
-            await engine.segments.load(log, log.held.floor_wants(log.assigned_floor, *over, floor))
-            floor = log.held.floor_that_frees(log.assigned_floor, *over, floor)
-            values.append(control.EvictWatermark(floors={LossCause.CAP: floor}, jobs=log.lost_below(floor)))
+        if (over := over_caps(config, log, 0, 0)) is not None:
+            await engine.segments.load(log, log.held.floor_wants(log.assigned_floor, *over, log.marks.live_floor))
+        if (over := over_caps(config, log, 0, 0)) is not None:  # what has gone meanwhile makes room as well
+            values.append(eviction(config, log, *over)[1])
             nodes.append("")
         if log.ephemeral:
             cursors = self._cursors(topic)

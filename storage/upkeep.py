@@ -1,4 +1,4 @@
-"""The worker that looks after segments: absorbing, then housekeeping, never both at once nor twice.
+"""The worker that looks after segments: absorbing, reclaiming, then housekeeping, one at a time and none twice.
 
 A round that was begun ends, also when the worker is stopped: threads of its own are at the files.
 """
@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage.absorber import Absorber
+from storage.consumers.reclaim import Reclaim
 from storage.errors import StorageError
 from storage.housekeeping import Housekeeping
 from storage.segment.errors import SegmentError
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 class Upkeep:
     """See the module."""
 
-    def __init__(self, engine: EngineCore, absorber: Absorber, housekeeping: Housekeeping) -> None:
+    def __init__(self, engine: EngineCore, absorber: Absorber, reclaim: Reclaim, housekeeping: Housekeeping) -> None:
         self._engine = engine
         self._absorber = absorber
+        self._reclaim = reclaim
         self._housekeeping = housekeeping
         self._round: asyncio.Task[None] | None = None
         #: Rounds of absorbing since the start, and how long the last one took.
@@ -48,6 +50,7 @@ class Upkeep:
         await (self._absorber.absorb_all() if everything else self._absorber.work())
         self.rounds += 1
         self.last_seconds = (self._engine.clock.monotonic_ns() - begin) / 1e9
+        await self._reclaim.tick()
         # On a full disk what gives space back cannot wait.
         full = any(shard.log.full for shard in self._engine.shards)
         if everything or full or not self._engine.relief.puts_off("housekeeping"):

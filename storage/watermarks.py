@@ -62,6 +62,11 @@ class Watermarks:
                 floors[cause] = max(floors.get(cause, 1), end + 1)
         self.live_floor = max(floors.values(), default=1)
 
+    @property
+    def trim_floor(self) -> int:
+        """Lowest seq that nothing but a deletion can have taken: for whoever has to say what it could not read."""
+        return max(self.evict_floor, self.floors.get(LossCause.CONSUMED, 1))
+
     def covering(self, seq: int) -> LossRange | None:
         """The loss range that holds `seq`."""
         for each in self.loss:

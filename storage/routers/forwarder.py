@@ -19,7 +19,7 @@ from storage.config import Durability, TopicType
 from storage.encode import EncodedUnit
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
 from storage.read import Reader
-from storage.records import ReadQuery, StoredRecord
+from storage.records import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copy, copies_of
 from storage.routers.router import Router
 from storage.routers.writing import CopyWrite, fitting, lose, persist
@@ -149,9 +149,11 @@ class Forwarder:
         )
         found = await Reader(engine).read(source, query)
         await self._harden(source, dest, found.next_from_seq)
+        records = found.records
         if found.tombstone is not None:
             await self._lose(dest, found.tombstone.gap_to, found.tombstone.reason)
-        records = found.records
+        elif (consumed := _consumed_to(source, found)) > router.position:
+            await self._lose(dest, consumed, "consumed")
         for seq in found.corrupt_seqs or ():
             before = [each for each in records if each.seq < seq]
             records = records[len(before) :]
@@ -226,7 +228,7 @@ class Forwarder:
                 if self._engine.shards[dest.log.shard].log.failed is not None:
                     raise
                 backoff_s = await self._pause(error, backoff_s)
-                if source.log.marks.evict_floor > copies[0].seq:
+                if source.log.marks.trim_floor > copies[0].seq:
                     return False
                 copies = [copy for copy in copies if source.log.is_live(copy.seq)]
         if not copies:
@@ -240,3 +242,12 @@ class Forwarder:
         finally:
             self._writing = False
         self._moved(source_seq)
+
+
+def _consumed_to(source: Topic, found: ReadResult) -> int:
+    """The last seq that consumers of the source have had taken away before this read came to it.
+
+    To readers that is silent, as they asked for it. Whoever reads dest did not.
+    """
+    first = found.records[0].seq if found.records else found.next_from_seq + 1
+    return min(source.log.marks.trim_floor, first) - 1

@@ -75,14 +75,14 @@ def fitting(config: TopicConfig, log: Log, copies: Sequence[Copy]) -> int:
 
     At least 1 otherwise: whether there is room for that is the write's to say.
     """
-    cap_bytes, reject = config.cap_bytes, config.discard is Discard.REJECT
-    if not cap_bytes and not (reject and config.cap_records):
+    cap_bytes, most_bytes, reject = config.cap_bytes, config.most_bytes, config.discard is Discard.REJECT
+    if not most_bytes and not (reject and config.cap_records):
         return len(copies)
     room_records = config.cap_records - log.assigned_count if reject and config.cap_records else len(copies)
     room_bytes = cap_bytes - log.assigned_bytes if reject and cap_bytes else 0
     count = size = 0
     for copy in copies[: max(1, room_records)]:
-        if cap_bytes and copy.size > cap_bytes:
+        if most_bytes and copy.size > most_bytes:
             break
         size += copy.size
         if count and reject and cap_bytes and size > room_bytes:

@@ -14,14 +14,14 @@ from random import Random
 
 import pytest
 
-from tests.crash import cold_workloads, segment_workloads
+from tests.crash import cold_workloads, consumed_workloads, segment_workloads
 from tests.crash.workloads import WORKLOADS
 from tests.support.crash_check import End
 from tests.support.crash_run import CrashPoint, Cut, Workload, examine, run_until, run_with_error, trace
 from tests.support.crash_session import ROOT
 from tests.support.sim_disk import Loss, When
 
-for module in (cold_workloads, segment_workloads):
+for module in (cold_workloads, consumed_workloads, segment_workloads):
     assert module  # enters its own into the table
 
 SAMPLE_POINTS = 30

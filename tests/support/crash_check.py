@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from storage import Durability, Engine, StoredRecord
+from tests.support.crash_consumers import check_consumers
 from tests.support.crash_ledger import Ledger, Life, Outcome, Removal, SentRecord, Write
 from tests.support.crash_view import TopicView, view
 
@@ -46,6 +47,7 @@ async def check(engine: Engine, ledger: Ledger, ending: Ending) -> list[str]:
         there = _settle_lives(lives, found.get(name), problems)
         if there is not None:
             expected.add(name)
+            problems += check_consumers(engine, there)
             problems += _Comparison(there, found[name], ending, gaps=engine.report.discarded_bytes > 0).run()
     problems += [f"{name} is there, and nobody has made it (any more)" for name in sorted(set(found) - expected)]
     return problems
@@ -114,6 +116,8 @@ class _Comparison:
         config = state.config
         if config.cap_records and state.count > config.cap_records:
             self.problems.append(f"holds {state.count} records, its cap is {config.cap_records}")
+        if config.most_bytes and state.bytes > config.most_bytes:
+            self.problems.append(f"holds {state.bytes} bytes, {config.most_bytes} may be")
         size = sum(len(data) + len(meta or b"") for data, meta in map(parts_of, self.found.records))
         if state.bytes != size:
             self.problems.append(f"says it holds {state.bytes} bytes, its records have {size}")
@@ -186,7 +190,7 @@ class _Comparison:
         if any(removal.takes(seq, record.tag) for removal in self._removals_possible()):
             return "deleted"
         if tombstone is None:
-            return None
+            return "consumed" if seq <= self.life.consumed_to else None
         if tombstone.reason in ("cap", "ttl", "mixed") and self.life.ever_bounded:
             return tombstone.reason
         return tombstone.reason if tombstone.reason == "crash" else None
@@ -198,7 +202,7 @@ class _Comparison:
         """A seq that is not there is one that was lost, and announced, or that somebody deleted."""
         known = {seq: record for seq, _, record in self.life.acked()}
         for seq in range(1, self.found.state.head_seq + 1):
-            if seq in self.at or self.found.tombstone_over(seq) or seq in known:
+            if seq in self.at or self.found.tombstone_over(seq) or seq in known or seq <= self.life.consumed_to:
                 continue
             if not any(removal.takes(seq, removal.tag) for removal in self._removals_possible()):
                 self.problems.append(f"seq {seq} is a hole that nothing explains")

@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from storage import Durability, NewRecord, TopicConfig
+from storage.config import Retention
 
 
 class Outcome(StrEnum):
@@ -98,6 +99,28 @@ class Setting:
 
 
 @dataclass(slots=True, eq=False)
+class Reading:
+    """A consumer. `upto_seq`: its cursor may have come so far, and no further."""
+
+    name: str
+    upto_seq: int = 0
+    made: Outcome = Outcome.OPEN
+    #: None = nobody has asked for it.
+    deleted: Outcome | None = None
+    #: Somebody has put its cursor back: it may stand where records are gone.
+    sought: bool = False
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is there, whatever comes of what is under way."""
+        return self.made is Outcome.DONE and self.deleted in (None, Outcome.REFUSED)
+
+    @property
+    def possible(self) -> bool:
+        return self.made is not Outcome.REFUSED and self.deleted is not Outcome.DONE
+
+
+@dataclass(slots=True, eq=False)
 class Life:
     """A topic from its making to its deletion; a name can have several, one after another."""
 
@@ -114,6 +137,9 @@ class Life:
     removals: list[Removal] = field(default_factory=list)
     #: Seqs that a reader has been told are lost to a crash.
     announced: set[int] = field(default_factory=set)
+    readings: list[Reading] = field(default_factory=list)
+    #: Records up to here may be gone because all consumers had passed them.
+    consumed_to: int = 0
 
     @property
     def durability(self) -> Durability:
@@ -125,7 +151,24 @@ class Life:
     def ever_bounded(self) -> bool:
         """Whether records may have gone by a cap or by age."""
         configs = [setting.config for setting in self.settings]
-        return any(config.cap_records or config.cap_bytes or config.ttl_ms for config in configs)
+        return any(config.cap_records or config.most_bytes or config.ttl_ms for config in configs)
+
+    @property
+    def ever_consumed(self) -> bool:
+        """Whether records may have gone because consumers had passed them."""
+        return any(setting.config.retention is Retention.CONSUMED for setting in self.settings)
+
+    def reading(self, name: str) -> Reading | None:
+        """The consumer of that name, as far as the workload knows."""
+        return next((each for each in reversed(self.readings) if each.name == name and each.possible), None)
+
+    def note_consumed(self) -> None:
+        """As things are now, records may be going: up to the slowest consumer there certainly is."""
+        if self.ever_consumed:
+            certain = [each.upto_seq for each in self.readings if each.certain]
+            possible = [each.upto_seq for each in self.readings if each.possible]
+            upto_seq = min(certain) if certain else max(possible, default=0)
+            self.consumed_to = max(self.consumed_to, upto_seq)
 
     @property
     def ever_unsynced(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from storage import Durability, Options, TopicConfig
 from storage.errors import StorageError
 from tests.support.crash_check import End, Ending, check
+from tests.support.crash_consumers import check_reclaimed
 from tests.support.crash_ledger import Ledger, Outcome
 from tests.support.crash_session import Session
 from tests.support.crash_view import TopicView, view
@@ -198,6 +199,7 @@ async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
     problems += [f"recovery killed: {each}" for each in await _kill_recovery(options, crashed, cut, ending, calls, rng)]
     found = Session(disk.process_kill(), options, clock=crashed.clock, ledger=ledger)
     await found.start()
+    problems += [f"not given back: {each}" for each in await check_reclaimed(found)]
     await carry_on(found)
     later = Ending(End.POWER)
     loss = rng.choice([Loss.DROP, Loss.TORN, Loss.PREFIX])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from storage import Appended, Durability, Engine, Options, TopicConfig
+from storage import Appended, Durability, Engine, Options, ReadQuery, TopicConfig
+from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import StorageError, StorageFailed
 from storage.records import TagMatch
 from storage.segment.errors import SegmentError
-from tests.support.crash_ledger import Ledger, Life, Outcome, Removal, Setting, Write
+from tests.support.crash_ledger import Ledger, Life, Outcome, Reading, Removal, Setting, Write
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
 
@@ -155,6 +156,68 @@ class Session:
         match = None if tag is None else TagMatch(tag.encode())
         removal.outcome, _ = await self._ask(self.engine.delete_records(name, before_seq, match))
         removal.safe = removal.outcome is Outcome.DONE and removal.durability is Durability.FSYNC
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    async def consume(self, name: str, consumer: str, *, strictly: bool = False, persist_every: int = 2) -> None:
+        """Make a consumer that begins with the first record, or change it."""
+        life = self._there(name)
+        if life is None:
+            return
+        reading = life.reading(consumer)
+        if reading is None:
+            reading = Reading(consumer, life.consumed_to)
+            life.readings.append(reading)
+        kind = Consistency.STRICTLY_AT_ONCE if strictly else Consistency.AT_LEAST_ONCE
+        config = ConsumerConfig(consistency=kind, persist_every=persist_every)
+        outcome, answer = await self._ask(self.engine.consumers.put(name, consumer, config))
+        reading.made = outcome if reading.made is not Outcome.DONE else reading.made
+        if answer is not None:
+            self._stands(life, reading, answer[0].cursor_seq)
+
+    async def take(self, name: str, consumer: str, limit: int = 3) -> None:
+        """Read on."""
+        await self._move(name, consumer, self.engine.consumers.read(name, consumer, ReadQuery(limit=limit)))
+
+    async def commit(self, name: str, consumer: str, seq: int) -> None:
+        """Say that all up to `seq` is done with."""
+        await self._move(name, consumer, self.engine.consumers.commit(name, consumer, seq))
+
+    async def seek(self, name: str, consumer: str, seq: int) -> None:
+        """Go on behind `seq`."""
+        life = self._there(name)
+        if life is not None and (reading := life.reading(consumer)) is not None:
+            reading.sought = True
+        await self._move(name, consumer, self.engine.consumers.seek(name, consumer, seq=seq))
+
+    async def _move(self, name: str, consumer: str, work: Coroutine[Any, Any, Any]) -> None:
+        life = self._there(name)
+        reading = life.reading(consumer) if life is not None else None
+        if life is None or reading is None:
+            work.close()
+            return
+        reading.upto_seq = max(reading.upto_seq, self.engine.state(name).head_seq)  # what the crash finds out
+        _, answer = await self._ask(work)
+        if answer is not None:
+            self._stands(life, reading, answer.cursor_seq)
+
+    def _stands(self, life: Life, reading: Reading, cursor_seq: int) -> None:
+        reading.upto_seq = cursor_seq
+        life.note_consumed()
+
+    async def leave(self, name: str, consumer: str) -> None:
+        """Delete a consumer."""
+        life = self._there(name)
+        reading = life.reading(consumer) if life is not None else None
+        if life is None or reading is None:
+            return
+        life.note_consumed()
+        reading.deleted = Outcome.OPEN
+        outcome, _ = await self._ask(self.engine.consumers.delete(name, consumer))
+        reading.deleted = outcome
+        life.note_consumed()
+
+    # -- what workers do ---------------------------------------------------------------------------------------------
 
     async def absorb(self) -> None:
         """What the worker does when it is time: records go into segments, and these are looked after."""

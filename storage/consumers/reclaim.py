@@ -1,0 +1,107 @@
+"""Gives back what every consumer has passed, a sealed segment at a time. Source: storage.md §9, api.md §7.
+
+Nobody goes looking for it. A frame that may let a segment go (a cursor or a deletion of the slowest consumer, a seal, a
+config) notes its log when it is committed, and the log is looked at once the commits of its group are done with: its
+lowest durable cursor against the ends of its segments, both known. No reader waits, for a writer or for another reader.
+
+1. EvictWatermark{consumed: end of the segment} is written to the log, behind the cursors that justify it, and synced.
+   Crash before: the next start notes the log again. Its sync covers the cursors too, whatever the topic's class.
+2. It is applied: the records are gone for readers, silently.
+3. Housekeeping drops the segments as it does all that are dead: Segment{dropped} is synced, then the files go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.config import Retention
+from storage.consumers.passed import reclaimable_floor
+from storage.encode import encode_controls
+from storage.errors import StorageError
+from storage.format import control
+from storage.log import Log
+from storage.records import LossCause
+from storage.slices import in_slices
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+
+class Reclaim:
+    """One floor a log on its way at a time."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        #: Logs to be looked at, and those whose floor is on its way.
+        self._noted: set[int] = set()
+        self._pending: dict[int, asyncio.Future[int | None]] = {}
+        #: Those whose floor could not be written, or that a start has not looked at yet.
+        self._again: set[int] = set()
+        self._begun = False
+        #: Counters for the metrics: records that went, floors that could not be written.
+        self.records = 0
+        self.failures = 0
+
+    def note(self, log: Log) -> None:
+        """Something was committed that may let segments of this log go: they are looked at soon. Raises nothing."""
+        topic = self._engine.catalog.by_id.get(log.topic_id)
+        if topic is None or topic.config.retention is not Retention.CONSUMED:
+            return
+        if not self._noted:
+            self._engine.loop.call_soon(self._look)
+        self._noted.add(log.topic_id)
+
+    def _look(self) -> None:
+        noted, self._noted = self._noted, set()
+        for topic_id in sorted(noted):
+            self._reclaim(topic_id)
+
+    def _reclaim(self, topic_id: int) -> None:
+        engine = self._engine
+        topic = engine.catalog.by_id.get(topic_id)
+        if engine.closing or topic is None or topic_id in self._pending:
+            return  # no frame follows a clean stop's snapshot; what is under way is looked at again at its end
+        if engine.shards[topic.log.shard].log.failed is not None:
+            return
+        floor = reclaimable_floor(topic.config, topic.log)
+        if floor is None:
+            return
+        if topic_id in engine.debts:
+            self._again.add(topic_id)  # its losses are written before anything else of it
+            return
+        value = control.EvictWatermark(floors={LossCause.CONSUMED: floor})
+        encoded = encode_controls([value], topic_id, engine.now_ms())
+        done = self._pending[topic_id] = engine.submit_controls(topic.log, encoded, frees=True)
+        done.add_done_callback(lambda done: self._settled(topic_id, done))
+
+    def _settled(self, topic_id: int, done: asyncio.Future[int | None]) -> None:
+        del self._pending[topic_id]
+        if done.cancelled():
+            return
+        if (error := done.exception()) is not None:
+            self.failures += 1
+            self._again.add(topic_id)
+            _log.warning("not_reclaimed", topic_id=topic_id, error=str(error))
+            return
+        self.records += done.result() or 0
+        self._reclaim(topic_id)  # what was noted meanwhile
+
+    async def tick(self) -> None:
+        """What could not be written is tried again; what is on its way is there on return, or has failed."""
+        if not self._begun:
+            self._begun = True
+            async for topic in in_slices(list(self._engine.catalog.topics.values()), self._engine.clock):
+                if topic.config.retention is Retention.CONSUMED:
+                    self._again.add(topic.topic_id)
+        again, self._again = self._again, set()
+        for topic_id in again | self._noted:
+            self._reclaim(topic_id)
+        for done in list(self._pending.values()):
+            with suppress(StorageError):
+                await asyncio.shield(done)

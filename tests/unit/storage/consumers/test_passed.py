@@ -1,0 +1,81 @@
+"""Which segments all consumers have passed, from what a log knows anyway."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import TopicConfig
+from storage.config import Retention
+from storage.consumers.consumer import Consumer
+from storage.consumers.passed import passed_floor, reclaimable_floor
+from storage.consumers.values import ConsumerConfig
+from storage.log import Log
+from storage.manifest import Manifest, SegmentState
+from storage.records import LossCause
+from storage.usage import Usage
+from storage.watermarks import Watermarks
+
+CONSUMED = TopicConfig(retention=Retention.CONSUMED)
+
+
+def segments(*bounds: tuple[int, int], active: bool) -> Manifest:
+    """Segments [first_seq, end_seq) of which all are sealed but, if `active`, the last."""
+    last = len(bounds) - 1
+    return Manifest(
+        [
+            SegmentState(first_seq=first, end_seq=end, sealed=not (active and index == last), live=end - first)
+            for index, (first, end) in enumerate(bounds)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("seq", "end"), [(0, 0), (1, 0), (4, 0), (5, 5), (6, 5), (11, 5), (12, 12), (14, 12), (15, 12), (99, 12)]
+)
+def test_a_segment_counts_when_all_of_it_is_below_and_no_longer_written_to(seq: int, end: int) -> None:
+    assert segments((1, 5), (8, 12), (12, 15), active=True).sealed_end(seq) == end
+
+
+@pytest.mark.parametrize(("seq", "end"), [(4, 0), (5, 5), (8, 5), (9, 9), (99, 9)])
+def test_the_last_segment_counts_once_it_is_sealed(seq: int, end: int) -> None:
+    assert segments((1, 5), (5, 9), active=False).sealed_end(seq) == end
+
+
+def test_where_there_are_no_segments_none_counts() -> None:
+    assert Manifest().sealed_end(99) == 0
+    assert segments((1, 1), active=True).sealed_end(99) == 0
+
+
+def log_with(*durable: int) -> Log:
+    """A log of nine records, in two sealed segments and the tail, and consumers at those cursors."""
+    log = Log(1, shard=0, epoch=1, usage=Usage())
+    log.head = 9
+    log.held.manifest = segments((1, 5), (5, 9), active=False)
+    for number, seq in enumerate(durable):
+        log.consumers.add(Consumer(number, f"c{number}", ConsumerConfig(), seq))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("durable", "passed", "floor"),
+    [((), 1, None), ((0,), 1, None), ((3,), 4, None), ((4,), 5, 5), ((9,), 10, 9), ((9, 7), 8, 5), ((9, 3), 4, None)],
+)
+def test_the_slowest_decides(durable: tuple[int, ...], passed: int, floor: int | None) -> None:
+    log = log_with(*durable)
+    assert (passed_floor(CONSUMED, log), reclaimable_floor(CONSUMED, log)) == (passed, floor)
+    assert (passed_floor(TopicConfig(), log), reclaimable_floor(TopicConfig(), log)) == (1, None)
+
+
+def test_what_has_gone_otherwise_need_not_go_again() -> None:
+    log = log_with(6)
+    log.marks.merge({LossCause.DELETE: 5})
+    assert reclaimable_floor(CONSUMED, log) is None
+    log.marks.merge({LossCause.CAP: 9})
+    assert reclaimable_floor(CONSUMED, log_with(9)) == 9
+    assert reclaimable_floor(CONSUMED, log) is None
+
+
+def test_for_whoever_answers_for_what_it_could_not_read_consumption_is_a_loss() -> None:
+    marks = Watermarks({LossCause.CAP: 3, LossCause.DELETE: 20, LossCause.CONSUMED: 9})
+    assert (marks.evict_floor, marks.trim_floor, marks.live_floor) == (3, 9, 20)
+    assert Watermarks({LossCause.CAP: 7}).trim_floor == 7

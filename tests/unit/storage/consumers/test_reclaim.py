@@ -1,0 +1,399 @@
+"""retention "consumed": a sealed segment goes when every consumer's durable cursor has passed it, and never before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from storage import Discard, Durability, Engine, ReadQuery, TopicConfig
+from storage.consumers import reclaim
+from storage.consumers.passed import reclaimable_floor
+from storage.consumers.values import Consistency, ConsumerConfig
+from storage.encode import EncodedUnit
+from storage.errors import RecordNotFound, StorageFull
+from storage.format.control import EvictWatermark
+from storage.log import Log
+from storage.wal.submission import ControlStep
+from tests.support.sim_disk import Loss
+from tests.unit.storage.consumers.reclaimed import (
+    CONSUMED,
+    SEGMENTS,
+    care,
+    consumed,
+    files,
+    fill,
+    filled,
+    floors,
+    turns,
+)
+from tests.unit.storage.machine import Machine, log_of, outcome, record, records, seqs, sized
+from tests.unit.storage.routers.routed import everything, route
+
+
+def intercept(
+    engine: Engine, floor: Callable[[Callable[[], asyncio.Future[int | None]]], asyncio.Future[int | None]]
+) -> None:
+    """From now on `floor` decides when a floor is written, and whether: it is given what writes it."""
+    submit = engine.submit_controls
+
+    def decide(log: Log, encoded: EncodedUnit, **more: Any) -> asyncio.Future[int | None]:
+        step = encoded.unit.steps[0]
+        if isinstance(step, ControlStep) and isinstance(step.value, EvictWatermark):
+            return floor(lambda: submit(log, encoded, **more))
+        return submit(log, encoded, **more)
+
+    engine.submit_controls = decide
+
+
+async def test_what_the_slowest_has_passed_goes_a_segment_at_a_time(machine: Machine) -> None:
+    engine = await filled(machine, 12, CONSUMED, "fast", "slow")
+    await engine.consumers.commit("t", "fast", 12)
+    await care(engine)
+    assert (files(machine), floors(engine)) == ([1, 5, 9], {})
+    for done, left, floor in ((3, [1, 5, 9], None), (4, [5, 9], 5), (7, [5, 9], 5), (12, [], 13)):
+        await engine.consumers.commit("t", "slow", done)
+        await care(engine)
+        assert files(machine) == files(machine, ".idx") == left
+        assert floors(engine) == ({"consumed": floor} if floor else {})
+    state = engine.state("t")
+    assert (state.count, state.bytes, state.earliest_seq, state.evict_floor, state.head_seq) == (0, 0, 13, 1, 12)
+    assert engine.reclaim.records == 12
+
+
+async def test_nobody_is_told_of_what_was_consumed(machine: Machine) -> None:
+    engine = await filled(machine, 10, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 6)
+    await care(engine)
+    result = await engine.read("t", ReadQuery())
+    assert result.tombstone is None
+    assert [each.seq for each in result.records] == [5, 6, 7, 8, 9, 10]
+    with pytest.raises(RecordNotFound) as gone:
+        await engine.read_one("t", 2)
+    assert gone.value.detail["reason"] == "deleted"
+
+
+async def test_the_floor_is_durable_before_a_file_goes(machine: Machine) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 8)
+    await turns()
+    assert floors(engine) == {"consumed": 9}
+    assert files(machine) == [1, 5]
+    engine = await machine.cut_power(Loss.DROP)
+    assert await seqs(engine, "t") == []
+    await care(engine)
+    assert files(machine) == []
+
+
+async def test_a_cursor_that_a_crash_would_take_back_lets_nothing_go(machine: Machine) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c")
+    await engine.consumers.read("t", "c")
+    await care(engine)
+    assert engine.consumers.state("t", "c").cursor_seq == 8
+    assert files(machine) == [1, 5]
+    await machine.clock.advance(2000)
+    await care(engine)
+    assert (engine.consumers.state("t", "c").durable_seq, files(machine)) == (8, [])
+
+
+async def test_a_read_strictly_at_once_lets_go_by_itself(machine: Machine) -> None:
+    engine = await filled(machine, 8)
+    await engine.consumers.put("t", "c", ConsumerConfig(consistency=Consistency.STRICTLY_AT_ONCE))
+    await engine.consumers.read("t", "c", ReadQuery(limit=5))
+    await care(engine)
+    assert files(machine) == [5]
+
+
+async def test_without_a_consumer_everything_stays(machine: Machine) -> None:
+    engine = await filled(machine, 8)
+    await care(engine)
+    assert files(machine) == [1, 5]
+    await engine.consumers.put("t", "c")
+    await engine.consumers.commit("t", "c", 4)
+    await care(engine)
+    assert files(machine) == [5]
+    assert await engine.consumers.delete("t", "c")
+    await fill(engine, 4)
+    assert files(machine) == [5, 9]
+    await machine.kill()
+    await machine.clock.advance(5000)
+    assert files(machine) == [5, 9]
+
+
+async def test_the_deletion_of_the_slowest_lets_go_what_it_held(machine: Machine) -> None:
+    engine = await filled(machine, 12, CONSUMED, "fast", "slow")
+    await engine.consumers.commit("t", "fast", 9)
+    assert await engine.consumers.delete("t", "slow")
+    await care(engine)
+    assert files(machine) == [9]
+
+
+async def test_a_consumer_that_comes_later_begins_at_what_is_there(machine: Machine) -> None:
+    engine = await filled(machine, 10, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 10)
+    await care(engine)
+    await engine.consumers.delete("t", "c")
+    state, created = await engine.consumers.put("t", "later")
+    assert (created, state.unread) == (True, 2)
+    read = await engine.consumers.read("t", "later")
+    assert ([each.seq for each in read.result.records], read.result.tombstone) == ([9, 10], None)
+
+
+@pytest.mark.parametrize("to", [0, 3])
+async def test_a_cursor_put_back_before_the_floor_lands_on_the_first_live_record(machine: Machine, to: int) -> None:
+    engine = await filled(machine, 12, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 9)
+    await care(engine)
+    await engine.consumers.seek("t", "c", seq=to)
+    read = await engine.consumers.read("t", "c")
+    assert ([each.seq for each in read.result.records], read.result.tombstone) == ([9, 10, 11, 12], None)
+
+
+async def test_a_cursor_put_back_holds_again_what_is_still_there(machine: Machine) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 3)
+    await engine.consumers.seek("t", "c", seq=1)
+    await fill(engine, 2)
+    assert files(machine) == [1, 5, 9]
+
+
+async def test_what_was_consumed_before_it_was_sealed_goes_with_the_seal(machine: Machine) -> None:
+    engine = await filled(machine, 3, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 3)
+    await care(engine)
+    assert (files(machine), floors(engine)) == ([1], {})
+    await engine.append("t", records(1))
+    await engine.consumers.commit("t", "c", 4)
+    await engine.upkeep.absorb_all()
+    assert files(machine) == []
+
+
+async def test_an_idle_topic_gives_back_what_was_consumed_once_its_segment_is_old(machine: Machine) -> None:
+    idle = {"segment_max_age_ms": 60_000, "checkpoint_interval_ms": 1000, "checkpoint_age_ms": 5000}
+    engine = await filled(machine, 2, CONSUMED, "c", **idle, checkpoint_records=1000)
+    await engine.append("t", records(1))
+    await engine.consumers.commit("t", "c", 3)
+    await machine.clock.advance(30_000)
+    assert files(machine) == [1]
+    assert log_of(engine, "t").wal_needed_from() is None
+    await machine.clock.advance(45_000)
+    assert files(machine) == []
+
+
+async def test_switched_on_it_takes_at_once_what_was_consumed_before(machine: Machine) -> None:
+    engine = await filled(machine, 8, TopicConfig(durability=Durability.FSYNC), "c")
+    await engine.consumers.commit("t", "c", 6)
+    await care(engine)
+    assert files(machine) == [1, 5]
+    await engine.put_topic("t", CONSUMED)
+    await care(engine)
+    assert files(machine) == [5]
+
+
+async def test_switched_off_it_takes_no_more(machine: Machine) -> None:
+    engine = await filled(machine, 12, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 4)
+    await care(engine)
+    await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
+    await engine.consumers.commit("t", "c", 12)
+    await care(engine)
+    assert files(machine) == [5, 9]
+    engine = await machine.kill()
+    await care(engine)
+    assert files(machine) == [5, 9]
+    assert await seqs(engine, "t") == [5, 6, 7, 8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK])
+async def test_a_start_takes_what_the_process_before_did_not_come_to(
+    machine: Machine, durability: Durability, power: bool
+) -> None:
+    engine = await filled(machine, 8, consumed(durability=durability), "c")
+    engine.catalog.on_consumed = None  # it dies before it looks
+    await engine.consumers.commit("t", "c", 8)
+    assert floors(engine) == {}
+    engine = await (machine.cut_power(Loss.DROP) if power else machine.kill())
+    await machine.clock.advance(3000)
+    assert (floors(engine), files(machine)) == ({"consumed": 9}, [])
+
+
+async def test_a_clean_restart_knows_the_floor(machine: Machine) -> None:
+    engine = await filled(machine, 10, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 5)
+    await care(engine)
+    engine = await machine.restart()
+    assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 5}, [5, 6, 7, 8, 9, 10])
+    await engine.consumers.commit("t", "c", 10)
+    await engine.upkeep.tick()
+    assert files(machine) == [9]
+
+
+async def test_a_clean_stop_that_makes_cursors_durable_lets_the_next_process_take_what_they_passed(
+    machine: Machine,
+) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c")
+    await engine.consumers.read("t", "c")
+    engine = await machine.restart()
+    assert (engine.report.frames, floors(engine), files(machine)) == (0, {}, [1, 5])
+    await machine.clock.advance(3000)
+    assert files(machine) == []
+
+
+async def test_deletions_do_not_hold_a_segment(machine: Machine) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c")
+    await engine.delete_records("t", before_seq=3)
+    await engine.consumers.commit("t", "c", 4)
+    await care(engine)
+    assert (files(machine), engine.reclaim.records) == ([5], 2)
+
+
+async def test_a_full_disk_gets_its_space_back(machine: Machine) -> None:
+    engine = await filled(machine, 16, CONSUMED, "c")
+    machine.disk.capacity_bytes = machine.disk.used_bytes
+    for _ in range(6):
+        refused = await outcome(engine.append("t", [sized(60_000)]))
+    assert isinstance(refused, StorageFull)
+    await engine.consumers.commit("t", "c", 16)
+    await care(engine)
+    assert (engine.shards[0].log.full, [each for each in files(machine) if each <= 13]) == (True, [])
+
+
+async def test_a_floor_that_could_not_be_written_is_written_later(machine: Machine) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c")
+    refusals = [StorageFull()]
+
+    def refuse(write: Callable[[], asyncio.Future[int | None]]) -> asyncio.Future[int | None]:
+        if not refusals:
+            return write()
+        done: asyncio.Future[int | None] = engine.loop.create_future()
+        done.set_exception(refusals.pop())
+        return done
+
+    intercept(engine, refuse)
+    await engine.consumers.commit("t", "c", 8)
+    await turns()
+    assert (engine.reclaim.failures, floors(engine)) == (1, {})
+    await care(engine)
+    assert files(machine) == []
+
+
+async def test_what_is_passed_while_a_floor_is_on_its_way_is_not_forgotten(machine: Machine) -> None:
+    engine = await filled(machine, 12, CONSUMED, "c")
+    held = [asyncio.Event()]
+
+    def hold(write: Callable[[], asyncio.Future[int | None]]) -> asyncio.Future[int | None]:
+        async def later(event: asyncio.Event) -> int | None:
+            await event.wait()
+            return await write()
+
+        return asyncio.ensure_future(later(held.pop())) if held else write()
+
+    release = held[0]
+    intercept(engine, hold)
+    await engine.consumers.commit("t", "c", 4)
+    await turns()
+    await engine.consumers.commit("t", "c", 12)
+    await turns()
+    assert floors(engine) == {}
+    release.set()
+    await turns()
+    assert floors(engine) == {"consumed": 13}
+
+
+async def test_a_topic_may_go_while_its_floor_is_on_its_way(machine: Machine) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 8)
+    await engine.delete_topic("t")
+    await care(engine)
+    assert files(machine) == []
+    await engine.put_topic("t", CONSUMED)
+    await fill(engine, 4)
+    assert await seqs(engine, "t") == [1, 2, 3, 4]
+
+
+async def test_only_topics_that_something_happened_to_are_looked_at(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await filled(machine, 8, CONSUMED, "c", checkpoint_records=1000)
+    for number in range(20):
+        await engine.put_topic(f"other-{number}", CONSUMED)
+    await care(engine)
+    looked: list[str] = []
+
+    def look(config: TopicConfig, log: Log) -> int | None:
+        looked.append(engine.catalog.by_id[log.topic_id].name)
+        return reclaimable_floor(config, log)
+
+    monkeypatch.setattr(reclaim, "reclaimable_floor", look)
+    await engine.append("t", records(2))
+    await engine.append("other-1", records(2))
+    await care(engine)
+    assert looked == []
+    await engine.consumers.commit("t", "c", 8)
+    await care(engine)
+    assert set(looked) == {"t"}
+
+
+async def test_bound_and_consumption_together(machine: Machine) -> None:
+    engine = await filled(machine, 4, consumed(consumed_max_bytes=12), "c")
+    await engine.consumers.commit("t", "c", 3)
+    await engine.append("t", [sized(10)])  # 1 to 2 have to go, and all have passed them
+    assert (floors(engine), engine.state("t").bytes) == ({"consumed": 3}, 12)
+    assert (await engine.read("t", ReadQuery())).tombstone is None
+    await engine.append("t", [sized(10)])
+    assert (floors(engine), await seqs(engine, "t", from_seq=5)) == ({"consumed": 3, "cap": 6}, [6])
+    read = await engine.consumers.read("t", "c")
+    told = read.result.tombstone
+    assert told is not None
+    assert (told.gap_from, told.gap_to, told.reason) == (4, 5, "cap")
+
+
+async def test_a_bound_that_comes_with_the_switch_takes_silently_what_was_consumed(machine: Machine) -> None:
+    engine = await filled(machine, 7, TopicConfig(durability=Durability.FSYNC), "c")
+    await engine.consumers.commit("t", "c", 6)
+    await engine.put_topic("t", consumed(consumed_max_bytes=2))
+    assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 6}, [6, 7])
+
+
+async def test_another_shard_count_changes_nothing(machine: Machine) -> None:
+    engine = await filled(machine, 10, CONSUMED, "c")
+    await engine.consumers.commit("t", "c", 5)
+    await care(engine)
+    engine = await machine.restart(wal_shards=3, **SEGMENTS)
+    assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 5}, [5, 6, 7, 8, 9, 10])
+    await engine.consumers.commit("t", "c", 8)
+    await care(engine)
+    assert (files(machine), floors(engine)) == ([9], {"consumed": 9})
+
+
+async def test_cold_segments_go_too(machine: Machine) -> None:
+    engine = await filled(machine, 16, CONSUMED, "c", hot_retain_segments=1, cold_dir="/cold")
+    await engine.relocator.work()
+    assert files(machine, root="/cold") == [1, 5, 9]
+    await engine.consumers.commit("t", "c", 8)
+    await care(engine)
+    await engine.relocator.work()
+    assert (files(machine, root="/cold"), files(machine, ".idx")) == ([9], [9, 13])
+    await engine.consumers.commit("t", "c", 16)
+    await care(engine)
+    await engine.relocator.work()
+    assert (files(machine, root="/cold"), files(machine, ".idx")) == ([], [])
+
+
+async def test_what_a_router_has_not_copied_is_a_loss_at_dest(machine: Machine) -> None:
+    engine = await filled(machine, 0, CONSUMED, "c")
+    await engine.put_topic("full", TopicConfig(cap_records=2, discard=Discard.REJECT))
+    await route(engine, source="t", dest="full")
+    await engine.append("t", [record(number) for number in range(1, 7)])
+    await engine.upkeep.absorb_all()
+    assert await everything(engine, "full") == ["1", "2"]
+    await engine.append("t", [record(7), record(8)])
+    await engine.consumers.commit("t", "c", 6)
+    await engine.upkeep.absorb_all()
+    await engine.put_topic("full", TopicConfig())
+    await machine.clock.advance(5000)
+    one, two, lost, *others = await everything(engine, "full")
+    assert (one, two, lost.reason, others) == ("1", "2", "source_trim", ["7", "8"])
