@@ -40,7 +40,7 @@ from storage.errors import (
 from storage.format import control
 from storage.keys import key_digest
 from storage.log import Log
-from storage.records import Appended, LossCause, NewRecord, PlainRecords
+from storage.records import Appended, LossCause, NewRecord, PlainBinary, PlainRecords
 from storage.start import settle_debt
 from storage.validation import (
     MAX_U64,
@@ -369,7 +369,8 @@ class Write:
 
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
         if self.plain is not None:
-            return encode_plain(self.plain, self.payloads, head, more=more)
+            binary = isinstance(self.plain, PlainBinary)
+            return encode_plain(self.plain, self.payloads, head, more=more, binary=binary)
         return encode_appends(self.records, head, self.payloads, more=more)  # pyright: ignore[reportArgumentType]
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:

@@ -27,6 +27,10 @@ class NewRecord(msgspec.Struct):
     deliver_at: int | None = None
 
 
+class BinaryRecord(NewRecord):
+    """A record of raw bytes: `data` is anything, stored and given back byte for byte. It has neither meta nor delay."""
+
+
 class PlainRecords(list[msgspec.Raw]):
     """Records that are data alone: what most writes are made of, and the fastest to append."""
 
@@ -39,6 +43,12 @@ class PlainRecords(list[msgspec.Raw]):
         except AttributeError:
             self._sizes = array("I", map(len, self))
             return self._sizes
+
+
+class PlainBinary(PlainRecords):
+    """Records that are raw bytes alone."""
+
+    __slots__ = ()
 
 
 class Appended(msgspec.Struct, kw_only=True):
