@@ -8,6 +8,7 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     TopicNotFound                topic_not_found
     RecordNotFound               not_found               detail.reason says why
     RouterNotFound               router_not_found
+    ConsumerNotFound             consumer_not_found
     RouterCycle                  router_cycle            detail.cycle
     TopicIncompatible            topic_exists_incompatible
     TopicNotEmpty                topic_not_empty
@@ -94,6 +95,15 @@ class RouterNotFound(RequestError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no router named {name!r}.", router=name)
+
+
+class ConsumerNotFound(RequestError):
+    """The topic has no consumer of that name."""
+
+    code = "consumer_not_found"
+
+    def __init__(self, topic: str, name: str) -> None:
+        super().__init__(f"{topic} has no consumer named {name!r}.", topic=topic, consumer=name)
 
 
 class RouterCycle(RequestError):
