@@ -1,14 +1,16 @@
-"""What goes into the engine and what comes out: plain values, no behaviour."""
+"""What goes into the engine and what comes out: plain values."""
 
 from __future__ import annotations
 
 import enum
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from storage.config import TopicConfig
+from storage.format.binary import binary_value, is_binary
+from storage.format.record import split_body
 
 
 class NewRecord(msgspec.Struct):
@@ -67,13 +69,36 @@ class Appended(msgspec.Struct, kw_only=True):
 
 
 class StoredRecord(NamedTuple):
-    """A record as stored. `body` is the stored JSON object: {"data":…} or {"data":…,"meta":…}, further keys behind."""
+    """A record as stored. `body` is the stored JSON object: {"data":…} or {"data":…,"meta":…}, further keys behind; of
+    raw bytes it is `storage.format.binary`'s. `ts` is ms since the epoch; no node and no tag are empty."""
 
     seq: int
     ts: int
     node: bytes
     tag: bytes
     body: bytes
+
+    @property
+    def binary(self) -> bool:
+        """Whether it was appended as raw bytes."""
+        return is_binary(self.body)
+
+    @property
+    def data(self) -> bytes:
+        """What was appended, byte for byte: the raw bytes, or JSON text."""
+        body = self.body
+        return binary_value(body) if is_binary(body) else bytes(split_body(body).data)
+
+    @property
+    def value(self) -> Any:
+        """What was appended: bytes, or what the JSON says."""
+        return binary_value(self.body) if is_binary(self.body) else msgspec.json.decode(split_body(self.body).data)
+
+    @property
+    def meta(self) -> Any:
+        """What the JSON of its meta says; None when it has none."""
+        found = None if is_binary(self.body) else split_body(self.body).meta
+        return msgspec.json.decode(found) if found else None
 
 
 class TagMatch(msgspec.Struct, frozen=True):

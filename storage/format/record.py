@@ -1,6 +1,7 @@
 """The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, further keys behind.
 
-That of raw bytes is another: see `storage.format.binary`. It is made by joining what the client sent and served by slicing, never parsed but here. Source: storage.md §2.
+It is made by joining what the client sent and served by slicing, never parsed but here. That of raw bytes is another:
+see `storage.format.binary`. Source: storage.md §2.
 """
 
 from __future__ import annotations
