@@ -73,7 +73,9 @@ class Catalog:
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
-        #: What a recovery has changed of routers, and has to be written: (topic_id, frame).
+        #: Called with each log whose slowest consumer has come further durably, or is gone.
+        self.on_consumed: Callable[[Log], None] | None = None
+        #: What a recovery has changed of routers and consumers, and has to be written: (topic_id, frame).
         self.unannounced: list[tuple[int, control.Control]] = []
         self.next_topic_id = 1
         #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
@@ -90,6 +92,7 @@ class Catalog:
             FrameType.HEAD_WATERMARK: self._head_watermark,
             FrameType.ROUTER_CREATE: self._router_create,
             FrameType.ROUTER_DELETE: self._router_delete,
+            FrameType.CONSUMER: self._consumer,
         }
 
     def named(self, prefix: str, after: str) -> Iterator[Topic]:
@@ -229,8 +232,8 @@ class Catalog:
 
     # -- routers ---------------------------------------------------------------------------------------------------
 
-    def claim_router_id(self) -> int:
-        """Of the same numbers as topic_ids, never used before."""
+    def claim_id(self) -> int:
+        """For a router or consumer: of the same numbers as topic_ids, never used before."""
         self.next_topic_id += 1
         return self.next_topic_id - 1
 
@@ -245,6 +248,18 @@ class Catalog:
         if router is not None:
             self.routes.drop(router)
             self._section_changed(topic_id)
+
+    def _consumer(self, topic_id: int, ts: int, value: control.Consumer) -> None:
+        self.next_topic_id = max(self.next_topic_id, value.consumer_id + 1)
+        log = self.log(topic_id)
+        if log is None:
+            return
+        before = log.consumers.lowest_durable()
+        self.usage.consumers += log.consumers.apply(value)
+        log.section = None
+        now = log.consumers.lowest_durable()
+        if before is not None and (now is None or now > before) and self.on_consumed is not None:
+            self.on_consumed(log)
 
     def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:
         """A RouterCursor frame behind so many copies in its batch."""

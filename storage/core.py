@@ -149,6 +149,7 @@ class EngineCore:
             self.supervisor.start("relocator", self.options.checkpoint_interval_ms / 1000, self.relocator.tick)
         await self.queues.start()
         self.routers.start()
+        self.consumers.start()
         if not self._threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
 
@@ -252,6 +253,7 @@ class EngineCore:
         await self.supervisor.stop()
         await self.queues.stop()
         await self.routers.stop()
+        await self.consumers.stop()
         await self.upkeep.stop(ready=self.ready)
         if self.ready:
             try:

@@ -263,7 +263,8 @@ def encode_controls(
     return EncodedUnit(Unit(batch, unit.steps), _control(batch, head, more=True) + following, len(frames) + 1)
 
 
-# Written with the durable flag whatever the log's class: topics and their settings are always synced before the ack.
+# Written with the durable flag whatever the log's class: topics, their settings and cursors of consumers are always
+# synced before the ack.
 _ALWAYS_DURABLE = frozenset(
     {
         FrameType.TOPIC_CREATE,
@@ -271,6 +272,7 @@ _ALWAYS_DURABLE = frozenset(
         FrameType.ROUTER_CREATE,
         FrameType.ROUTER_DELETE,
         FrameType.CONFIG_UPDATE,
+        FrameType.CONSUMER,
     }
 )
 

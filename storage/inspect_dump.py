@@ -179,7 +179,9 @@ def _section(section: Section) -> dict[str, Any]:
     keys = len(section.keys.counts) // 4 if section.keys else 0
     segments = [msgspec.structs.asdict(segment) for segment in section.segments]
     routers = [msgspec.structs.asdict(router) for router in section.routers]
-    return msgspec.structs.asdict(section) | {"segments": segments, "keys": keys, "routers": routers}
+    consumers = [msgspec.structs.asdict(consumer) for consumer in section.consumers]
+    several = {"segments": segments, "keys": keys, "routers": routers, "consumers": consumers}
+    return msgspec.structs.asdict(section) | several
 
 
 class _Text:

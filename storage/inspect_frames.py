@@ -203,6 +203,8 @@ class FrameChecks:
             log.floor = max([log.floor, *(step.value.floors or {}).values()])
             if log.head is not None:
                 log.head = max([log.head, *(last for _, last, _ in step.value.loss or ())])
+        elif isinstance(step.value, control.Consumer):
+            self._check_consumer(log, step, step.value)
         elif step.type == FrameType.TOPIC_DELETE:
             del self._logs[step.topic_id]
 
@@ -220,6 +222,13 @@ class FrameChecks:
                 step.offset,
                 f"Seq {step.seq} of {self._called(step)} follows seq {log.head}, "
                 "and no loss range or reservation says what became of those between.",
+            )
+
+    def _check_consumer(self, log: _Log, step: _Step, value: control.Consumer) -> None:
+        if log.head is not None and (value.seq or 0) > log.head:
+            self._complain(
+                step.offset,
+                f"Consumer {value.name} of {self._called(step)} stands at {value.seq}, beyond the last seq {log.head}.",
             )
 
     def _called(self, step: _Step) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from storage.batches import Run, Singles
+from storage.consumers.table import ConsumerTable
 from storage.format import control
 from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
@@ -37,6 +38,7 @@ class Log:
         "assigned_head",
         "bytes",
         "cached",
+        "consumers",
         "count",
         "durable_head",
         "ephemeral",
@@ -82,18 +84,16 @@ class Log:
         #: Who holds which jobs; None where records are no jobs.
         self.queue: LeaseTable | None = None
         self.moves = Moves()
+        self.consumers = ConsumerTable()
         self.head = 0
         #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
         self.reserved = 0
         self.reserving = 0
         self.last_ts = 0
         self.last_write_ts: int | None = None
-        self.count = 0
-        self.bytes = 0
-        self.assigned_head = 0
-        self.assigned_floor = 1
-        self.assigned_count = 0
-        self.assigned_bytes = 0
+        self.count = self.bytes = 0
+        self.assigned_head, self.assigned_floor = 0, 1
+        self.assigned_count = self.assigned_bytes = 0
         #: Everything of this log below this place of its shard's WAL is in this state, nothing above it is.
         self.applied_place = 0
         self.tags = TailTags()
@@ -146,6 +146,7 @@ class Log:
         """The log is deleted: what it used is free."""
         self._use(-self.assigned_bytes, -self.memory_bytes)
         self.usage.keys -= self.keys.rows if self.keys else 0
+        self.usage.consumers -= len(self.consumers)
 
     # -- records -------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tail_cache_bytes: int = 64 * MIB
     max_topics: int = 100_000
     max_routers: int = 10_000
+    max_consumers: int = 100_000
+    consumer_answers_bytes: int = 64 * MIB
+    """Answers kept for readers that may have lost them, in the whole engine; over it the oldest are forgotten."""
     max_total_bytes: int = 0
     max_idempotency_keys: int = 4_000_000
     max_batch_records: int = 10_000

@@ -13,9 +13,9 @@ from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.encode import EncodedUnit
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
-from storage.format.control import TopicDelete
+from storage.format.control import Consumer, TopicDelete
 from storage.log import Log
-from storage.wal.submission import ControlStep, PlaceStep, RunStep, Submission, Unit
+from storage.wal.submission import ControlStep, PlaceStep, RunStep, Step, Submission, Unit
 from storage.wal.writer import Shard
 
 
@@ -77,7 +77,7 @@ class Publisher:
                     log.cached[step.run.first_seq] = (payload, step.offset)
             elif log is not None and isinstance(step, PlaceStep) and step.first_seq in log.cached:
                 self._cache.add(log, step.first_seq, payload, step.offset)  # no longer the only copy
-        if unit.steps:
+        if unit.steps and not _says_nothing(unit.steps[0]):
             self.wake(unit.steps[0].topic_id)
         return removed
 
@@ -95,10 +95,11 @@ class Publisher:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    async def wait(self, topic: Topic, seq: int, wait_ms: float) -> bool:
+    async def wait(self, topic: Topic, seq: int, wait_ms: float, check: Callable[[], None] | None = None) -> bool:
         """True as soon as the log's head is beyond `seq`; False after `wait_ms`.
 
-        Raises TopicNotFound when the topic is deleted meanwhile, ShuttingDown when the engine stops.
+        Raises TopicNotFound when the topic is deleted meanwhile, ShuttingDown when the engine stops, and what `check`
+        raises, which is asked whenever something of the topic is committed.
         """
         if self._shutting_down:
             raise ShuttingDown()
@@ -114,6 +115,8 @@ class Publisher:
                     await waiter
                     if log.head <= seq:
                         self._check_wait(topic)
+                        if check is not None:
+                            check()
                         waiter = asyncio.get_running_loop().create_future()
                         self._waiters.setdefault(log.topic_id, []).append(waiter)
         except TimeoutError:
@@ -168,3 +171,8 @@ class Publisher:
                 if not waiter.done():
                     waiter.set_exception(error)
         self._waiters.clear()
+
+
+def _says_nothing(step: Step) -> bool:
+    """A cursor has moved, which nobody waits for; there may be one of those for each read."""
+    return isinstance(step, ControlStep) and isinstance(step.value, Consumer) and step.value.event == "cursor"

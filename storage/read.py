@@ -96,6 +96,11 @@ class Reader:
             hops=scan.hops or None,
         )
 
+    async def seq_before(self, topic: Topic, ts: int) -> int:
+        """The seq in front of the first one committed at `ts` or later; the head when there is none."""
+        found = await self._first_since(topic.log, ts)
+        return topic.log.head if found is None else min(found - 1, topic.log.head)
+
     async def _first_since(self, log: Log, ts: int) -> int | None:
         """First seq committed at `ts` or later."""
         for segment in log.held.manifest.behind(log.marks.live_floor):

@@ -19,6 +19,7 @@ from storage import layout, snapshot
 from storage.catalog import Catalog
 from storage.cold.tier import ColdTier
 from storage.config import Durability
+from storage.consumers.settle import settle_consumers
 from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
 from storage.filesystem import FileSystem
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
@@ -293,6 +294,7 @@ def _settle_heads(
 
 def _settle_projections(catalog: Catalog, *, clean: bool) -> list[int]:
     settle_routers(catalog, clean=clean)
+    settle_consumers(catalog)
     return settle_jobs(catalog, clean=clean)
 
 

@@ -115,6 +115,17 @@ class Retained:
         tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
         return count + tail_count, size + tail_size
 
+    def count_from(self, first_seq: int, end_seq: int) -> int:
+        """Records alive with first_seq <= seq < end_seq; nothing below is looked at, and no file."""
+        count = 0
+        if first_seq <= self.absorbed:
+            for segment in self.manifest.behind(first_seq):
+                if segment.first_seq >= end_seq:
+                    break
+                whole = segment.first_seq >= first_seq and segment.end_seq <= end_seq
+                count += segment.live if whole else segment.alive(first_seq, end_seq)
+        return count + self.tail.count(max(first_seq, self.absorbed + 1), end_seq)
+
     def floor_that_frees(self, seq: int, records: int, size_bytes: int, floor: int) -> int:
         """Lowest floor above `seq` with at least so many live records and bytes between them (the end if fewer)."""
         for segment in self.manifest.behind(seq):

@@ -15,6 +15,8 @@ import msgspec
 
 from storage.catalog import Catalog, Topic
 from storage.config import TopicConfig
+from storage.consumers import section as consumer_section
+from storage.consumers.section import ConsumerSection
 from storage.format import control, snapshot_header
 from storage.keys import KeyRing, Remembered
 from storage.manifest import Manifest, SegmentState
@@ -65,6 +67,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: QueueSection | None = None
     moves: MovesSection | None = None
     routers: list[RouterSection] = []
+    consumers: list[ConsumerSection] = []
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +146,7 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
         queue=None if log.queue is None else queue_section.capture(log.queue, leases=clean or not volatile),
         moves=queue_section.capture_moves(log.moves),
         routers=router_section.capture(routers),
+        consumers=consumer_section.capture(log.consumers),
     )
     encoded = _encoder.encode(section)
     if log.keys is None and not (clean and volatile):  # what is left of a key's window changes by itself
@@ -185,6 +189,8 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
                 log.queue.die(seq, move.deliveries, move.reason)
     for router in section.routers:
         catalog.routes.add(router_section.restore(router, topic.topic_id))
+    consumer_section.restore(log.consumers, section.consumers)
+    catalog.usage.consumers += len(log.consumers)
     if section.keys is not None:
         window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
         log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)

@@ -128,6 +128,11 @@ class TailIndex:
         alive = gone.translate(_FLIP)
         return b - a - gone.count(1), sum(compress(self._payloads[a:b], alive))
 
+    def count(self, first_seq: int, end_seq: int) -> int:
+        """Records not deleted with first_seq <= seq < end_seq."""
+        a, b = self.index(first_seq), self.index(end_seq)
+        return max(0, b - a - (self.dead.count(1, a, b) if self.dead is not None and b > a else 0))
+
     def first_live(self, seq: int, end_seq: int) -> int | None:
         """First seq >= `seq` and < `end_seq` that is here and not deleted."""
         index = self.index(seq)

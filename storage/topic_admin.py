@@ -110,6 +110,7 @@ class TopicAdmin:
         engine, log = self._engine, topic.log
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
+        await engine.consumers.check_change(topic, config)
         if log.topic_id in engine.debts:
             await settle_debt(engine, log)
         leases = await self._leases_to_write(topic, config)

@@ -8,7 +8,7 @@ from storage.manifest import Access
 class Usage:
     """What all logs of an engine hold together; bytes and keys are of the assigned view."""
 
-    __slots__ = ("access", "bytes", "corrupt_reads", "ephemeral_bytes", "keys", "replaying")
+    __slots__ = ("access", "bytes", "consumers", "corrupt_reads", "ephemeral_bytes", "keys", "replaying")
 
     def __init__(self) -> None:
         #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
@@ -19,3 +19,5 @@ class Usage:
         self.corrupt_reads = 0
         self.ephemeral_bytes = 0
         self.keys = 0
+        #: Consumers of all topics.
+        self.consumers = 0

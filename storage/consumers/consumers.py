@@ -5,13 +5,37 @@ All methods belong to the loop that started the engine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import asyncio
+from collections.abc import Coroutine
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import structlog
+
+from storage.catalog import Topic
+from storage.config import TopicConfig
+from storage.consumers.admin import ConsumerAdmin
+from storage.consumers.attempts import Attempts
+from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
+from storage.consumers.consumer import Consumer
+from storage.consumers.desk import Desk
+from storage.consumers.reading import Reading
+from storage.consumers.unread import unread
 from storage.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
+from storage.errors import ConsumerNotFound, InvalidRequest, NotReady, ShuttingDown, StorageError
+from storage.read import Reader
 from storage.records import ReadQuery
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+Result = TypeVar("Result")
+
+#: How often the silent ones are looked for, and how long they have been so.
+TICK_S, IDLE_NS = 0.25, 1_000_000_000
+_ALL = ReadQuery()
 
 
 class Consumers:
@@ -24,6 +48,51 @@ class Consumers:
 
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
+        self._admin = ConsumerAdmin(engine)
+        self.attempts = Attempts(engine.options.consumer_answers_bytes)
+        #: Desks whose cursor may be ahead of what the log knows.
+        self._moved: set[Desk] = set()
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """After recovery."""
+        self._engine.supervisor.start("consumers", TICK_S, self._tick)
+
+    async def stop(self) -> None:
+        """A clean stop: the log knows where every cursor stands."""
+        if not self._engine.ready:
+            return
+        pending = [self._persist_all(desk) for desk in self._moved]
+        self._moved.clear()
+        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+            if isinstance(outcome, StorageError):
+                _log.warning("consumer_cursor_not_written", error=str(outcome))
+            elif isinstance(outcome, BaseException):
+                raise outcome
+
+    @staticmethod
+    async def _persist_all(desk: Desk) -> None:
+        async with desk.turn:
+            await desk.settled()
+            if desk.alive and desk.confirm_silent():
+                await desk.persist()
+
+    async def _tick(self) -> None:
+        """Write the cursors of those who have not read for a second, and forget what need not be kept."""
+        engine = self._engine
+        silent_ns = engine.clock.monotonic_ns() - IDLE_NS
+        for desk in list(self._moved):
+            if not desk.alive:
+                self._moved.discard(desk)
+            elif desk.moved_ns <= silent_ns and desk.writing is None:
+                if not desk.confirm_silent():
+                    self._moved.discard(desk)
+                elif not desk.begin_write():
+                    break  # no room now, or no more
+        self.attempts.expire(engine.monotonic_ms())
+
+    # -- operations ----------------------------------------------------------------------------------------------------
 
     async def put(
         self, topic: str, consumer: str, config: ConsumerConfig | None = None, start: Start = "earliest"
@@ -33,19 +102,29 @@ class Consumers:
         `start` counts only for a new one; a seq beyond the head is an InvalidRequest(field="start"). Raises
         InvalidRequest(field="persist_every"), LimitReached, Unavailable.
         """
-        raise NotImplementedError
+        self._engine.check_open()
+        config = config or ConsumerConfig()
+        check_consumer_name(consumer)
+        check_consumer_config(config)
+        made, created = await _whole(self._admin.put(topic, consumer, config, start))
+        return self._state_of(self._engine.topic(topic), made), created
 
     def state(self, topic: str, consumer: str) -> ConsumerState:
         """A consumer's figures now. Raises ConsumerNotFound."""
-        raise NotImplementedError
+        return self._state_of(*self._find(topic, consumer))
 
     def list(self, topic: str, prefix: str = "", after: str = "", limit: int = 100) -> list[ConsumerState]:
         """Consumers of a topic by name, bytewise; names behind `after`."""
-        raise NotImplementedError
+        found = self._engine.topic(topic)
+        check_kind(found)
+        return [self._state_of(found, each) for each in islice(found.log.consumers.named(prefix, after), limit)]
 
     async def delete(self, topic: str, consumer: str) -> bool:
         """Delete the consumer; False when there is none. Durable on return. A cancelled call goes on."""
-        raise NotImplementedError
+        self._engine.check_open()
+        check_consumer_name(consumer)
+        check_kind(self._engine.topic(topic))
+        return await _whole(self._admin.delete(topic, consumer))
 
     async def read(
         self,
@@ -66,14 +145,27 @@ class Consumers:
         Raises ConsumerNotFound, RecordCorrupt (the cursor stays in front of it), Unavailable where the cursor could
         not be made as durable as it has to be: nothing was handed out then, and the cursor is where it was.
         """
-        raise NotImplementedError
+        engine = self._engine
+        if not engine.ready:
+            raise ShuttingDown() if engine.closing else NotReady()
+        if checkpoint:
+            engine.check_open()
+        check_attempt_key(attempt_key)
+        found, known = self._find(topic, consumer)
+        key = attempt_key if checkpoint else None
+        reading = Reading(engine, found, known, query or _ALL, self.attempts, self._moved.add, key)
+        return await reading.run(wait_ms, checkpoint=checkpoint)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
         """Everything up to `seq`, inclusive, is done with. Durable on return. Never takes a cursor back.
 
         Raises InvalidRequest(field="seq") for one that is negative or beyond the head; ConsumerNotFound, Unavailable.
+        A cancelled call goes on.
         """
-        raise NotImplementedError
+        self._engine.check_open()
+        found, known = self._find(topic, consumer)
+        await _whole(self._admin.commit(found, known, seq))
+        return self._state_of(found, known)
 
     async def seek(
         self,
@@ -87,6 +179,51 @@ class Consumers:
         """Put the cursor elsewhere, forward or back; exactly one of the three is given. Durable on return.
 
         `seq` counts as done (0: begin at the first). `ts`: in front of the first record appended at that ms or later.
-        Raises InvalidRequest(field="seq"), ConsumerNotFound, Unavailable.
+        Raises InvalidRequest(field="seq"), ConsumerNotFound, Unavailable. A cancelled call goes on.
         """
-        raise NotImplementedError
+        self._engine.check_open()
+        given: list[Start] = [each for each in (seq, to) if each is not None]
+        if len(given) + (ts is not None) != 1:
+            raise InvalidRequest("Give seq, ts or one of earliest and head.", field="seq")
+        found, known = self._find(topic, consumer)
+        if ts is not None:
+            given = [await Reader(self._engine).seq_before(found, ts)]
+        await _whole(self._admin.seek(found, known, given[0]))
+        return self._state_of(found, known)
+
+    async def check_change(self, topic: Topic, config: TopicConfig) -> None:
+        """Whether the topic may be set so. Raises TopicIncompatible: with consumers it cannot be made ephemeral."""
+        await self._admin.check_ephemeral(topic, config)
+
+    # -- the rest ------------------------------------------------------------------------------------------------------
+
+    def _find(self, topic: str, consumer: str) -> tuple[Topic, Consumer]:
+        catalog = self._engine.catalog
+        found = catalog.topics.get(topic)
+        if found is not None and not found.provisional:
+            known = found.log.consumers.by_name.get(consumer)
+            if known is not None:
+                return found, known
+        check_consumer_name(consumer)
+        check_kind(self._engine.topic(topic))
+        raise ConsumerNotFound(topic, consumer)
+
+    @staticmethod
+    def _state_of(topic: Topic, consumer: Consumer) -> ConsumerState:
+        head = topic.log.head
+        return ConsumerState(
+            topic=topic.name,
+            consumer=consumer.name,
+            consumer_id=consumer.consumer_id,
+            config=consumer.config,
+            cursor_seq=consumer.cursor_seq,
+            durable_seq=consumer.durable_seq,
+            unread=unread(topic.log, consumer.cursor_seq),
+            lag=head - consumer.cursor_seq,
+            head_seq=head,
+        )
+
+
+async def _whole(work: Coroutine[Any, Any, Result]) -> Result:
+    """It goes on when its caller goes away."""
+    return await asyncio.shield(asyncio.ensure_future(work))

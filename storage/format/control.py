@@ -157,6 +157,20 @@ class RouterCursor(Control, frozen=True):
     source_seq: int
 
 
+class Consumer(Control, frozen=True):
+    """What becomes of a named reader of the log. `event` is put, cursor or delete.
+
+    `put` makes it, with its cursor at `seq`, or gives one that is there another `config`, without `seq`. `cursor`: it
+    stands at `seq` from here on, and everything up to there is done with.
+    """
+
+    consumer_id: int
+    name: str
+    event: str
+    config: dict[str, Any] | None = None
+    seq: int | None = None
+
+
 class SyncPoint(Control, frozen=True):
     """What lies below `offset` in WAL file `file` was durable when this frame was written at `at` of that file."""
 
@@ -179,6 +193,7 @@ CONTROL: dict[FrameType, type[Control]] = {
     FrameType.LEASE: Lease,
     FrameType.BATCH: Batch,
     FrameType.ROUTER_CURSOR: RouterCursor,
+    FrameType.CONSUMER: Consumer,
     FrameType.SYNC_POINT: SyncPoint,
 }
 TYPE_OF: dict[type[Control], FrameType] = {struct: type_ for type_, struct in CONTROL.items()}

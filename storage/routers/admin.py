@@ -149,7 +149,7 @@ class RouterAdmin:
         if old is not None and old.definition == definition and shard.log.failed is None:
             return old
         shard.refuse_when_full()
-        router_id = old.router_id if old is not None else engine.catalog.claim_router_id()
+        router_id = old.router_id if old is not None else engine.catalog.claim_id()
         value = control.RouterCreate(
             router_id=router_id,
             name=name,

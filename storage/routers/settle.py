@@ -56,7 +56,7 @@ async def announce_routers(engine: EngineCore) -> None:
     for dest_id, value in engine.catalog.unannounced:
         log = engine.catalog.by_id[dest_id].log
         encoded = encode_controls([value], dest_id, engine.now_ms())
-        pending.append(engine.submit_controls(log, encoded, frees=isinstance(value, control.RouterDelete)))
+        pending.append(engine.submit_controls(log, encoded, frees=not isinstance(value, control.RouterCursor)))
     engine.catalog.unannounced.clear()
     for outcome in await asyncio.gather(*pending, return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, StorageFull | StorageFailed):

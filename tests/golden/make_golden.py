@@ -167,6 +167,29 @@ FRAMES: dict[str, GoldenFrame] = {
     ),
     "router-delete": _control(control.RouterDelete(router_id=9), topic_id=8, flags=DURABLE),
     "router-cursor": _control(control.RouterCursor(router_id=9, source_seq=(1 << 64) - 1), topic_id=8),
+    "consumer-put": _control(
+        control.Consumer(
+            consumer_id=10,
+            name="group:billing%20daily",
+            event="put",
+            config={"consistency": "strictly_at_once", "persist_every": 1000},
+            seq=0,
+        ),
+        flags=DURABLE,
+    ),
+    "consumer-config": _control(
+        control.Consumer(
+            consumer_id=10,
+            name="billing",
+            event="put",
+            config={"consistency": "at_least_once", "persist_every": 1},
+        ),
+        flags=DURABLE,
+    ),
+    "consumer-cursor": _control(
+        control.Consumer(consumer_id=10, name="billing", event="cursor", seq=(1 << 64) - 1), flags=DURABLE
+    ),
+    "consumer-delete": _control(control.Consumer(consumer_id=10, name="billing", event="delete"), flags=DURABLE),
     "append-routed": _append(topic_id=8, seq=8, flags=1 << 5 | MORE, node=b"worker-1"),
     "sync-point": _control(control.SyncPoint(file=3, at=1_048_999, offset=1_048_576), topic_id=0),
 }

@@ -48,6 +48,7 @@ LOSS_CAUSES = frozenset({"crash", "salvage", "source_trim"})
 DURABILITIES = frozenset({"ephemeral", "memory", "disk", "fsync"})
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
+CONSUMER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
 
 
 class Wrong(Exception):
@@ -92,6 +93,10 @@ def is_name(value: Any) -> bool:
 
 def _router_name(value: Any) -> bool:
     return isinstance(value, str) and ROUTER_NAME.fullmatch(value) is not None
+
+
+def is_consumer_name(value: Any) -> bool:
+    return isinstance(value, str) and CONSUMER_NAME.fullmatch(value) is not None
 
 
 def is_config(value: Any) -> bool:
@@ -195,7 +200,7 @@ CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
     ROUTER_CURSOR: {"router_id": is_seq, "source_seq": is_u64},
     CONSUMER: {
         "consumer_id": is_seq,
-        "name": _text,
+        "name": is_consumer_name,
         "event": _one_of("put", "cursor", "delete"),
         "config?": is_map,
         "seq?": is_u64,

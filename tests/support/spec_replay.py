@@ -19,10 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.spec_consumers import Readers
 from tests.support.spec_control import (
     APPEND,
     CHECKPOINT_MARK,
     CONFIG_UPDATE,
+    CONSUMER,
     DELETE,
     EVICT_WATERMARK,
     HEAD_WATERMARK,
@@ -115,6 +117,7 @@ class Log:
     keys: dict[str, Key] = field(default_factory=dict)
     jobs: Jobs = field(default_factory=Jobs)
     routes: Routes = field(default_factory=Routes)
+    readers: Readers = field(default_factory=Readers)
     paused: bool = False
 
     @property
@@ -311,6 +314,13 @@ def _lease(log: Log, frame: Frame) -> None:
         raise _wrong(frame, f"log {log.topic_id}: {error}") from error
 
 
+def _consume(log: Log, frame: Frame) -> None:
+    try:
+        log.readers.take(frame.fields or {}, log.head, log.durability if log.config_known else "")
+    except Wrong as error:
+        raise _wrong(frame, f"log {log.topic_id}: {error}") from error
+
+
 def _matches(match: str | list[str], tag: bytes) -> bool:
     if not tag:
         return False
@@ -381,4 +391,5 @@ _STEPS = {
     CONFIG_UPDATE: _configure,
     SEGMENT: _segment,
     LEASE: _lease,
+    CONSUMER: _consume,
 }

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import msgspec.msgpack
 
+from tests.support.spec_consumers import are_readers, meet_readers
 from tests.support.spec_control import (
     Fits,
     Wrong,
@@ -113,6 +114,7 @@ _SECTION: dict[str, Fits] = {
     "queue?": is_queue_section,
     "moves?": is_moves_section,
     "routers?": are_routers,
+    "consumers?": are_readers,
 }
 
 
@@ -179,7 +181,7 @@ def log_of(section: Section) -> Log:
     names = ("topic_id", "name", "topic", "partition", "partitions", "epoch", "config")
     known = {name: section.fields[name] for name in names}
     log = Log(**known, head=None, settled=False, config_known=False, complete=False)
-    log.jobs.partial = log.routes.partial = True
+    log.jobs.partial = log.routes.partial = log.readers.partial = True
     log.jobs.lasting = bool(known["config"].get("leases_durable"))
     return log
 
@@ -208,6 +210,7 @@ def meet(log: Log, section: Section) -> None:
     _compare(log, section)
     _with_place(section, lambda fields: meet_jobs(log, fields))
     _with_place(section, lambda fields: meet_routers(log.routes, fields, exact=log.durability != "ephemeral"))
+    _with_place(section, lambda fields: meet_readers(log.readers, fields))
     log.last_section = fields
 
 

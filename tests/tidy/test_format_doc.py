@@ -14,6 +14,8 @@ import pytest
 
 from storage import layout, snapshot
 from storage.config import TopicConfig
+from storage.consumers.section import ConsumerSection
+from storage.consumers.values import ConsumerConfig
 from storage.format import control, idx_entry, len_file, segment_frame, snapshot_header, tag_file, wal_frame
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
@@ -261,6 +263,7 @@ def test_the_keys_of_topic_json_are_as_documented() -> None:
         ("Queue in a snapshot", 0, QueueSection),
         ("Queue in a snapshot", 1, MovesSection),
         ("Routers in a snapshot", 0, RouterSection),
+        ("Consumers in a snapshot", 0, ConsumerSection),
     ],
 )
 def test_snapshot_fields_are_as_documented(title: str, table: int, struct: type[msgspec.Struct]) -> None:
@@ -271,6 +274,11 @@ def test_snapshot_fields_are_as_documented(title: str, table: int, struct: type[
 def test_the_definition_of_a_router_is_as_documented() -> None:
     documented = {row["key"]: row["type"].partition(":")[0] for row in tables("RouterCreate")[1]}
     assert documented == kinds(Definition, nil=True)
+
+
+def test_the_config_of_a_consumer_is_as_documented() -> None:
+    documented = {row["key"]: row["type"].partition(":")[0] for row in tables("Consumer")[2]}
+    assert documented == kinds(ConsumerConfig, nil=True)
 
 
 def test_defaults_of_a_segment_in_a_snapshot_are_as_documented() -> None:

@@ -91,6 +91,14 @@ controls = st.one_of(
     ),
     st.builds(control.RouterDelete, router_id=seq),
     st.builds(control.RouterCursor, router_id=seq, source_seq=u64),
+    st.builds(
+        control.Consumer,
+        consumer_id=seq,
+        name=names,
+        event=st.sampled_from(["put", "cursor", "delete"]),
+        config=st.none() | st.dictionaries(names, st.integers(0, 9) | names),
+        seq=st.none() | u64,
+    ),
     st.builds(control.SyncPoint, file=seq, at=u64, offset=u64),
     st.builds(control.CheckpointMark, absorbed=st.dictionaries(seq, u64, max_size=5)),
     st.builds(
@@ -136,6 +144,7 @@ def test_every_control_type_is_covered_by_these_strategies() -> None:
         control.RouterCreate,
         control.RouterDelete,
         control.RouterCursor,
+        control.Consumer,
         control.SyncPoint,
         control.CheckpointMark,
         control.Segment,
@@ -169,7 +178,7 @@ def test_a_missing_field_is_refused(type_: FrameType) -> None:
             decode_control(type_, without)
 
 
-@pytest.mark.parametrize("type_", [0, 14, 17, 18, 255])
+@pytest.mark.parametrize("type_", [0, 17, 18, 255])
 def test_a_type_this_version_does_not_know_is_said_to_be_unknown(type_: int) -> None:
     with pytest.raises(UnknownFrameType):
         decode_control(type_, b"\x80")

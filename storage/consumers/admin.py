@@ -1,0 +1,169 @@
+"""Making and deleting consumers, and putting their cursors where somebody wants them. Source: api.md §7.
+
+What is asked about one name goes one at a time; different ones never wait for one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from storage.catalog import Topic
+from storage.config import Durability, TopicConfig
+from storage.consumers.checks import check_kind, start_seq
+from storage.consumers.consumer import Consumer
+from storage.consumers.desk import desk_of
+from storage.consumers.values import ConsumerConfig, Start
+from storage.encode import encode_controls
+from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
+from storage.format import control
+from storage.start import settle_debt
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+
+class ConsumerAdmin:
+    """Operations on whole consumers."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        #: Who changes which name, and how many wait to: (lock, count).
+        self._busy: dict[tuple[int, str], tuple[asyncio.Lock, int]] = {}
+        #: Consumers on their way into the log, by topic_id.
+        self._making: dict[int, set[asyncio.Future[int | None]]] = {}
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, topic: Topic, name: str) -> AsyncGenerator[None]:
+        key = (topic.topic_id, name)
+        lock, count = self._busy.get(key, (asyncio.Lock(), 0))
+        self._busy[key] = (lock, count + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, count = self._busy.pop(key)
+            if count > 1:
+                self._busy[key] = (lock, count - 1)
+
+    async def _settled(self, name: str) -> Topic:
+        """The topic, when it is not being changed."""
+        while True:
+            topic = self._engine.topic(name)
+            changing = self._engine.changing.get(topic.topic_id)
+            if changing is not None:
+                await asyncio.wait([changing])
+            elif topic.log.topic_id in self._engine.debts:
+                await settle_debt(self._engine, topic.log)
+            else:
+                return topic
+
+    async def put(self, topic_name: str, name: str, config: ConsumerConfig, start: Start) -> tuple[Consumer, bool]:
+        """Make the consumer, or give it another config; durable on return. True when made."""
+        async with self._one_at_a_time(self._engine.topic(topic_name), name):
+            topic = await self._settled(topic_name)
+            check_kind(topic)
+            engine, table = self._engine, topic.log.consumers
+            shard = engine.shards[topic.log.shard]
+            old = table.by_name.get(name)
+            if old is not None and old.config == config and shard.log.failed is None:
+                return old, False
+            shard.refuse_when_full()
+            seq = None
+            if old is None:
+                seq = start_seq(topic, start)
+                self._check_limit()
+            value = control.Consumer(
+                consumer_id=engine.catalog.claim_id() if old is None else old.consumer_id,
+                name=name,
+                event="put",
+                config=config.to_map(),
+                seq=seq,
+            )
+            encoded = encode_controls([value], topic.topic_id, engine.now_ms())
+            done = engine.submit_controls(topic.log, encoded, generation=shard.generation)
+            making = self._making.setdefault(topic.topic_id, set())
+            making.add(done)
+            try:
+                await done
+            finally:
+                making.discard(done)
+                if not making:
+                    self._making.pop(topic.topic_id, None)
+            made = table.by_name.get(name)
+            if made is None or engine.catalog.by_id.get(topic.topic_id) is not topic:
+                raise TopicNotFound(topic_name)  # its deletion was on its way
+            return made, old is None
+
+    def _check_limit(self) -> None:
+        limit = self._engine.options.max_consumers
+        there = self._engine.catalog.usage.consumers + sum(map(len, self._making.values()))
+        if limit and there >= limit:
+            raise LimitReached(f"There are {limit} consumers, which is the limit.", limit="max_consumers", max=limit)
+
+    async def delete(self, topic_name: str, name: str) -> bool:
+        """Delete the consumer; durable on return, False when there is none."""
+        async with self._one_at_a_time(self._engine.topic(topic_name), name):
+            topic = self._engine.topic(topic_name)
+            old = topic.log.consumers.by_name.get(name)
+            if old is None:
+                return False
+            value = control.Consumer(consumer_id=old.consumer_id, name=name, event="delete")
+            encoded = encode_controls([value], topic.topic_id, self._engine.now_ms())
+            await self._engine.submit_controls(topic.log, encoded, frees=True)
+            return True
+
+    async def check_ephemeral(self, topic: Topic, config: TopicConfig) -> None:
+        """Whether the topic may be set so: raises TopicIncompatible where it is to be ephemeral and has consumers.
+
+        Their cursors would outlive the records. Nobody makes another meanwhile: the topic is being changed.
+        """
+        if config.durability is not Durability.EPHEMERAL:
+            return
+        while making := self._making.get(topic.topic_id):
+            await asyncio.wait(list(making))
+            await asyncio.sleep(0)
+        if len(topic.log.consumers):
+            raise TopicIncompatible(
+                f"{topic.name} has {len(topic.log.consumers)} consumers; it cannot be made ephemeral before they are"
+                " deleted.",
+                field="durability",
+            )
+
+    # -- cursors -------------------------------------------------------------------------------------------------------
+
+    async def commit(self, topic: Topic, consumer: Consumer, seq: int) -> None:
+        """Everything up to `seq` is done with; durable on return."""
+        if not 0 <= seq <= topic.log.head:
+            raise InvalidRequest(f"seq must be 0 to {topic.log.head}, the newest of {topic.name}.", field="seq")
+        desk = desk_of(self._engine, topic, consumer)
+        async with desk.turn:
+            desk.check()
+            await desk.settled()
+            if consumer.durable_seq < seq:
+                await (await desk.place(seq, lambda: consumer.placed(seq)))
+                desk.check()
+            else:
+                self._check_writable(topic)
+
+    async def seek(self, topic: Topic, consumer: Consumer, target: Start) -> None:
+        """The cursor stands at `target`; durable on return."""
+        desk = desk_of(self._engine, topic, consumer)
+        async with desk.turn:
+            desk.check()
+            await desk.settled()
+            seq = start_seq(topic, target, "seq")
+            if consumer.durable_seq != seq:
+                await (await desk.place(seq, consumer.reset))
+                desk.check()
+            else:
+                self._check_writable(topic)
+                consumer.reset()
+
+    def _check_writable(self, topic: Topic) -> None:
+        """Of a stopped shard nobody knows what the next start will find: perhaps a frame that is not seen here."""
+        shard = self._engine.shards[topic.log.shard]
+        if shard.log.failed is not None:
+            raise shard.log.failure()

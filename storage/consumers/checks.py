@@ -1,0 +1,63 @@
+"""What a request about consumers may say. Source: api.md §1, §7."""
+
+from __future__ import annotations
+
+import re
+
+from storage.catalog import Topic
+from storage.config import Durability, TopicType
+from storage.consumers.values import ConsumerConfig, Start
+from storage.errors import InvalidRequest, TopicIncompatible
+from storage.validation import check_text
+
+CONSUMER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
+MAX_PERSIST_EVERY = 1_000_000_000
+MAX_ATTEMPT_KEY_BYTES = 128
+
+
+def check_consumer_name(name: str) -> None:
+    """Raises InvalidRequest for a name that breaks the pattern."""
+    if not CONSUMER_NAME.fullmatch(name):
+        raise InvalidRequest(
+            "A consumer name is 1 to 512 characters from A-Z a-z 0-9 . _ : % - and begins with a letter, a digit or _.",
+            field="consumer",
+        )
+
+
+def check_consumer_config(config: ConsumerConfig) -> None:
+    """Raises InvalidRequest for what no consumer can do."""
+    if not 1 <= config.persist_every <= MAX_PERSIST_EVERY:
+        raise InvalidRequest(f"persist_every must be 1 to {MAX_PERSIST_EVERY}.", field="persist_every")
+
+
+def check_attempt_key(key: str | None) -> None:
+    """Raises InvalidRequest for one that is empty, too long or no text."""
+    if key is not None:
+        check_text(key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
+
+
+def check_kind(topic: Topic) -> None:
+    """Raises InvalidRequest for a topic in memory only, TopicIncompatible for a queue: they have no consumers."""
+    if topic.config.durability is Durability.EPHEMERAL:
+        raise InvalidRequest(
+            f"{topic.name} is ephemeral, and a cursor must not outlive its records: it has no consumers.", field="topic"
+        )
+    if topic.config.type is TopicType.QUEUE:
+        raise TopicIncompatible(f"{topic.name} is a queue: its jobs are claimed, it has no consumers.", field="type")
+
+
+def start_seq(topic: Topic, start: Start, field: str = "start") -> int:
+    """The cursor that `start` means now. What was lost before the oldest record was never for this reader.
+
+    Raises InvalidRequest for a seq that is negative or beyond the head.
+    """
+    log = topic.log
+    if start == "head":
+        return log.head
+    if start == "earliest":
+        return log.marks.live_floor - 1
+    if not isinstance(start, int):
+        raise InvalidRequest(f'{field} must be "earliest", "head" or a seq.', field=field)
+    if not 0 <= start <= log.head:
+        raise InvalidRequest(f"{field} must be 0 to {log.head}, the newest seq of {topic.name}.", field=field)
+    return start

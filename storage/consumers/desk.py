@@ -1,0 +1,150 @@
+"""Where one consumer is served: its turn, and the one cursor frame that is on its way.
+
+All methods are the loop's. Source: api.md §7; storage.md §3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.catalog import Topic
+from storage.consumers.consumer import Consumer
+from storage.encode import encode_controls
+from storage.errors import ConsumerNotFound, TopicNotFound
+from storage.format import control
+from storage.start import settle_debt
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+
+class Desk:
+    """One consumer's. Readers, commits and seeks hold `turn`, one after another."""
+
+    __slots__ = ("_consumer", "_engine", "_topic", "moved_ns", "turn", "writing", "written")
+
+    def __init__(self, engine: EngineCore, topic: Topic, consumer: Consumer) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._consumer = consumer
+        self.turn = asyncio.Lock()
+        #: The frame that is on its way.
+        self.writing: asyncio.Future[int | None] | None = None
+        #: When the cursor was last moved, monotonic.
+        self.moved_ns = 0
+        #: Cursor frames that came to be durable.
+        self.written = 0
+
+    def check(self) -> None:
+        """Raises TopicNotFound, ConsumerNotFound when one of them has been deleted meanwhile."""
+        if self._engine.catalog.by_id.get(self._topic.topic_id) is not self._topic:
+            raise TopicNotFound(self._topic.name)
+        if self._topic.log.consumers.by_name.get(self._consumer.name) is not self._consumer:
+            raise ConsumerNotFound(self._topic.name, self._consumer.name)
+
+    @property
+    def alive(self) -> bool:
+        known = self._engine.catalog.by_id.get(self._topic.topic_id) is self._topic
+        return known and self._topic.log.consumers.by_name.get(self._consumer.name) is self._consumer
+
+    # -- in the background ---------------------------------------------------------------------------------------------
+
+    def begin_write(self) -> bool:
+        """Send off what is confirmed, with nobody waiting for it; False where that cannot be now: asked again later."""
+        engine, log = self._engine, self._topic.log
+        shard = engine.shards[log.shard]
+        if self.writing is not None or log.topic_id in engine.debts or shard.log.failed is not None:
+            return False
+        if not shard.has_room(1, self._size, internal=True):
+            return False
+        self._submit(self._consumer.write(), None)
+        return True
+
+    @property
+    def _size(self) -> int:
+        """Bytes of a cursor frame, at most."""
+        return 256 + len(self._consumer.name)
+
+    def _submit(self, seq: int, then: Callable[[], None] | None) -> asyncio.Future[int | None]:
+        """`then` is called as soon as the frame is durable, whoever is still there."""
+        consumer = self._consumer
+        frame = control.Consumer(consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=seq)
+        encoded = encode_controls([frame], self._topic.topic_id, self._engine.now_ms())
+        done = self._engine.submit_controls(self._topic.log, encoded, frees=True)
+        self.writing = done
+
+        def settled(done: asyncio.Future[int | None]) -> None:
+            self.writing = None
+            error = done.exception()
+            self._consumer.written(durable=error is None)
+            if error is not None:
+                _log.warning("consumer_cursor_not_written", consumer=self._consumer.name, error=str(error))
+                return
+            self.written += 1
+            if then is not None:
+                then()
+
+        done.add_done_callback(settled)
+        return done
+
+    def confirm_silent(self) -> bool:
+        """Nobody has come for a while, or will: what was handed out has reached its reader. Whether that is news."""
+        self._consumer.confirm()
+        return self._consumer.behind
+
+    # -- for those who wait --------------------------------------------------------------------------------------------
+
+    async def settled(self) -> None:
+        """Wait until no frame is on its way, however the last one ended."""
+        while self.writing is not None:
+            await asyncio.wait([self.writing])
+            await asyncio.sleep(0)  # one that was done already has yet to call back
+
+    async def persist(self) -> None:
+        """A frame is durable on return: that which is on its way, or else what is confirmed. Raises Unavailable."""
+        if self.writing is None:
+            await self._ready()
+            self._submit(self._consumer.write(), None)
+        writing = self.writing
+        assert writing is not None
+        await asyncio.shield(writing)
+        await asyncio.sleep(0)
+
+    async def place(self, seq: int, then: Callable[[], None]) -> asyncio.Future[int | None]:
+        """Send off a frame that says `seq`; the future tells when it is durable and `then` has been called.
+
+        Who holds the turn keeps it until then. Raises Unavailable; then nothing was sent.
+        """
+        await self._ready()
+        self._consumer.write_other()
+        return self._submit(seq, then)
+
+    async def _ready(self) -> None:
+        """Until a frame may be written. Raises StorageFull, WalSaturated, StorageFailed."""
+        engine, log = self._engine, self._topic.log
+        shard = engine.shards[log.shard]
+        while True:
+            if shard.log.failed is not None:
+                raise shard.log.failure()
+            if log.topic_id in engine.debts:
+                await settle_debt(engine, log)
+            elif not shard.has_room(1, self._size, internal=True):
+                await shard.wait_room(1, self._size)
+            elif self.writing is not None:
+                await self.settled()
+            else:
+                return
+
+
+def desk_of(engine: EngineCore, topic: Topic, consumer: Consumer) -> Desk:
+    """Made when it is first asked for; gone with the consumer."""
+    desk = consumer.desk
+    if not isinstance(desk, Desk):
+        desk = consumer.desk = Desk(engine, topic, consumer)
+    return desk
