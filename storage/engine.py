@@ -19,6 +19,7 @@ from typing import Any
 from storage.append import Write
 from storage.catalog import Topic
 from storage.config import TopicConfig
+from storage.consumers.metrics import collect_consumers
 from storage.embedded.entries import Value, one_record
 from storage.embedded.face import Embedded
 from storage.embedded.keyed import keyed_path
@@ -89,6 +90,7 @@ class Engine(Embedded):
             last_write_ts=log.last_write_ts,
             last_read_ts=topic.last_read_ts,
             queue=self.queues.figures_of(topic) if log.queue is not None else None,
+            consumers=self.consumers.figures_of(topic),
         )
 
     def state(self, name: str) -> TopicState:
@@ -212,7 +214,8 @@ class Engine(Embedded):
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        return [*collect(self), *collect_segments(self), *collect_queues(self), *collect_routers(self)]
+        others = [*collect_queues(self), *collect_routers(self), *collect_consumers(self)]
+        return [*collect(self), *collect_segments(self), *others]
 
     def _check_started(self) -> None:
         if not self.ready:

@@ -184,6 +184,13 @@ class QueueFigures(msgspec.Struct, kw_only=True):
     waiting_claims: int
 
 
+class ConsumerFigures(msgspec.Struct, kw_only=True):
+    """A topic's consumers now. `lag`: seqs that the slowest of them has still to read."""
+
+    count: int
+    lag: int
+
+
 class TopicState(msgspec.Struct, kw_only=True):
     """One topic as it is now (one partition's figures where there is one). Times are ms since the epoch."""
 
@@ -200,6 +207,7 @@ class TopicState(msgspec.Struct, kw_only=True):
     last_write_ts: int | None = None
     last_read_ts: int | None = None
     queue: QueueFigures | None = None
+    consumers: ConsumerFigures | None = None
 
 
 class DeletedRecords(msgspec.Struct, kw_only=True):

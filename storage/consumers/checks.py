@@ -56,8 +56,6 @@ def start_seq(topic: Topic, start: Start, field: str = "start") -> int:
         return log.head
     if start == "earliest":
         return log.marks.live_floor - 1
-    if not isinstance(start, int):
-        raise InvalidRequest(f'{field} must be "earliest", "head" or a seq.', field=field)
     if not 0 <= start <= log.head:
         raise InvalidRequest(f"{field} must be 0 to {log.head}, the newest seq of {topic.name}.", field=field)
     return start

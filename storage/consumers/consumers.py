@@ -18,13 +18,13 @@ from storage.consumers.admin import ConsumerAdmin
 from storage.consumers.attempts import Attempts
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
 from storage.consumers.consumer import Consumer
-from storage.consumers.desk import Desk
+from storage.consumers.desk import Counters, Desk
 from storage.consumers.reading import Reading
 from storage.consumers.unread import unread
 from storage.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
 from storage.errors import ConsumerNotFound, InvalidRequest, NotReady, ShuttingDown, StorageError
 from storage.read import Reader
-from storage.records import ReadQuery
+from storage.records import ConsumerFigures, ReadQuery
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -49,6 +49,7 @@ class Consumers:
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._admin = ConsumerAdmin(engine)
+        self.counters = Counters()
         self.attempts = Attempts(engine.options.consumer_answers_bytes)
         #: Desks whose cursor may be ahead of what the log knows.
         self._moved: set[Desk] = set()
@@ -194,6 +195,14 @@ class Consumers:
     async def check_change(self, topic: Topic, config: TopicConfig) -> None:
         """Whether the topic may be set so. Raises TopicIncompatible: with consumers it cannot be made ephemeral."""
         await self._admin.check_ephemeral(topic, config)
+
+    def figures_of(self, topic: Topic) -> ConsumerFigures | None:
+        """What a topic's state tells of its consumers; None: it has none."""
+        table = topic.log.consumers
+        if not len(table):
+            return None
+        slowest = min(each.cursor_seq for each in table.by_name.values())
+        return ConsumerFigures(count=len(table), lag=topic.log.head - slowest)
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 

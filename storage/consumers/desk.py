@@ -24,22 +24,34 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("storage")
 
 
+class Counters:
+    """What all desks of an engine have done since its start."""
+
+    __slots__ = ("failed", "persisted", "waits")
+
+    def __init__(self) -> None:
+        #: Cursor frames that came to be durable, or did not.
+        self.persisted = 0
+        self.failed = 0
+        #: Answers that waited for one.
+        self.waits = 0
+
+
 class Desk:
     """One consumer's. Readers, commits and seeks hold `turn`, one after another."""
 
-    __slots__ = ("_consumer", "_engine", "_topic", "moved_ns", "turn", "writing", "written")
+    __slots__ = ("_consumer", "_counters", "_engine", "_topic", "moved_ns", "turn", "writing")
 
     def __init__(self, engine: EngineCore, topic: Topic, consumer: Consumer) -> None:
         self._engine = engine
         self._topic = topic
         self._consumer = consumer
+        self._counters = engine.consumers.counters
         self.turn = asyncio.Lock()
         #: The frame that is on its way.
         self.writing: asyncio.Future[int | None] | None = None
         #: When the cursor was last moved, monotonic.
         self.moved_ns = 0
-        #: Cursor frames that came to be durable.
-        self.written = 0
 
     def check(self) -> None:
         """Raises TopicNotFound, ConsumerNotFound when one of them has been deleted meanwhile."""
@@ -84,9 +96,10 @@ class Desk:
             error = done.exception()
             self._consumer.written(durable=error is None)
             if error is not None:
+                self._counters.failed += 1
                 _log.warning("consumer_cursor_not_written", consumer=self._consumer.name, error=str(error))
                 return
-            self.written += 1
+            self._counters.persisted += 1
             if then is not None:
                 then()
 
@@ -108,6 +121,7 @@ class Desk:
 
     async def persist(self) -> None:
         """A frame is durable on return: that which is on its way, or else what is confirmed. Raises Unavailable."""
+        self._counters.waits += 1
         if self.writing is None:
             await self._ready()
             self._submit(self._consumer.write(), None)

@@ -9,6 +9,7 @@ from typing import Any, overload
 import structlog
 
 from storage.consumers.values import ConsumerRead
+from storage.format.binary import OPENING, OVERHEAD
 from storage.records import StoredRecord, Tombstone
 
 _log = structlog.get_logger("storage")
@@ -74,6 +75,12 @@ class RecordBatch(Sequence[StoredRecord]):
 
     def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
         return self.records[index]
+
+    def data(self) -> Iterator[bytes]:
+        """`data` of each: what was appended, byte for byte."""
+        for record in self.records:
+            body = record.body
+            yield body[OVERHEAD:] if body.startswith(OPENING) else record.data
 
     def follow(self, before: RecordBatch | None) -> None:
         """Say, too, what the batch before it said, of which no record told."""

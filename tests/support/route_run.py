@@ -7,107 +7,29 @@ every topic, cuts the power once more, and looks again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from storage import Options
-from storage.errors import StorageError
 from tests.support.crash_check import End, Ending
-from tests.support.crash_run import SMALL, CrashPoint, Cut, run, until_crash
-from tests.support.crash_session import ROOT
+from tests.support.crash_drive import Drive, DriveWorkload, Stopped, undecodable
+from tests.support.crash_run import Cut, until_crash
 from tests.support.crash_view import view
-from tests.support.fake_clock import FakeClock
 from tests.support.route_check import check
 from tests.support.route_session import RouteLedger, RouteSession
 from tests.support.sim_disk import Loss, SimDisk, When
-from tests.support.spec_decoder import SpecViolation, read_files
+
+RouteWorkload: TypeAlias = DriveWorkload[RouteSession]
 
 
-@dataclass(frozen=True, slots=True)
-class RouteWorkload:
-    """What is done, and to what kind of engine."""
-
-    name: str
-    body: Callable[[RouteSession], Awaitable[None]]
-    options: Options = field(default=SMALL)
-
-
-@dataclass(slots=True)
-class Crashed:
-    """A stopped machine."""
-
-    disk: SimDisk
-    ledger: RouteLedger
-    wall_ms: int
-    monotonic_ns: int
-    orderly: bool
-
-    def clock(self) -> FakeClock:
-        return FakeClock(self.wall_ms, self.monotonic_ns)
-
-
-def trace(workload: RouteWorkload) -> Crashed:
-    """Run it to the end, without a crash (the process is then still alive)."""
-    return run(_run_until(workload, None))
-
-
-def run_until(workload: RouteWorkload, point: CrashPoint) -> Crashed:
-    """Run it until the machine stops there."""
-    return run(_run_until(workload, point))
-
-
-def run_with_error(workload: RouteWorkload, index: int, errno: int) -> Crashed:
-    """Run it with one call failing (not to the end, when that kept the engine from opening the directory)."""
-    return run(_run_with_error(workload, index, errno))
-
-
-async def _run_until(workload: RouteWorkload, point: CrashPoint | None) -> Crashed:
-    disk = SimDisk()
-    if point is not None:
-        disk.crash_at(point.index, point.when)
-    session = RouteSession(disk, workload.options)
-
-    async def work() -> None:
-        await session.start()
-        await workload.body(session)
-
-    await until_crash(disk, work())
-    return _crashed(session, orderly=session.engine.ready and not session.engine.failed_shards)
-
-
-async def _run_with_error(workload: RouteWorkload, index: int, errno: int) -> Crashed:
-    disk = SimDisk()
-    disk.fail("*", nth=index + 1, errno=errno)
-    session = RouteSession(disk, workload.options)
-    try:
-        await session.start()
-        await workload.body(session)
-    except (OSError, StorageError):
-        assert not session.engine.ready, "this came out of an engine that runs, and not as a refusal"
-    return _crashed(session, orderly=False)
-
-
-def _crashed(session: RouteSession, *, orderly: bool) -> Crashed:
-    ledger = session.ledger
-    ledger.restarts.append(len(ledger.sent))
-    return Crashed(session.disk, ledger, session.clock.wall_ms(), session.clock.monotonic_ns(), orderly)
-
-
-def examine(workload: RouteWorkload, crashed: Crashed, cut: Cut) -> list[str]:
-    """Everything that can be wrong with what this cut leaves."""
-    return run(_examine(workload.options, crashed, cut))
-
-
-async def _opened(disk: SimDisk, options: Options, crashed: Crashed, ledger: RouteLedger | None = None) -> RouteSession:
+async def _opened(disk: SimDisk, options: Options, crashed: Stopped, ledger: RouteLedger | None = None) -> RouteSession:
     session = RouteSession(disk, options, clock=crashed.clock(), ledger=ledger or crashed.ledger.copy())
     await session.start()
     await session.settle()
     return session
 
 
-async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
+async def _examine(options: Options, crashed: Stopped, cut: Cut) -> list[str]:
     rng = Random(cut.seed)
     ending = Ending(cut.end, crashed.orderly)
     disk = cut.of(crashed.disk)
@@ -116,7 +38,7 @@ async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
     calls = len(disk.calls)
     await session.settle()
     problems = await check(session.engine, session.ledger, ending)
-    problems += _undecodable(disk) if crashed.orderly else []
+    problems += undecodable(disk) if crashed.orderly else []
     first = await _seen(session)
     found = await _opened(disk.process_kill(), options, crashed, session.ledger)
     again = await _seen(found)
@@ -150,7 +72,7 @@ async def _seen(session: RouteSession) -> dict[str, Any]:
 
 
 async def _kill_recovery(
-    options: Options, crashed: Crashed, cut: Cut, ending: Ending, calls: int, rng: Random
+    options: Options, crashed: Stopped, cut: Cut, ending: Ending, calls: int, rng: Random
 ) -> list[str]:
     """Stop the machine somewhere in the recovery, and recover from that."""
     disk = cut.of(crashed.disk)
@@ -163,11 +85,4 @@ async def _kill_recovery(
     return await check(found.engine, found.ledger, Ending(worst, orderly=False))
 
 
-def _undecodable(disk: SimDisk) -> list[str]:
-    """The directory as the independent decoder reads it."""
-    files = {path.removeprefix(f"{ROOT}/"): data for path, data in disk.content().items() if "/quarantine/" not in path}
-    try:
-        read_files({path: lambda data=data: data for path, data in files.items()})
-    except SpecViolation as error:
-        return [f"not as specified: {error}"]
-    return []
+DRIVE = Drive(RouteSession, _examine)

@@ -1,0 +1,295 @@
+"""An engine on a simulated disk with consumers, and a ledger of what it answered: what consumer workloads are written
+with. Every record is told by its data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from storage import Durability, Engine, NewRecord, Options, ReadQuery, StoredRecord, TopicConfig
+from storage.consumers.values import Consistency, ConsumerConfig, Start
+from storage.errors import InvalidRequest, StorageError, StorageFailed, StorageFull
+from storage.segment.errors import SegmentError
+from tests.support.crash_ledger import Outcome
+from tests.support.crash_session import ROOT
+from tests.support.fake_clock import FakeClock
+from tests.support.sim_disk import SimDisk
+
+SETTLING_TURNS = 100
+
+
+def number_of(record: StoredRecord) -> int:
+    """Which record it is."""
+    return int(record.body[len(b'{"data":{"n":') :].partition(b",")[0])
+
+
+@dataclass(slots=True, eq=False)
+class Written:
+    """A record as it was sent. `safe`: nothing may take it from its topic any more."""
+
+    number: int
+    topic: str
+    size: int
+    outcome: Outcome = Outcome.OPEN
+    safe: bool = False
+
+    @property
+    def data(self) -> bytes:
+        return b'{"n":%d,"p":"%b"}' % (self.number, b"." * self.size)
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """A consumer from one put to its deletion, as far as its clients know.
+
+    A crash may take it back to anything from `floor_seq` to `cursor_seq`, or to one of `maybe`: seqs that somebody has
+    asked for and was not answered. `ahead`: so many records more a strict read may have taken that was not answered.
+    """
+
+    topic: str
+    name: str
+    #: At most so many records may come again, and whether none may, by any config that it may have.
+    persist_every: int
+    strict: bool
+    made: Outcome = Outcome.OPEN
+    deleted: Outcome | None = None
+    floor_seq: int = 0
+    cursor_seq: int = 0
+    maybe: list[int] = field(default_factory=list[int])
+    ahead: int = 0
+    #: (seq, number) handed out since the last seek or restart.
+    handed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    #: Numbers handed out since the last seek, over restarts.
+    seen: set[int] = field(default_factory=set[int])
+
+    def place(self, seq: int) -> None:
+        """The log says so for certain, whatever was before."""
+        self.floor_seq = self.cursor_seq = seq
+        self.maybe, self.ahead, self.handed, self.seen = [], 0, [], set()
+
+
+@dataclass(slots=True)
+class ReaderLedger:
+    """What was asked and answered."""
+
+    written: list[Written] = field(default_factory=list[Written])
+    lives: list[Life] = field(default_factory=list[Life])
+    #: Topics whose records may be evicted or deleted.
+    capped: set[str] = field(default_factory=set[str])
+    gone: set[str] = field(default_factory=set[str])
+    #: The last stop was a clean one, with everything written: cursors are where they were.
+    exact: bool = False
+
+    def copy(self) -> ReaderLedger:
+        return copy.deepcopy(self)
+
+    def life(self, topic: str, name: str) -> Life | None:
+        """The one there is, or may be."""
+        found = [each for each in self.lives if (each.topic, each.name) == (topic, name)]
+        return found[-1] if found and found[-1].deleted is not Outcome.DONE else None
+
+    def all_safe(self) -> None:
+        """What was answered so far can no longer be lost."""
+        for each in self.written:
+            each.safe = each.safe or each.outcome is Outcome.DONE
+
+
+class ReaderSession:
+    """One process."""
+
+    def __init__(
+        self, disk: SimDisk, options: Options, *, clock: FakeClock | None = None, ledger: ReaderLedger | None = None
+    ) -> None:
+        self.disk = disk
+        self.options = options
+        self.clock = clock or FakeClock()
+        self.ledger = ledger or ReaderLedger()
+        self.engine = self._made()
+
+    def _made(self) -> Engine:
+        return Engine(ROOT, self.options, fs=self.disk, clock=self.clock, threaded=False)
+
+    async def start(self) -> None:
+        if self.engine.closing:
+            self.engine = self._made()
+        await self.engine.start()
+
+    def stopped(self) -> None:
+        """Nothing that was going on is answered any more."""
+
+    async def restart(self, *, shards: int = 0) -> None:
+        """A clean stop, and a start, perhaps with another number of shards."""
+        await self.settle()
+        engine = self.engine
+        await engine.close()
+        if not engine.failed_shards and engine.snapshotter.taken:
+            self.ledger.all_safe()
+            for life in self.ledger.lives:
+                life.floor_seq = life.cursor_seq if not life.ahead else life.floor_seq
+        if shards:
+            self.options = msgspec.structs.replace(self.options, wal_shards=shards)
+        await self.start()
+        for life in self.ledger.lives:
+            if life.made is Outcome.DONE and life.deleted is None and life.topic not in self.ledger.gone:
+                life.cursor_seq = self.engine.consumers.state(life.topic, life.name).cursor_seq
+                assert life.cursor_seq >= life.floor_seq, f"a clean stop forgot where {life.name} stood"
+
+    async def settle(self, turns: int = SETTLING_TURNS) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def pass_time(self, ms: float) -> None:
+        """Of a second or more: who was silent is known to the log now, where it takes anything."""
+        await self.clock.advance(ms)
+        if ms < 3 * self.options.disk_sync_ms or self.engine.failed_shards:
+            return
+        self.ledger.all_safe()
+        if ms >= 1500 and not any(shard.log.full for shard in self.engine.shards):
+            for life in self.ledger.lives:
+                life.floor_seq = max(life.floor_seq, life.cursor_seq)
+
+    async def together(self, *operations: Awaitable[Any]) -> None:
+        await asyncio.gather(*operations)
+
+    async def absorb(self) -> None:
+        with contextlib.suppress(OSError, SegmentError):
+            await self._ask(self.engine.upkeep.absorb_all())
+
+    async def snapshot(self) -> None:
+        with contextlib.suppress(OSError):
+            await self._ask(self.engine.snapshotter.take())
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    async def put(self, name: str, config: TopicConfig) -> None:
+        if config.cap_records or config.cap_bytes:
+            self.ledger.capped.add(name)
+        await self._ask(self.engine.put_topic(name, config))
+
+    async def drop(self, name: str) -> None:
+        """Delete a topic; its name is not used again."""
+        self.ledger.gone.add(name)
+        await self._ask(self.engine.delete_topic(name))
+
+    async def append(self, name: str, count: int = 1, *, size: int = 10) -> None:
+        """Append records made for the occasion, if there is such a topic."""
+        if not any(state.topic == name for state in self.engine.topics()):
+            return
+        durability = self.engine.state(name).config.durability
+        batch = [Written(len(self.ledger.written) + n, name, size) for n in range(count)]
+        self.ledger.written += batch
+        outcome, _ = await self._ask(self.engine.append(name, [NewRecord(msgspec.Raw(each.data)) for each in batch]))
+        for each in batch:
+            each.outcome = outcome
+            each.safe = outcome is Outcome.DONE and durability is Durability.FSYNC
+
+    async def remove(self, name: str, before_seq: int) -> None:
+        """Delete what lies below a seq."""
+        self.ledger.capped.add(name)
+        await self._ask(self.engine.delete_records(name, before_seq, None))
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    async def consumer(
+        self, topic: str, name: str, *, strict: bool = False, every: int = 4, start: Start = "earliest"
+    ) -> None:
+        """Make a consumer, or set it anew."""
+        consistency = Consistency.STRICTLY_AT_ONCE if strict else Consistency.AT_LEAST_ONCE
+        life = self.ledger.life(topic, name)
+        if life is None:
+            head = self._head(topic)
+            seq = head if start == "head" else 0 if start == "earliest" else start
+            life = Life(topic, name, every, strict, floor_seq=seq, cursor_seq=seq)
+            self.ledger.lives.append(life)
+        else:
+            life.persist_every, life.strict = max(life.persist_every, every), life.strict and strict
+        config = ConsumerConfig(consistency=consistency, persist_every=every)
+        outcome, answer = await self._ask(self.engine.consumers.put(topic, name, config, start))
+        if life.made is not Outcome.DONE:
+            life.made = outcome
+            if answer is not None:
+                life.floor_seq = life.cursor_seq = answer[0].cursor_seq
+
+    async def unmake(self, topic: str, name: str) -> None:
+        """Delete a consumer."""
+        life = self.ledger.life(topic, name)
+        if life is not None:
+            life.deleted = Outcome.OPEN
+            outcome, _ = await self._ask(self.engine.consumers.delete(topic, name))
+            life.deleted = None if outcome is Outcome.REFUSED else outcome
+
+    async def read(self, topic: str, name: str, limit: int = 3, *, times: int = 1) -> None:
+        """Read so often, one after another. Nothing is handed out after a failure."""
+        life = self.ledger.life(topic, name)
+        for _ in range(times):
+            if life is None:
+                return
+            before = life.ahead
+            life.ahead = max(before, limit) if life.strict else before
+            outcome, answer = await self._ask(self.engine.consumers.read(topic, name, ReadQuery(limit=limit)))
+            if outcome is not Outcome.OPEN:
+                life.ahead = before
+            if answer is None:
+                return
+            self.take(life, answer.result.records, answer.cursor_seq)
+
+    @staticmethod
+    def take(life: Life, records: list[StoredRecord], cursor_seq: int) -> None:
+        """They were handed out, and have reached their reader."""
+        for record in records:
+            assert not life.handed or record.seq > life.handed[-1][0], f"{life.name} was handed {record.seq} again"
+            life.handed.append((record.seq, number_of(record)))
+            life.seen.add(number_of(record))
+        life.cursor_seq = cursor_seq
+        if life.strict:
+            life.floor_seq = max(life.floor_seq, records[-1].seq if records else 0)
+
+    async def peek(self, topic: str, name: str) -> None:
+        await self._ask(self.engine.consumers.read(topic, name, checkpoint=False))
+
+    async def commit(self, topic: str, name: str, seq: int) -> None:
+        life = self.ledger.life(topic, name)
+        if life is None or seq > self._head(topic):
+            return
+        life.maybe.append(seq)
+        outcome, _ = await self._ask(self.engine.consumers.commit(topic, name, seq))
+        if outcome is not Outcome.OPEN:
+            life.maybe.remove(seq)
+        if outcome is Outcome.DONE:
+            life.floor_seq = max(life.floor_seq, seq)
+            life.cursor_seq = max(life.cursor_seq, seq)
+
+    async def seek(self, topic: str, name: str, to: int | Literal["earliest", "head"]) -> None:
+        life = self.ledger.life(topic, name)
+        if life is None or (isinstance(to, int) and to > self._head(topic)):
+            return
+        seq = to if isinstance(to, int) else self._head(topic) if to == "head" else 0
+        life.maybe.append(seq)
+        where: dict[str, Any] = {"seq": to} if isinstance(to, int) else {"to": to}
+        outcome, answer = await self._ask(self.engine.consumers.seek(topic, name, **where))
+        if outcome is Outcome.REFUSED:
+            life.maybe.remove(seq)
+        if answer is not None:
+            life.place(answer.cursor_seq)
+
+    def _head(self, topic: str) -> int:
+        return next((state.head_seq for state in self.engine.topics() if state.topic == topic), 0)
+
+    async def _ask(self, operation: Awaitable[Any]) -> tuple[Outcome, Any]:
+        try:
+            return Outcome.DONE, await operation
+        except InvalidRequest:
+            raise
+        except StorageFailed:
+            return Outcome.OPEN, None
+        except StorageFull:
+            return Outcome.REFUSED, None
+        except StorageError:
+            return Outcome.REFUSED, None

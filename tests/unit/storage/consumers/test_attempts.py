@@ -1,0 +1,107 @@
+"""A lost answer is given again to the same attempt_key, for a while, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from storage.consumers.attempts import KEPT_MS, Attempts
+from storage.consumers.values import ConsumerConfig, ConsumerRead
+from storage.errors import InvalidRequest
+from storage.records import ReadResult, StoredRecord
+from tests.unit.storage.consumers.consumed import STRICT, add, answer, consumed, cursor, take
+from tests.unit.storage.machine import Machine
+
+
+def made(size: int, seq: int = 1) -> ConsumerRead:
+    records = [StoredRecord(seq, 0, b"", b"", b"x" * size)]
+    result = ReadResult(topic="a", records=records, next_from_seq=seq, head_seq=seq, earliest_seq=1)
+    return ConsumerRead(result=result, consumer="c", cursor_seq=seq, unread=0)
+
+
+def test_an_answer_is_kept_for_a_minute() -> None:
+    kept = Attempts(10_000)
+    kept.remember(3, "k", made(10), 0)
+    assert kept.find(3, "k", KEPT_MS - 1) is not None
+    assert kept.find(3, "k", KEPT_MS) is None
+    assert (kept.find(3, "other", 0), kept.find(4, "k", 0)) == (None, None)
+    kept.expire(KEPT_MS)
+    assert (len(kept), kept.bytes) == (0, 0)
+
+
+def test_over_the_limit_the_oldest_are_forgotten_and_counted() -> None:
+    kept = Attempts(10_000)
+    for number in range(5):
+        kept.remember(3, str(number), made(2000), 0)
+    assert [kept.find(3, str(number), 0) is not None for number in range(5)] == [False, False, True, True, True]
+    assert (kept.forgotten, kept.bytes <= 10_000) == (2, True)
+    kept.remember(3, "large", made(20_000), 0)
+    assert (len(kept), kept.bytes) == (0, 0)
+
+
+def test_a_key_used_again_stands_for_the_newer_answer() -> None:
+    kept = Attempts(10_000)
+    kept.remember(3, "k", made(10, 1), 0)
+    kept.remember(3, "k", made(10, 2), KEPT_MS)
+    found = kept.find(3, "k", KEPT_MS)
+    assert found is not None
+    assert (found.cursor_seq, len(kept)) == (2, 1)
+
+
+@pytest.mark.parametrize("config", [None, STRICT])
+async def test_the_same_key_gets_the_same_answer(machine: Machine, config: ConsumerConfig | None) -> None:
+    engine = await consumed(machine, 6, config)
+    first = await answer(engine, 2, attempt_key="k")
+    again = await answer(engine, 2, attempt_key="k")
+    assert (again.repeated, again.result, again.cursor_seq, again.unread) == (True, first.result, 2, 4)
+    assert await take(engine, 2, attempt_key="l") == [3, 4]
+    assert await take(engine, 2) == [5, 6]
+
+
+async def test_the_answer_is_the_same_even_where_its_records_are_gone(machine: Machine) -> None:
+    engine = await consumed(machine, 6)
+    await take(engine, 2, attempt_key="k")
+    await engine.delete_records("a", 7)
+    assert await take(engine, 2, attempt_key="k") == [1, 2]
+
+
+async def test_the_same_key_at_once_gets_one_answer(machine: Machine) -> None:
+    engine = await consumed(machine, 6, STRICT)
+    answers = await asyncio.gather(*(answer(engine, 2, attempt_key="k") for _ in range(3)))
+    assert [[each.seq for each in found.result.records] for found in answers] == [[1, 2]] * 3
+    assert [found.repeated for found in answers] == [False, True, True]
+    assert cursor(engine) == 2
+
+
+async def test_the_same_key_waiting_gets_one_answer(machine: Machine) -> None:
+    engine = await consumed(machine, 0)
+    waiting = [asyncio.ensure_future(answer(engine, 1, attempt_key="k", wait_ms=60_000)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await add(engine, 3)
+    answers = await asyncio.gather(*waiting)
+    assert [[each.seq for each in found.result.records] for found in answers] == [[1], [1]]
+
+
+async def test_empty_answers_are_not_remembered(machine: Machine) -> None:
+    engine = await consumed(machine, 0)
+    assert await take(engine, attempt_key="k") == []
+    await add(engine)
+    assert await take(engine, attempt_key="k") == [1]
+
+
+async def test_after_a_minute_a_key_is_as_good_as_new(machine: Machine) -> None:
+    engine = await consumed(machine, 6)
+    await take(engine, 2, attempt_key="k")
+    await machine.clock.advance(KEPT_MS - 10)
+    assert await take(engine, 2, attempt_key="k") == [1, 2]
+    await machine.clock.advance(1000)
+    assert len(engine.consumers.attempts) == 0
+    assert await take(engine, 2, attempt_key="k") == [3, 4]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 129])
+async def test_a_key_that_cannot_be_is_refused(machine: Machine, key: str) -> None:
+    engine = await consumed(machine)
+    with pytest.raises(InvalidRequest):
+        await take(engine, attempt_key=key)

@@ -1,0 +1,37 @@
+"""What is counted about consumers, with a bounded number of labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.consumers import metrics
+from tests.unit.storage.consumers.consumed import consumed, every, take
+from tests.unit.storage.machine import Machine
+
+
+def values(engine: object, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    [family] = [each for each in engine.metrics() if each.name == name]  # type: ignore[attr-defined]
+    return {sample.labels: sample.value for sample in family.samples}
+
+
+async def test_lag_and_unread_are_told_for_each_consumer(machine: Machine) -> None:
+    engine = await consumed(machine, 9, every(4))
+    await engine.delete_records("a", 3)
+    await take(engine, 3)
+    labels = (("topic", "a"), ("consumer", "c"))
+    assert values(engine, "topics_consumers") == {(): 1}
+    assert values(engine, "topics_consumer_lag") == {labels: 4}
+    assert values(engine, "topics_consumer_unread") == {labels: 4}
+    assert values(engine, "topics_consumer_unpersisted") == {labels: 3}
+    await take(engine, 3)
+    assert values(engine, "topics_consumer_cursors_persisted") == {(): 1}
+    assert values(engine, "topics_consumer_read_waits") == {(): 1}
+
+
+async def test_there_are_no_more_series_than_the_limit(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MAX_TOPIC_SERIES", 2)
+    engine = await consumed(machine)
+    for name in "def":
+        await engine.consumers.put("a", name)
+    assert values(engine, "topics_consumers") == {(): 4}
+    assert len(values(engine, "topics_consumer_lag")) == 2
