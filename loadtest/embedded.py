@@ -3,10 +3,10 @@
     python -m loadtest.embedded
     python -m loadtest.embedded --cores 1 --blocking
 
-Each of `--topics` topics has a writer that appends batch after batch of `--batch` entries of `--record-bytes` raw bytes,
-each waiting for its acknowledgement: without fsync (class memory), synced by a timer (disk), synced each (fsync). Then a
-consumer a topic reads what is there, first from memory and disk as it comes, then, after a restart, from disk alone;
-every record is asked for its bytes. `--floor` prints what a process pays at least on this machine: a call of the
+Each of `--topics` topics has a writer that appends batch after batch of `--batch` entries of `--record-bytes` raw
+bytes, each waiting for its acknowledgement: without fsync (class memory), synced by a timer (disk), synced each (fsync).
+Then a consumer a topic reads what is there, first from memory and disk as it comes, then, after a restart, from disk
+alone; every record is asked for its bytes. `--floor` prints what a process pays at least on this machine: a call of the
 checksum a record, the joins of a batch, and writing it.
 """
 
@@ -112,17 +112,15 @@ async def read(engine: Engine, durability: Durability, consumer: str, options: a
             if not batch:
                 return
             run.latencies.append(time.perf_counter() - begin)
-            run.records += len(list(batch.data()))
+            run.records += len(batch.data())
 
     await asyncio.gather(*map(consume, names))
     return run.result(f"read_batch, {consumer}")
 
 
 async def measure(folder: str, options: argparse.Namespace) -> list[Result]:
-    results: list[Result] = []
     async with Engine.open(folder, Options(wal_shards=options.shards)) as engine:
-        for name in options.durability:
-            results.append(await append(engine, Durability(name), options))
+        results = [await append(engine, Durability(name), options) for name in options.durability]
         results.append(await read(engine, Durability(options.durability[0]), "as-it-lies", options))
     async with Engine.open(folder, Options(wal_shards=options.shards)) as engine:
         results.append(await read(engine, Durability(options.durability[0]), "after-a-restart", options))
@@ -131,12 +129,9 @@ async def measure(folder: str, options: argparse.Namespace) -> list[Result]:
 
 def measure_blocking(folder: str, options: argparse.Namespace) -> list[Result]:
     """The same without an event loop of ours: a thread a topic."""
-    results: list[Result] = []
     with BlockingEngine.open(folder, Options(wal_shards=options.shards)) as engine:
-        for name in options.durability:
-            results.append(_append_blocking(engine, Durability(name), options))
-        results.append(_read_blocking(engine, Durability(options.durability[0]), options))
-    return results
+        results = [_append_blocking(engine, Durability(name), options) for name in options.durability]
+        return [*results, _read_blocking(engine, Durability(options.durability[0]), options)]
 
 
 def _append_blocking(engine: BlockingEngine, durability: Durability, options: argparse.Namespace) -> Result:
@@ -163,7 +158,7 @@ def _read_blocking(engine: BlockingEngine, durability: Durability, options: argp
 
     def consume(name: str) -> None:
         while run.goes_on and (batch := engine.read_batch(name, "c", 8 << 20, max_records=options.batch)):
-            run.records += len(list(batch.data()))
+            run.records += len(batch.data())
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(consume, names))

@@ -367,7 +367,7 @@ class Write:
         )
         return self.submission
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes | bytearray, Run]:
         if self.plain is not None:
             binary = isinstance(self.plain, PlainBinary)
             return encode_plain(self.plain, self.payloads, head, more=more, binary=binary)

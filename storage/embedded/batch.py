@@ -12,6 +12,8 @@ from storage.consumers.values import ConsumerRead
 from storage.format.binary import OPENING, OVERHEAD
 from storage.records import StoredRecord, Tombstone
 
+#: How many of a body's first bytes tell raw bytes that stand alone.
+_OPENS = len(OPENING)
 _log = structlog.get_logger("storage")
 
 
@@ -76,11 +78,12 @@ class RecordBatch(Sequence[StoredRecord]):
     def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
         return self.records[index]
 
-    def data(self) -> Iterator[bytes]:
+    def data(self) -> list[bytes]:
         """`data` of each: what was appended, byte for byte."""
-        for record in self.records:
-            body = record.body
-            yield body[OVERHEAD:] if body.startswith(OPENING) else record.data
+        bodies = [body for _, _, _, _, body in self.records]
+        if {body[:_OPENS] for body in bodies} == {OPENING}:
+            return [body[OVERHEAD:] for body in bodies]
+        return [record.data for record in self.records]
 
     def follow(self, before: RecordBatch | None) -> None:
         """Say, too, what the batch before it said, of which no record told."""
