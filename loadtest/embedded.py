@@ -4,10 +4,10 @@
     python -m loadtest.embedded --cores 1 --blocking
 
 Each of `--topics` topics has a writer that appends batch after batch of `--batch` entries of `--record-bytes` raw
-bytes, each waiting for its acknowledgement: without fsync (class memory), synced by a timer (disk), synced each (fsync).
-Then a consumer a topic reads what is there, first from memory and disk as it comes, then, after a restart, from disk
-alone; every record is asked for its bytes. `--floor` prints what a process pays at least on this machine: a call of the
-checksum a record, the joins of a batch, and writing it.
+bytes, each waiting for its acknowledgement: without fsync (class memory), synced by a timer (disk), synced each
+(fsync). Then a consumer a topic reads what is there, first from memory and disk as it comes, then, after a restart,
+from disk alone; every record is asked for its bytes. `--floor` prints what a process pays at least on this machine: a
+call of the checksum a record, the joins of a batch, and writing it.
 """
 
 from __future__ import annotations

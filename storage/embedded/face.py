@@ -51,8 +51,8 @@ class Embedded(EngineCore):
 
     async def start(self) -> None:
         """Lock, recover, open the writers. Raises OpenError, DataError, OSError; then nothing is held."""
-        #: By topic and consumer: reads that gave no record to tell of losses with.
-        self._untold: dict[tuple[str, str], RecordBatch] = {}
+        #: By topic_id and consumer: reads that gave no record to tell of losses with.
+        self._untold: dict[tuple[int, str], RecordBatch] = {}
         try:
             await super().start()
         except AlreadyLocked:
@@ -119,11 +119,18 @@ class Embedded(EngineCore):
             return await self.peek(topic, consumer, skip_corrupt=skip_corrupt)
         query = ReadQuery(limit=1, skip_corrupt=skip_corrupt)
         batch = await self.read_as(topic, consumer, query, checkpoint=True, wait_ms=wait_ms)
-        batch.follow(self._untold.pop((topic, consumer), None))
-        record = single(batch)
-        if record is None and (batch.tombstone is not None or batch.corrupt_seqs):
-            self._untold[topic, consumer] = batch  # told with the record that comes behind
-        return record
+        return single(self.telling(batch))
+
+    def telling(self, batch: RecordBatch) -> RecordBatch:
+        """The batch, telling also what those before it found lost, of which there was no record to tell with."""
+        place = self._place(batch.topic, batch.consumer)
+        batch.follow(self._untold.pop(place, None))
+        if not batch.records and (batch.tombstone is not None or batch.corrupt_seqs):
+            self._untold[place] = batch
+        return batch
+
+    def _place(self, topic: str, consumer: str) -> tuple[int, str]:
+        return self.topic(topic).topic_id, consumer
 
     async def read_batch(
         self,
@@ -242,7 +249,7 @@ class Embedded(EngineCore):
 
     async def delete_consumer(self, topic: str, consumer: str) -> bool:
         """False when there is none. Durable on return."""
-        self._untold.pop((topic, consumer), None)
+        self._untold.pop(self._place(topic, consumer), None)
         return await self.consumers.delete(topic, consumer)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
@@ -259,7 +266,7 @@ class Embedded(EngineCore):
         to: Literal["earliest", "head"] | None = None,
     ) -> ConsumerState:
         """Put the cursor elsewhere; exactly one of `seq` (counts as done), `ts` (ms) and `to`. Durable on return."""
-        self._untold.pop((topic, consumer), None)
+        self._untold.pop(self._place(topic, consumer), None)
         return await self.consumers.seek(topic, consumer, seq=seq, ts=ts, to=to)
 
     def unread(self, topic: str, consumer: str) -> int:

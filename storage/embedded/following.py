@@ -42,8 +42,6 @@ class Following:
         self._wait_ms = wait_ms
         self._query = ReadQuery(limit=MAX_RECORDS, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
         self._strict: bool | None = None
-        #: A batch without a record to tell of losses with: the next one says what it said.
-        self._untold: RecordBatch | None = None
 
     async def next(self) -> RecordBatch | None:
         """Records that have not been passed, at least one; None when none comes for `wait_ms`."""
@@ -60,9 +58,7 @@ class Following:
             moved = batch.next_from_seq > batch.cursor_seq
             if not self._strict and (batch.records or moved):
                 batch.announce()
-            batch.follow(self._untold)
-            self._untold = None if batch.records else batch
-            if batch.records:
+            if self._engine.telling(batch).records:
                 return batch
             if moved:
                 await self.done(batch)
