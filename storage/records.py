@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from array import array
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,10 @@ class NewRecord(msgspec.Struct):
 
 class BinaryRecord(NewRecord):
     """A record of raw bytes: `data` is anything, stored and given back byte for byte. It has neither meta nor delay."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, data: bytes, *, tag: str | None = None, node: str | None = None) -> None: ...
 
 
 class PlainRecords(list[msgspec.Raw]):
