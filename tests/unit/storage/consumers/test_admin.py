@@ -28,6 +28,7 @@ from tests.unit.storage.consumers.consumed import (
     cursor,
     durable,
     every,
+    known,
     take,
     turns,
 )
@@ -132,6 +133,15 @@ async def test_one_made_again_begins_anew(machine: Machine) -> None:
     assert await take(engine) == [1, 2, 3, 4]
 
 
+async def test_an_id_is_never_used_again(machine: Machine) -> None:
+    engine = await consumed(machine)
+    used = engine.consumers.state("a", "c").consumer_id
+    await engine.consumers.delete("a", "c")
+    engine = await machine.kill()
+    state, _ = await engine.consumers.put("a", "d")
+    assert state.consumer_id > used
+
+
 async def test_a_topic_made_again_has_no_consumers(machine: Machine) -> None:
     engine = await consumed(machine)
     await engine.delete_topic("a")
@@ -225,6 +235,18 @@ async def test_a_commit_behind_what_was_handed_out_is_what_a_crash_takes_it_back
     assert await take(engine, 1) == [5]
 
 
+async def test_a_commit_counts_what_may_come_again_behind_it(machine: Machine) -> None:
+    engine = await consumed(machine, 20, every(10))
+    await take(engine, 4)
+    await take(engine, 3)
+    await engine.consumers.commit("a", "c", 2)
+    assert known(engine).unpersisted == 5
+    assert await take(engine, 5) == [8, 9, 10, 11, 12]
+    assert durable(engine) == 2
+    await take(engine, 1)
+    assert durable(engine) == 7
+
+
 async def test_peek_and_commit_is_at_least_once_for_one_reader(machine: Machine) -> None:
     engine = await consumed(machine, 4, STRICT)
     got: list[int] = []
@@ -303,15 +325,18 @@ async def test_a_topic_with_consumers_does_not_become_ephemeral(machine: Machine
     await engine.put_topic("a", EPHEMERAL)
 
 
-async def test_a_consumer_that_is_being_made_keeps_its_topic_from_becoming_ephemeral(machine: Machine) -> None:
+@pytest.mark.parametrize("when", range(8))
+async def test_of_a_consumer_and_an_ephemeral_topic_made_at_once_one_comes_to_be(machine: Machine, when: int) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
-    making = asyncio.ensure_future(engine.consumers.put("a", "c"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    with pytest.raises(TopicIncompatible):
-        await engine.put_topic("a", EPHEMERAL)
-    await making
+    making = asyncio.ensure_future(outcome(engine.consumers.put("a", "c")))
+    await turns(when)
+    changed = await outcome(engine.put_topic("a", EPHEMERAL))
+    made = await making
+    ephemeral = engine.state("a").config == EPHEMERAL
+    assert isinstance(changed, TopicIncompatible) is not ephemeral
+    assert isinstance(made, InvalidRequest) is ephemeral
+    assert (engine.state("a").consumers is None) is ephemeral
 
 
 async def test_a_consumer_waits_for_what_its_topic_becomes(machine: Machine) -> None:

@@ -216,7 +216,7 @@ async def test_a_damaged_record_holds_the_cursor_until_it_is_skipped(machine: Ma
     engine = await consumed(machine, 6, topic=FSYNC, segment_max_events=3, checkpoint_records=1)
     await engine.upkeep.absorb_all()
     path = next(path for path in machine.disk.content() if path.endswith("-00000000000000000001.data"))
-    machine.disk.flip_byte(path, 20 + 37)
+    machine.disk.flip_byte(path, 40)
     with pytest.raises(RecordCorrupt):
         await take(engine)
     assert cursor(engine) == 0
@@ -242,10 +242,10 @@ async def test_a_strict_read_whose_reader_leaves_leaves_the_next_one_in_order(ma
     leaving.cancel()
     [lost] = await asyncio.gather(leaving, return_exceptions=True)
     next_one = await behind
-    taken = not isinstance(lost, asyncio.CancelledError) or next_one == [3, 4]
-    assert next_one == ([3, 4] if taken else [1, 2])
-    if taken:
-        assert await take(engine, 2, attempt_key="k") == [1, 2], "it was taken for somebody, who may ask again"
+    again = await take(engine, 2, attempt_key="k")
+    assert sorted(next_one + again) == [1, 2, 3, 4], "what was taken for somebody who left is kept for a repeat"
+    if not isinstance(lost, asyncio.CancelledError):
+        assert (lost, next_one) == ([1, 2], [3, 4])
 
 
 @pytest.mark.parametrize("config", [every(1), STRICT])
