@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storage import BlockingEngine, Engine, Options
+from storage import BinaryRecord, BlockingEngine, Engine, Options
 from storage.errors import AlreadyLocked, AlreadyOpen, InvalidRequest, NotReady, ShuttingDown
-from tests.support.broker_process import PATIENCE_S
+from storage.routers.router import Definition
+from tests.support.broker_process import PATIENCE_S, verify
 from tests.walrus.programs import line_of, program
 
 ENDS_WITHOUT_CLOSE = """
@@ -189,3 +190,21 @@ def test_closing_twice_is_closing_once(data_dir: Path) -> None:
     engine.close()
     with pytest.raises((ShuttingDown, NotReady)):
         engine.topics()
+
+
+async def test_a_directory_with_raw_bytes_is_sound(data_dir: Path) -> None:
+    async with Engine.open(data_dir) as engine:
+        for name in ("source", "dest"):
+            await engine.put_topic(name)
+        await engine.routers.put("r", Definition(source="source", dest="dest"))
+        await engine.append_batch("source", [b"\x00", b"x" * 300, {"a": 1}, BinaryRecord(b'{"data":1}', tag="t")])
+        await engine.append_batch("source", [b"alike"] * 10)
+        assert await engine.wait_beyond("dest", 13, 60_000)
+        await engine.upkeep.absorb_all()
+        await engine.append("source", b"in the log")
+        assert await engine.wait_beyond("dest", 14, 60_000)
+    verify(data_dir)
+    async with Engine.open(data_dir) as engine:
+        for name in ("source", "dest"):
+            batch = await engine.read_batch(name, "c")
+            assert [record.binary for record in batch] == [True, True, False] + [True] * 12

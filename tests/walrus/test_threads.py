@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storage import BlockingEngine
-from storage.errors import InvalidRequest, ShuttingDown, TopicNotFound
+from storage.errors import InvalidRequest, ShuttingDown, TopicNotFound, Unavailable
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> None:
@@ -88,3 +88,24 @@ def test_threads_that_wait_are_told_when_the_engine_closes(data_dir: Path) -> No
             each.result()
     with pytest.raises(ShuttingDown):
         engine.append("t", 2)
+
+
+def test_calls_that_race_with_the_end_come_back(data_dir: Path) -> None:
+    for turn in range(10):
+        engine = BlockingEngine.open(data_dir / str(turn))
+        begun = threading.Barrier(9)
+
+        def call(engine: BlockingEngine = engine, begun: threading.Barrier = begun) -> None:
+            begun.wait()
+            while True:
+                try:
+                    engine.topics()
+                except Unavailable:
+                    return
+
+        with ThreadPoolExecutor(8) as pool:
+            calls = [pool.submit(call) for _ in range(8)]
+            begun.wait()
+            engine.close()
+            for each in calls:
+                each.result(timeout=60)
