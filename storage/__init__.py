@@ -1,17 +1,24 @@
 """The storage engine, usable on its own: `from storage import Engine, Options`.
 
 A sharded write-ahead log with group commit, four durability classes, snapshots and recovery, in one directory.
-It knows nothing of HTTP. docs/guarantees.md says what an acknowledged write survives.
+It knows nothing of HTTP. docs/guarantees.md says what an acknowledged write survives, docs/embedding.md how a program
+uses it; `BlockingEngine` is for those without an event loop.
 """
 
 from storage.config import Discard, Durability, Retention, TopicConfig, TopicType
+from storage.consumers.values import Consistency, ConsumerConfig, ConsumerState
+from storage.embedded.batch import Record, RecordBatch
+from storage.embedded.blocking import BlockingEngine
 from storage.engine import Engine
 from storage.options import Options, Recovery
 from storage.records import (
     Appended,
+    BinaryRecord,
     DeletedRecords,
     LossCause,
     NewRecord,
+    PlainBinary,
+    PlainRecords,
     ReadQuery,
     ReadResult,
     StoredRecord,
@@ -22,6 +29,11 @@ from storage.records import (
 
 __all__ = [
     "Appended",
+    "BinaryRecord",
+    "BlockingEngine",
+    "Consistency",
+    "ConsumerConfig",
+    "ConsumerState",
     "DeletedRecords",
     "Discard",
     "Durability",
@@ -29,8 +41,12 @@ __all__ = [
     "LossCause",
     "NewRecord",
     "Options",
+    "PlainBinary",
+    "PlainRecords",
     "ReadQuery",
     "ReadResult",
+    "Record",
+    "RecordBatch",
     "Recovery",
     "Retention",
     "StoredRecord",

@@ -40,7 +40,7 @@ from storage.errors import (
 from storage.format import control
 from storage.keys import key_digest
 from storage.log import Log
-from storage.records import Appended, NewRecord, PlainRecords
+from storage.records import Appended, NewRecord, PlainBinary, PlainRecords
 from storage.start import settle_debt
 from storage.validation import (
     MAX_U64,
@@ -367,9 +367,10 @@ class Write:
         )
         return self.submission
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes | bytearray, Run]:
         if self.plain is not None:
-            return encode_plain(self.plain, self.payloads, head, more=more)
+            binary = isinstance(self.plain, PlainBinary)
+            return encode_plain(self.plain, self.payloads, head, more=more, binary=binary)
         return encode_appends(self.records, head, self.payloads, more=more)  # pyright: ignore[reportArgumentType]
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import subprocess
 from contextlib import suppress
+from typing import cast
 
 from storage import worker_process
 from storage.copying import Copied, Copy
@@ -47,6 +49,10 @@ class CopyProcess:
     def kill(self) -> None:
         """From any thread, whatever it is doing. Who waits in `run` is told; else `close` follows."""
         self._process.kill()
+
+    def forked(self) -> None:
+        """Close, in a forked process, its end of the pipe, without writing what the parent is about to write."""
+        cast("io.BufferedWriter", self._process.stdin).raw.close()
 
     def close(self) -> None:
         """It is gone on return. Nobody may be in `run`."""

@@ -123,6 +123,11 @@ class Copyist:
         _log.warning(event, retry_in_ms=self._backoff_ms, **fields)
         self._backoff_ms = min(self._backoff_ms * 2, _MAX_BACKOFF_MS)
 
+    def forked(self) -> None:
+        """This is a forked process: the process that copies must end with the parent, whoever forked from it."""
+        if self._process is not None:
+            self._process.forked()
+
     async def rest(self) -> None:
         """End the process if nobody has had use for it for a while."""
         if self._process is not None and self._engine.monotonic_ms() - self._used_ms >= _IDLE_MS:

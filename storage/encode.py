@@ -14,19 +14,20 @@ from typing import NamedTuple
 
 from storage.batches import Run
 from storage.filesystem import Buffer
+from storage.format.binary import binary_body, opening_of
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
 from storage.format.cutting import cut, u64s
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
-from storage.records import NewRecord
+from storage.records import BinaryRecord, NewRecord
 from storage.wal.submission import ControlStep, RunStep, Step, Submission, Unit
 
-DURABLE = int(FrameFlag.DURABLE)
+DURABLE, BINARY = int(FrameFlag.DURABLE), int(FrameFlag.BINARY)
 _U32 = Struct("<I")
 # Where in an Append frame these fields are.
 _FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
-_CLOSING_AND_ROOM = b"}" + bytes(8)
+_ROOM = bytes(CHECKSUM.size)
 _join = b"".join
 
 
@@ -93,6 +94,8 @@ def _deliver_at(record: NewRecord, now_ms: int) -> int | None:
 
 
 def _body(record: NewRecord, now_ms: int) -> bytes:
+    if record.__class__ is BinaryRecord:
+        return binary_body(bytes(record.data))
     tail = b""
     deliver_at = _deliver_at(record, now_ms)
     if deliver_at is not None:
@@ -120,13 +123,14 @@ def encode_appends(
     for index, record in enumerate(records):
         flags = base_flags if more or index < last else base_flags & ~MORE
         plain = record.tag is None and record.node is None and record.meta is None
-        if plain and record.delay_ms is None and record.deliver_at is None:
+        binary = record.__class__ is BinaryRecord
+        if plain and record.delay_ms is None and record.deliver_at is None and not binary:
             data = b'{"data":%b}' % record.data
             body = b"%b%b%b" % (pack(1, flags, topic_id, seq, ts, node_len, 0, len(data)), default_node, data)
         else:
             tag = record.tag.encode() if record.tag else b""
             node = record.node.encode() if record.node else default_node
-            flags = flags & ~3 | (1 if tag else 0) | (2 if node else 0)
+            flags = flags & ~3 | (1 if tag else 0) | (2 if node else 0) | (BINARY if binary else 0)
             data = _body(record, ts)
             body = b"%b%b%b%b" % (pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(data)), node, tag, data)
             if tag:
@@ -143,7 +147,9 @@ def encode_appends(
     return b"".join(pieces), Run(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
 
 
-def encode_plain(datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
+def encode_plain(
+    datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool, binary: bool = False
+) -> tuple[bytes | bytearray, Run]:
     """`encode_appends` for records that are data alone, with next to no Python a record: the same bytes.
 
     All headers are made as one block, in which what differs from record to record is set by strided slices; where all
@@ -152,12 +158,13 @@ def encode_plain(datas: Sequence[Buffer], payloads: array[int], head: WriteHeade
     topic_id, first_seq, ts, durable, node = head
     count, size = len(datas), payloads[0]
     uniform = count == 1 or len({*payloads}) == 1
-    flags = MORE | (DURABLE if durable else 0) | (2 if node else 0)
+    flags = MORE | (DURABLE if durable else 0) | (2 if node else 0) | (BINARY if binary else 0)
     fixed = OVERHEAD + len(node) + PLAIN_OVERHEAD
     header = HEADER.pack(
         size + fixed - LENGTH.size, 1, flags, topic_id, first_seq, ts, len(node), 0, size + PLAIN_OVERHEAD
     )
-    opening = header + node + b'{"data":'
+    opening = header + node + (opening_of(size) if binary else b'{"data":')
+    closing = b"" if binary else b"}"
     width = len(opening)
     block = bytearray(opening * count)
     seqs = u64s(count).pack(*range(first_seq, first_seq + count))
@@ -167,34 +174,39 @@ def encode_plain(datas: Sequence[Buffer], payloads: array[int], head: WriteHeade
         block[_FLAGS_AT - width] = flags & ~MORE
     if uniform:
         sizes = array("I", [size + fixed]) * count
-        return _uniform(cut(block, width), datas, size + fixed), Run(first_seq, ts, sizes, payloads, [])
+        return _uniform(cut(block, width), datas, closing, size + fixed), Run(first_seq, ts, sizes, payloads, [])
     sizes = array("I", [each + fixed for each in payloads])
     frame_lens = _little("I", [each - LENGTH.size for each in sizes])
     data_lens = _little("I", [each + PLAIN_OVERHEAD for each in payloads])
     for byte in range(4):
         block[byte::width] = frame_lens[byte::4]
         block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
-    return _varied(cut(block, width), datas), Run(first_seq, ts, sizes, payloads, [])
+    if binary:
+        lengths = _little("I", payloads)
+        for byte in range(4):
+            block[width - 1 - byte :: width] = lengths[byte::4]
+    return _varied(cut(block, width), datas, closing), Run(first_seq, ts, sizes, payloads, [])
 
 
-def _uniform(openings: Iterable[bytes], datas: Sequence[Buffer], size: int) -> bytes:
-    """Frames of `size` bytes each: joined with zeros where the checksums belong."""
+def _uniform(openings: Iterable[bytes], datas: Sequence[Buffer], closing: bytes, size: int) -> bytearray:
+    """Frames of `size` bytes each: joined with zeros where the checksums belong. (What is joined once more anyway need
+    not be made bytes first: a copy of a large write costs as much as a third of its checksums.)"""
     count = len(datas)
-    pieces: list[Buffer] = [_CLOSING_AND_ROOM] * (3 * count)
+    pieces: list[Buffer] = [closing + _ROOM] * (3 * count)
     pieces[0::3] = openings
     pieces[1::3] = datas
-    frames = bytearray(_join(pieces))
+    frames = bytearray().join(pieces)
     covered = size - LENGTH.size - CHECKSUM.size
     sums = _join(map(checksum_bytes, cut(frames, size, f"{LENGTH.size}x{covered}s{CHECKSUM.size}x")))
     for byte in range(CHECKSUM.size):
         frames[size - 1 - byte :: size] = sums[byte::8]  # digests are big-endian, whatever the machine is
-    return bytes(frames)
+    return frames
 
 
-def _varied(openings: Iterable[bytes], datas: Sequence[Buffer]) -> bytes:
+def _varied(openings: Iterable[bytes], datas: Sequence[Buffer], closing: bytes) -> bytes:
     """Frames of whatever size, bodies first."""
     count = len(datas)
-    bodies = [*map(_join, zip(openings, datas, repeat(b"}")))]
+    bodies = [*map(_join, zip(openings, datas, repeat(closing)))]
     sums = array("Q", _join([checksum_bytes(body[LENGTH.size :]) for body in bodies]))
     sums.byteswap()
     pieces = [b""] * (2 * count)
@@ -211,7 +223,7 @@ def _little(code: str, values: Iterable[int]) -> bytes:
 
 
 def assemble(
-    appends: bytes,
+    appends: bytes | bytearray,
     run: Run,
     head: WriteHeader,
     *,
@@ -224,7 +236,7 @@ def assemble(
     """One write as one batch: Batch, `before`, the Append frames, `after`. A single keyless Append stands alone."""
     frames = len(before) + len(run.sizes) + len(after)
     if frames == 1 and key is None and move is None:
-        return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends, 1)
+        return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), bytes(appends), 1)
     lead = b"".join([_control(each, head, more=True) for each in before])
     trail = b"".join([_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)])
     size = len(lead) + len(appends) + len(trail)

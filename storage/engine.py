@@ -1,8 +1,8 @@
 """The engine: a data directory opened by one process, owned by one event loop. It ties the parts together.
 
     async with Engine.open("/var/lib/topics") as engine:
-        await engine.append("orders", [NewRecord(msgspec.Raw(b'{"id":1}'))])
-        result = await engine.read("orders", ReadQuery())
+        await engine.append("orders", {"id": 1})
+        record = await engine.read_next("orders", "billing")
 
 All methods belong to the loop that started the engine. What blocks runs on the writer threads and the I/O pool.
 Source: storage.md; architecture.md (the path of one record).
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
 from typing import Any
 
@@ -20,7 +20,9 @@ from storage.append import Write
 from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.consumers.metrics import collect_consumers
-from storage.core import EngineCore
+from storage.embedded.entries import Value, one_record
+from storage.embedded.face import Embedded
+from storage.embedded.keyed import keyed_path
 from storage.errors import NotReady, ShuttingDown
 from storage.metrics import Family, collect
 from storage.options import Options
@@ -43,7 +45,7 @@ from storage.segments_view import SegmentsView, view_of
 from storage.settling import Settling
 
 
-class Engine(EngineCore):
+class Engine(Embedded):
     """See the module. `start` and `close` are inherited; `open` does both."""
 
     @classmethod
@@ -58,6 +60,16 @@ class Engine(EngineCore):
             yield engine
         finally:
             await engine.close()
+
+    @classmethod
+    def keyed(
+        cls, name: str, *, root: str | os.PathLike[str], options: Options | None = None, **seams: Any
+    ) -> AbstractAsyncContextManager[Engine]:
+        """`open` for the directory `name` below `root`: engines of one program that share nothing but that folder.
+
+        A name is 1 to 64 characters from a-z 0-9 _ -; InvalidRequest for any other. The same one twice: AlreadyOpen.
+        """
+        return cls.open(keyed_path(root, name), options, **seams)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -110,7 +122,7 @@ class Engine(EngineCore):
     async def append(
         self,
         name: str,
-        records: Sequence[NewRecord] | PlainRecords,
+        records: Value | Sequence[NewRecord] | PlainRecords,
         *,
         node: str | None = None,
         idempotency_key: str | None = None,
@@ -119,7 +131,8 @@ class Engine(EngineCore):
         config: TopicConfig | None = None,
         expected_seq: int | None = None,
     ) -> Appended:
-        """Append 1 to 10000 records atomically. On return they are as durable as the topic's class says.
+        """Append one record, or records made beforehand, atomically. On return they are as durable as the topic's
+        class says. Bytes are stored as they are, any other value as JSON; a list is taken for `NewRecord`s.
 
         A cancelled call may still take effect. Raises RequestError and Unavailable subclasses; of these only
         StorageFailed leaves open whether the records are there.
@@ -128,7 +141,7 @@ class Engine(EngineCore):
         return await Write(
             self,
             name,
-            records,
+            records if isinstance(records, PlainRecords) else one_record(records),
             node=node,
             key=idempotency_key,
             strict=idempotency_strict,

@@ -31,6 +31,8 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     UnsupportedFormat            refuse to start         written by a newer version
   OpenError                      the directory cannot be opened
     AlreadyLocked                another process has it
+      AlreadyOpen                this process has it
+    OtherProcess                 it is open in the process this one was forked from
 """
 
 from __future__ import annotations
@@ -240,3 +242,14 @@ class OpenError(StorageError):
 
 class AlreadyLocked(OpenError):
     """Another process has this data directory open."""
+
+
+class AlreadyOpen(AlreadyLocked):
+    """This process has this data directory open already: use that engine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is open in this process already: use the engine that has it.", path=path)
+
+
+class OtherProcess(OpenError):
+    """The engine is open in the process that this one was forked from. Open it in one process only."""

@@ -1,14 +1,16 @@
-"""What goes into the engine and what comes out: plain values, no behaviour."""
+"""What goes into the engine and what comes out: plain values."""
 
 from __future__ import annotations
 
 import enum
 from array import array
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from storage.config import TopicConfig
+from storage.format.binary import binary_value, is_binary
+from storage.format.record import split_body
 
 
 class NewRecord(msgspec.Struct):
@@ -27,6 +29,14 @@ class NewRecord(msgspec.Struct):
     deliver_at: int | None = None
 
 
+class BinaryRecord(NewRecord):
+    """A record of raw bytes: `data` is anything, stored and given back byte for byte. It has neither meta nor delay."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, data: bytes, *, tag: str | None = None, node: str | None = None) -> None: ...
+
+
 class PlainRecords(list[msgspec.Raw]):
     """Records that are data alone: what most writes are made of, and the fastest to append."""
 
@@ -39,6 +49,12 @@ class PlainRecords(list[msgspec.Raw]):
         except AttributeError:
             self._sizes = array("I", map(len, self))
             return self._sizes
+
+
+class PlainBinary(PlainRecords):
+    """Records that are raw bytes alone."""
+
+    __slots__ = ()
 
 
 class Appended(msgspec.Struct, kw_only=True):
@@ -57,13 +73,36 @@ class Appended(msgspec.Struct, kw_only=True):
 
 
 class StoredRecord(NamedTuple):
-    """A record as stored. `body` is the stored JSON object: {"data":…} or {"data":…,"meta":…}, further keys behind."""
+    """A record as stored. `body` is the stored JSON object: {"data":…} or {"data":…,"meta":…}, further keys behind; of
+    raw bytes it is `storage.format.binary`'s. `ts` is ms since the epoch; no node and no tag are empty."""
 
     seq: int
     ts: int
     node: bytes
     tag: bytes
     body: bytes
+
+    @property
+    def binary(self) -> bool:
+        """Whether it was appended as raw bytes."""
+        return is_binary(self.body)
+
+    @property
+    def data(self) -> bytes:
+        """What was appended, byte for byte: the raw bytes, or JSON text."""
+        body = self.body
+        return binary_value(body) if is_binary(body) else bytes(split_body(body).data)
+
+    @property
+    def value(self) -> Any:
+        """What was appended: bytes, or what the JSON says."""
+        return binary_value(self.body) if is_binary(self.body) else msgspec.json.decode(split_body(self.body).data)
+
+    @property
+    def meta(self) -> Any:
+        """What the JSON of its meta says; None when it has none."""
+        found = None if is_binary(self.body) else split_body(self.body).meta
+        return msgspec.json.decode(found) if found else None
 
 
 class TagMatch(msgspec.Struct, frozen=True):

@@ -45,13 +45,10 @@ class Damaged(NamedTuple):
 
 def cut(span: Span, max_records: int, max_bytes: int) -> Span:
     """At least one record of the span, at most so many and so large."""
-    count, size = 0, 0
-    for each in span.sizes[:max_records]:
-        if count and size + each > max_bytes:
-            break
-        size += each
-        count += 1
-    return span if count == len(span.sizes) else span._replace(sizes=span.sizes[: max(1, count)])
+    sizes = span.sizes[:max_records] if len(span.sizes) > max_records else span.sizes
+    if sum(sizes) > max_bytes:
+        sizes = sizes[: max(1, bisect_right([*accumulate(sizes)], max_bytes))]
+    return span if len(sizes) == len(span.sizes) else span._replace(sizes=sizes or span.sizes[:1])
 
 
 class Scan:

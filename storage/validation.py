@@ -11,7 +11,7 @@ import msgspec
 from storage.config import TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
-from storage.records import NewRecord, PlainRecords
+from storage.records import BinaryRecord, NewRecord, PlainRecords
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 MAX_DELAY_MS = 366 * 86_400_000
@@ -54,6 +54,7 @@ def is_plain(records: Sequence[NewRecord]) -> bool:
             or record.node is not None
             or record.delay_ms is not None
             or record.deliver_at is not None
+            or record.__class__ is BinaryRecord
         ):
             return False
     return True
@@ -96,6 +97,8 @@ def check_records(records: Sequence[NewRecord], options: Options) -> array[int]:
     sizes = array("I")
     for index, record in enumerate(records):
         size = len(record.data)
+        if record.__class__ is BinaryRecord:
+            _check_binary(record, index)
         if record.meta is not None:
             size += _check_meta(record.meta, index, options)
         if size > limit:
@@ -106,6 +109,12 @@ def check_records(records: Sequence[NewRecord], options: Options) -> array[int]:
             check_text(record.node, f"records[{index}].node", options.max_node_bytes)
         sizes.append(size)
     return sizes
+
+
+def _check_binary(record: NewRecord, index: int) -> None:
+    for field in ("meta", "delay_ms", "deliver_at"):
+        if getattr(record, field) is not None:
+            raise InvalidRequest(f"A record of raw bytes has no {field}.", field=f"records[{index}].{field}")
 
 
 def _check_meta(meta: msgspec.Raw, index: int, options: Options) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from storage.format.binary import MARK, as_json
 from storage.records import Appended, ReadResult, StoredRecord
 from storage.segments_view import SegmentsView
 
@@ -46,9 +47,9 @@ def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     if shape.meta and shape.data:
         text = b",".join(_whole(found, shape))
-        if DUE_KEY not in text:
+        if DUE_KEY not in text and MARK not in text:
             return text
-        return b",".join(_whole([record._replace(body=without_due(record.body)) for record in found], shape))
+        return b",".join(_whole([record._replace(body=shown(record.body)) for record in found], shape))
     names = Names(shape.tags)
     return b",".join(
         [
@@ -66,13 +67,15 @@ def _whole(found: Sequence[StoredRecord], shape: Shape) -> list[bytes]:
     ]
 
 
-def without_due(body: bytes) -> bytes:
-    """A stored body without the time from which on it may be handed out as a job, which is nobody's to see."""
+def shown(body: bytes) -> bytes:
+    """A stored body as readers see it: raw bytes in Base64, and without the time from which on it may be handed out as
+    a job, which is nobody's to see."""
+    body = as_json(body)
     return _DUE.sub(b"}", body) if DUE_KEY in body[-_DUE_BYTES:] else body
 
 
 def _parts(body: bytes, shape: Shape) -> bytes:
-    parts = _body.decode(body)
+    parts = _body.decode(as_json(body))
     out = b',"data":' + parts.data if shape.data else b""
     if shape.meta and parts.meta is not UNSET:
         out += b',"meta":' + bytes(parts.meta)

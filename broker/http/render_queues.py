@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.http.render import DUE_KEY, Names, quoted, without_due
+from broker.http.render import DUE_KEY, Names, quoted, shown
+from storage.format.binary import MARK
 from storage.queues.values import ClaimedJob, Settled
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def jobs(found: Sequence[ClaimedJob]) -> bytes:
                 for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
             ]
         )
-    if DUE_KEY not in text:
+    if DUE_KEY not in text and MARK not in text:
         return text
     return b",".join([_job(job, names) for job in found])
 
@@ -68,7 +69,7 @@ def _alike(found: Sequence[ClaimedJob]) -> bytes | None:
 def _job(job: ClaimedJob, names: Names) -> bytes:
     (seq, ts, node, tag, body), lease_id, deadline, deliveries = job
     labels = names[node, tag] if node or tag else b""
-    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, without_due(body)[1:])
+    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, shown(body)[1:])
 
 
 def job_event(topic: bytes, job: ClaimedJob) -> bytes:

@@ -1,6 +1,7 @@
 """The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, further keys behind.
 
-It is made by joining what the client sent and served by slicing, never parsed but here. Source: storage.md §2.
+It is made by joining what the client sent and served by slicing, never parsed but here. That of raw bytes is another:
+see `storage.format.binary`. Source: storage.md §2.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from storage.format.binary import as_json, binary_value
+
 PLAIN_OVERHEAD = len(b'{"data":}')
 DELIVER_AT = b',"deliver_at":'
 _DELIVER_AT_MAX = len(DELIVER_AT) + 21
 _FURTHER = (b',"meta":', DELIVER_AT, b',"ct":', b',"h":')
+_OBJECT = b"{"
 
 
 class StoredBody(msgspec.Struct):
@@ -27,8 +31,8 @@ _decoder = msgspec.json.Decoder(StoredBody)
 
 
 def split_body(body: bytes) -> StoredBody:
-    """Take a stored object apart."""
-    return _decoder.decode(body)
+    """Take a stored object apart; of raw bytes what JSON readers see of them."""
+    return _decoder.decode(as_json(body))
 
 
 class FurtherKeys:
@@ -55,15 +59,19 @@ class FurtherKeys:
 def delivered_at(data: bytes, begin: int, end: int) -> int:
     """Before which time, ms since the epoch, the object at data[begin:end] is not to be handed out as a job; 0: any.
 
-    It is the last key, a number; nothing in data or meta can stand in that place.
+    It is the last key, a number; nothing in data or meta can stand in that place. Raw bytes are never delayed.
     """
+    if not data.startswith(_OBJECT, begin):
+        return 0
     at = data.rfind(DELIVER_AT, max(begin, end - _DELIVER_AT_MAX), end)
     digits = data[at + len(DELIVER_AT) : end - 1] if at >= 0 else b""
     return int(digits) if digits.isdigit() else 0
 
 
 def payload_size(data: bytes, begin: int, end: int) -> int:
-    """Bytes of data and meta, as they were sent, of the object at data[begin:end]."""
+    """Bytes of data and meta, as they were sent, of the body at data[begin:end]. Raises msgspec.DecodeError."""
+    if not data.startswith(_OBJECT, begin):
+        return len(binary_value(data[begin:end]))
     for key in _FURTHER:
         if data.find(key, begin, end) >= 0:
             body = _decoder.decode(data[begin:end])

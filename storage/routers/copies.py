@@ -11,7 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 from storage.batches import Run
-from storage.encode import WriteHeader
+from storage.encode import BINARY, WriteHeader
+from storage.format.binary import is_binary
 from storage.format.checksum import checksum
 from storage.format.record import DELIVER_AT, PLAIN_OVERHEAD, delivered_at, payload_size
 from storage.format.wal_frame import CHECKSUM, HOP_SHIFT, LENGTH, MORE, REST
@@ -77,6 +78,8 @@ def encode_copies(copies: Iterable[Copy], head: WriteHeader, payloads: array[int
     delayed: list[tuple[int, int]] = []
     for seq, (_, node, tag, data, hops, _, deliver_at) in enumerate(copies, first_seq):
         flags = base_flags | (1 if tag else 0) | (2 if node else 0) | hops << HOP_SHIFT
+        if is_binary(data):
+            flags |= BINARY
         body = b"%b%b%b%b" % (pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(data)), node, tag, data)
         size = len(body) + 8
         add(pack_length(size))

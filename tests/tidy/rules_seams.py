@@ -13,6 +13,7 @@ PURE_OS = {
     "cpu_count",
     "sched_getaffinity",
     "getpid",
+    "register_at_fork",
     "fspath",
     "fsencode",
     "fsdecode",

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE_FOLDERS = ("broker", "client", "demo", "loadtest", "pipeline", "schemas", "storage", "tests")
+CODE_FOLDERS = ("broker", "client", "demo", "examples", "loadtest", "pipeline", "schemas", "storage", "tests")
 # Made by tools, or data: not part of the project.
 NOT_OURS = {".git", ".venv", "venv", "build", "dist", "data", "node_modules", "__pycache__"}
 

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from storage.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash
-from storage.records import NewRecord
+from storage.format.binary import binary_body
+from storage.format.wal_frame import FrameFlag, decode
+from storage.records import BinaryRecord, NewRecord
 
 HEAD = WriteHeader(7, 250, 1_700_000_000_000, True, b"node")
 
@@ -29,6 +31,21 @@ def test_any_number_of_records_gives_the_same_bytes(count: int, uniform: bool) -
         assert fast == slow
         assert fast_run == slow_run
     assert plain_hash(datas, sizes, b"node") == payload_hash(batch, "node")
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 257])
+def test_raw_bytes_give_the_same_bytes_by_columns(count: int, uniform: bool) -> None:
+    datas = [b"\x00%04d%b" % (number, b"" if uniform else b"x" * (number % 300)) for number in range(count)]
+    sizes = array("I", map(len, datas))
+    for more in (False, True):
+        fast, fast_run = encode_plain(datas, sizes, HEAD, more=more, binary=True)
+        slow, slow_run = encode_appends([BinaryRecord(msgspec.Raw(each)) for each in datas], HEAD, sizes, more=more)
+        assert fast == slow
+        assert fast_run == slow_run
+        frame = decode(fast)
+        assert frame.flags & FrameFlag.BINARY
+        assert frame.data == binary_body(datas[0])
 
 
 def test_large_writes_of_many_sizes_leave_little_behind() -> None:

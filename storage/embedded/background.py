@@ -1,0 +1,117 @@
+"""An event loop on a thread of its own, for callers who have none. Safe from any number of threads."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from storage.errors import OtherProcess, ShuttingDown
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """Runs `life` until `stop`, and whatever callers bring in between.
+
+    The thread is a daemon: an interpreter that exits without `stop` does not wait for it.
+    """
+
+    def __init__(self, life: Callable[[], Awaitable[Any]], farewell: Callable[[], Awaitable[Any]]) -> None:
+        """Returns when `life` has; raises what it raises, and then there is no thread."""
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._open = True
+        self._loop = asyncio.new_event_loop()
+        self._ending = asyncio.Event()
+        begun: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(
+            target=self._main, args=(life, farewell, begun), name="storage-loop", daemon=True
+        )
+        self._thread.start()
+        try:
+            begun.result()
+        except BaseException:  # an interrupt, too: what has begun by then is taken back
+            self.stop()
+            raise
+
+    def _main(
+        self,
+        life: Callable[[], Awaitable[Any]],
+        farewell: Callable[[], Awaitable[Any]],
+        begun: concurrent.futures.Future[None],
+    ) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._run(life, farewell, begun))
+        except BaseException as error:
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    async def _run(
+        self,
+        life: Callable[[], Awaitable[Any]],
+        farewell: Callable[[], Awaitable[Any]],
+        begun: concurrent.futures.Future[None],
+    ) -> None:
+        try:
+            await life()
+        except BaseException as error:
+            await self._shut()
+            begun.set_exception(error)
+            return
+        begun.set_result(None)
+        await self._ending.wait()
+        try:
+            await farewell()
+        finally:
+            await self._shut()
+
+    async def _shut(self) -> None:
+        """Whoever comes from here on is told; what waits still is cancelled when the loop ends."""
+        with self._lock:
+            self._open = False
+        await asyncio.sleep(0)  # what was brought before has begun then, and can be cancelled
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What the coroutine returns or raises. ShuttingDown behind the end; OtherProcess in a forked process.
+
+        An interrupt (Ctrl-C) of the waiting thread cancels it: a write that was under way may still take effect.
+        """
+        if os.getpid() != self._pid:
+            raise OtherProcess()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("The engine's own thread cannot wait for itself: use the Engine there.")
+        with self._lock:
+            if not self._open:
+                raise ShuttingDown()
+            done = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return done.result()
+        except concurrent.futures.CancelledError:
+            raise ShuttingDown() from None
+        except BaseException:
+            done.cancel()
+            raise
+
+    def call(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """What a plain call on the loop returns or raises."""
+
+        async def on_loop() -> T:
+            return work(*arguments, **named)
+
+        return self.run(on_loop)
+
+    def stop(self) -> None:
+        """End it, once; everybody who calls waits until it has ended, and is told how."""
+        if os.getpid() != self._pid:
+            return  # the parent's
+        with self._lock:
+            if self._open:
+                self._loop.call_soon_threadsafe(self._ending.set)
+        self._ended.result()

@@ -1,0 +1,138 @@
+"""What a consumer is handed: one record, or many with what is to be known about them. Source: storage.md §9."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, overload
+
+import structlog
+
+from storage.consumers.values import ConsumerRead
+from storage.format.binary import OPENING, OVERHEAD
+from storage.records import StoredRecord, Tombstone
+
+#: How many of a body's first bytes tell raw bytes that stand alone.
+_OPENS = len(OPENING)
+_log = structlog.get_logger("storage")
+
+
+class Record(StoredRecord):
+    """A record handed out by itself, with what was found out on the way to it."""
+
+    #: Records before it that are gone, and were not deleted on purpose; None: none.
+    lost: Tombstone | None = None
+    #: Seqs before it that failed their check and were passed over, because the reader had asked for that.
+    corrupt_seqs: tuple[int, ...] = ()
+
+
+_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)  # pyright: ignore
+
+
+class RecordBatch(Sequence[StoredRecord]):
+    """Records in seq order, checked all of them.
+
+    `tombstone`: records before the first that are gone, and were not deleted on purpose. `corrupt_seqs`: of those that
+    failed their check and were passed over. `cursor_seq`, `unread`, `head_seq`: the consumer's and the topic's behind
+    this read. `repeated`: the answer of an earlier read, again.
+    """
+
+    __slots__ = (
+        "consumer",
+        "corrupt_seqs",
+        "cursor_seq",
+        "head_seq",
+        "next_from_seq",
+        "records",
+        "repeated",
+        "tombstone",
+        "topic",
+        "unread",
+    )
+
+    def __init__(self, read: ConsumerRead) -> None:
+        result = read.result
+        self.topic = result.topic
+        self.consumer = read.consumer
+        self.records: list[StoredRecord] = result.records
+        self.next_from_seq = result.next_from_seq
+        self.head_seq = result.head_seq
+        self.cursor_seq = read.cursor_seq
+        self.unread = read.unread
+        self.repeated = read.repeated
+        self.tombstone: Tombstone | None = result.tombstone
+        self.corrupt_seqs: tuple[int, ...] = tuple(result.corrupt_seqs or ())
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[StoredRecord]:
+        return iter(self.records)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[StoredRecord]: ...
+
+    def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
+        return self.records[index]
+
+    def data(self) -> list[bytes]:
+        """`data` of each: what was appended, byte for byte."""
+        bodies = [body for _, _, _, _, body in self.records]
+        if {body[:_OPENS] for body in bodies} == {OPENING}:
+            return [body[OVERHEAD:] for body in bodies]
+        return [record.data for record in self.records]
+
+    def follow(self, before: RecordBatch | None) -> None:
+        """Say, too, what the batch before it said, of which no record told."""
+        if before is not None:
+            self.tombstone = joined(before.tombstone, self.tombstone)
+            self.corrupt_seqs = before.corrupt_seqs + self.corrupt_seqs
+
+    def announce(self) -> None:
+        """Say in the log what a cursor passes without handing it out."""
+        if self.tombstone is not None:
+            gap = {"gap_from": self.tombstone.gap_from, "gap_to": self.tombstone.gap_to}
+            _log.warning("records_lost", topic=self.topic, consumer=self.consumer, reason=self.tombstone.reason, **gap)
+        if self.corrupt_seqs:
+            _log.warning("corrupt_records_skipped", topic=self.topic, consumer=self.consumer, seqs=self.corrupt_seqs)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.records)} records of {self.topic} up to {self.cursor_seq}, {self.unread} unread>"
+
+
+def single(batch: RecordBatch) -> Record | None:
+    """The first record of a batch, if there is one; it says what the batch says."""
+    if not batch.records:
+        return None
+    record = _record(batch.records[0])
+    if batch.tombstone is not None:
+        record.lost = batch.tombstone
+    if batch.corrupt_seqs:
+        record.corrupt_seqs = batch.corrupt_seqs
+    return record
+
+
+def records_in(batch: RecordBatch) -> Iterator[Record]:
+    """Its records one by one; the first says what the batch says."""
+    first = single(batch)
+    if first is not None:
+        yield first
+    for stored in batch.records[1:]:
+        yield _record(stored)
+
+
+def joined(first: Tombstone | None, second: Tombstone | None) -> Tombstone | None:
+    """One announcement for two losses, the second behind the first."""
+    if first is None or second is None:
+        return first or second
+    return Tombstone(
+        gap_from=first.gap_from,
+        gap_to=second.gap_to,
+        reason=first.reason if first.reason == second.reason else "mixed",
+        missed_estimate=first.missed_estimate + second.missed_estimate,
+        earliest_seq=second.earliest_seq,
+        head_seq=second.head_seq,
+    )

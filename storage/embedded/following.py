@@ -1,0 +1,84 @@
+"""Follows a topic batch by batch, for `follow` with and without an event loop.
+
+It peeks, and commits behind what its program has passed: nothing is passed that the program has not seen. For a
+strictly_at_once consumer it reads record by record, each counted before it is handed out.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from storage.consumers.values import Consistency
+from storage.embedded.batch import RecordBatch
+from storage.errors import StorageError
+from storage.records import ReadQuery
+
+if TYPE_CHECKING:
+    from storage.embedded.face import Embedded
+
+#: What a read gives at most unless told otherwise.
+MAX_BYTES, MAX_RECORDS = 1 << 20, 1000
+#: A follower that waits for ever waits so long at a time.
+_WAIT_MS = 30_000
+
+
+class Following:
+    """One reader on its way. Belongs to the engine's loop."""
+
+    def __init__(
+        self,
+        engine: Embedded,
+        topic: str,
+        consumer: str,
+        *,
+        wait_ms: float | None,
+        max_bytes: int,
+        skip_corrupt: bool,
+    ) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._consumer = consumer
+        self._wait_ms = wait_ms
+        self._query = ReadQuery(limit=MAX_RECORDS, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
+        self._strict: bool | None = None
+
+    async def next(self) -> RecordBatch | None:
+        """Records that have not been passed, at least one; None when none comes for `wait_ms`."""
+        if self._strict is None:
+            await self._begin()
+        while True:
+            batch = await self._engine.read_as(
+                self._topic,
+                self._consumer,
+                self._query,
+                checkpoint=bool(self._strict),
+                wait_ms=_WAIT_MS if self._wait_ms is None else self._wait_ms,
+            )
+            moved = batch.next_from_seq > batch.cursor_seq
+            if not self._strict and (batch.records or moved):
+                batch.announce()
+            if self._engine.telling(batch).records:
+                return batch
+            if moved:
+                await self.done(batch)
+            elif self._wait_ms is not None:
+                return None
+
+    async def _begin(self) -> None:
+        """At most persist_every records between two commits: so many may come again after a crash."""
+        config = (await self._engine.ensure_consumer(self._topic, self._consumer)).config
+        self._strict = config.consistency is Consistency.STRICTLY_AT_ONCE
+        limit = 1 if self._strict else min(MAX_RECORDS, config.persist_every)
+        self._query = ReadQuery(limit=limit, max_bytes=self._query.max_bytes, skip_corrupt=self._query.skip_corrupt)
+
+    async def done(self, batch: RecordBatch) -> None:
+        """All of the batch has been passed."""
+        if not self._strict:
+            await self._engine.commit(self._topic, self._consumer, batch.next_from_seq)
+
+    async def leave(self, passed_seq: int) -> None:
+        """The program goes away, having passed the records up to this one (0: none). What is not noted comes again."""
+        if passed_seq and not self._strict:
+            with suppress(StorageError):
+                await self._engine.commit(self._topic, self._consumer, passed_seq)

@@ -1,0 +1,18 @@
+"""Engines by name, below one folder. Source: storage.md §9 (keyed instances)."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from storage.errors import InvalidRequest
+
+# Lower case only: on some file systems A and a are one folder. No dots: none is a way out of the folder.
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+def keyed_path(root: str | os.PathLike[str], name: str) -> str:
+    """The directory of the engine of that name. Raises InvalidRequest for a name that is none."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest("The name of an engine is 1 to 64 characters from a-z 0-9 _ -.", field="name")
+    return os.path.join(os.fspath(root), name)

@@ -1,0 +1,41 @@
+"""Engines this process has open, by path: for a clear word to whoever opens a directory twice, and for forks.
+
+A forked process has the descriptors of its parent, and none of its threads. It can use no engine of it, and must not
+hold its directories: whoever outlives the parent would keep them locked.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storage.embedded.face import Embedded
+
+_engines: weakref.WeakValueDictionary[str, Embedded] = weakref.WeakValueDictionary()
+
+
+def opened(engine: Embedded) -> None:
+    """It holds its directory from now on."""
+    _engines[engine.path] = engine
+
+
+def closed(engine: Embedded) -> None:
+    """It does not, any more."""
+    if _engines.get(engine.path) is engine:
+        del _engines[engine.path]
+
+
+def is_open(path: str) -> bool:
+    """Whether an engine of this process holds the directory at this absolute path."""
+    return path in _engines
+
+
+def _let_go() -> None:
+    for engine in list(_engines.values()):
+        engine.forked()
+    _engines.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

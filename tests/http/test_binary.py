@@ -1,0 +1,49 @@
+"""Raw bytes that a program has appended past HTTP: every answer with records shows them in Base64."""
+
+from __future__ import annotations
+
+import base64
+
+import httpx
+import pytest
+from msgspec import Raw
+
+from storage import BinaryRecord, Engine, NewRecord, TopicConfig, TopicType
+from tests.http.calls import read
+
+BYTES = b'\x00\xff,"meta":1,"deliver_at":7}'
+SHOWN = {"$base64": base64.b64encode(BYTES).decode()}
+
+
+@pytest.fixture
+async def topic(engine: Engine) -> str:
+    await engine.append_batch(
+        "t", [{"n": 1}, BYTES, NewRecord(Raw(b"3"), meta=Raw(b"{}")), BinaryRecord(Raw(BYTES), tag="x")]
+    )
+    return "t"
+
+
+@pytest.mark.parametrize("more", [{}, {"include_meta": False}, {"include_tags": True}])
+async def test_reads_show_base64(client: httpx.AsyncClient, topic: str, more: dict[str, bool]) -> None:
+    answer = await read(client, topic, **more)
+    assert [record["data"] for record in answer["records"]] == [{"n": 1}, SHOWN, 3, SHOWN]
+
+
+async def test_a_point_read_shows_base64(client: httpx.AsyncClient, topic: str) -> None:
+    assert (await client.get(f"/v0/topics/{topic}/records/2")).json()["data"] == SHOWN
+
+
+async def test_bytes_that_were_typed_as_base64_stay_json(client: httpx.AsyncClient, engine: Engine) -> None:
+    await engine.append("t", SHOWN)
+    assert (await read(client, "t"))["records"][0]["data"] == SHOWN
+    record = await engine.read_one("t", 1)
+    assert not record.binary
+    assert record.value == SHOWN
+
+
+@pytest.mark.parametrize("count", [1, 10])
+async def test_claims_show_base64(client: httpx.AsyncClient, engine: Engine, count: int) -> None:
+    await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE))
+    await engine.append_batch("q", [BYTES] * count)
+    answer = await client.post("/v0/topics/q/claim", json={"node": "w", "max": 100})
+    assert [job["data"] for job in answer.json()["claimed"]] == [SHOWN] * count
