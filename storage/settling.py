@@ -28,7 +28,12 @@ class Settling:
             outcome = self._write.finish()
         except Exception as error:  # where `run` would raise it; other outcomes, told behind this one, must be told
             outcome = error
-        self._settled(outcome)
+        self._tell(outcome)
 
     def set_exception(self, exception: StorageError, /) -> None:
-        self._settled(exception)
+        self._tell(exception)
+
+    def _tell(self, outcome: Appended | Exception) -> None:
+        # It leads back here: a circle would hold the records, in three forms, until the collector comes to it.
+        self._write.submission = None
+        self._settled(outcome)
