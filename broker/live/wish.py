@@ -34,6 +34,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     exclude_nodes: frozenset[bytes] = frozenset()
     #: Only what is synced.
     strong: bool = False
+    #: Go on behind records that fail their checksum, and say which.
+    skip_corrupt: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,6 +130,7 @@ class Subscribing:
             shape=Shape(tags=asked.include_tags, meta=asked.include_meta, data=asked.include_data),
             exclude_nodes=wish.nodes(asked.node),
             strong=strong,
+            skip_corrupt=asked.skip_corrupt,
         )
         for name in opened:
             self._watcher.drop(name)  # nothing of an earlier subscription comes behind the answer
