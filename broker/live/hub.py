@@ -40,7 +40,7 @@ class Live:
     def __init__(self, engine: Engine, *, max_sessions: int) -> None:
         self.engine = engine
         self.sessions = Sessions(max_sessions)
-        self.turns = Turns()
+        self.turns = Turns(engine.clock.monotonic_ns)
         self.figures = Figures()
         self.watchers: dict[Watcher[Any], None] = {}
         self._feeds: dict[int, Feed] = {}

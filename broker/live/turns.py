@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Final
 
 from broker.live.priority import Bands
@@ -19,9 +20,13 @@ READING: Final = 8
 
 
 class Turns:
-    """`await take(cost, priority)` before each piece of work of at most `ROUND`."""
+    """`await take(cost, priority)` before each piece of work of at most `ROUND`.
 
-    def __init__(self) -> None:
+    `now_ns` is a clock that never goes back.
+    """
+
+    def __init__(self, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._now_ns = now_ns
         self._left = ROUND
         self._waiting: Bands[tuple[asyncio.Future[None], int]] = Bands()
         self._round_is_due = False
@@ -43,7 +48,7 @@ class Turns:
             return
         self.waits_total += 1
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.add((turn, cost), priority(), loop.time() * 1000)
+        self._waiting.add((turn, cost), priority(), self._now_ns() / 1e6)
         await turn
 
     def _next_round(self) -> None:
@@ -51,7 +56,7 @@ class Turns:
         self._left = ROUND
         self._round_is_due = len(self._waiting) > 0
         while self._left > 0 and self._waiting:
-            turn, cost = self._waiting.take(loop.time() * 1000)
+            turn, cost = self._waiting.take(self._now_ns() / 1e6)
             if not turn.done():  # else whoever wanted it has gone
                 turn.set_result(None)
                 self._left -= cost

@@ -74,6 +74,7 @@ def test_what_is_not_there_cannot_be_watched(client: Client) -> None:
         next(client.watch([]))
 
 
+@pytest.mark.timeout(120 + 30 * KILLS)
 def test_every_record_comes_once_and_in_order_over_kills(broker: RealBroker, client: Client) -> None:
     """fsync class: what was acked is there, so it has to come; seqs without holes, no doubles."""
     client.put_topic("t", durable=True)
@@ -111,7 +112,7 @@ def test_every_record_comes_once_and_in_order_over_kills(broker: RealBroker, cli
             acked.append((await last.append("t", ["end"])).last_seq)
 
     async def both() -> list[int]:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(60 + 30 * KILLS):
             seen, _ = await asyncio.gather(watch(), kill())
             return seen
 
