@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator
 from contextlib import aclosing, closing
 from os import environ
 
@@ -15,24 +14,6 @@ from tests.client.real_broker import RealBroker
 from tests.conftest import is_long
 
 KILLS = 20 if is_long(environ) else 3
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
-@pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for topic in list(client.list_topics()):
-            client.delete_topic(topic.topic)
-        yield client
 
 
 def test_a_topic_is_watched_from_where_it_is_told(client: Client) -> None:
