@@ -125,6 +125,7 @@ def watched(kind: str, id: str, text: str) -> Watched:
         topic=body.topic,
         kind=kind,
         records=[_record(record) for record in body.records],
+        corrupt_seqs=body.corrupt_seqs,
         tombstone=gap,
         to_seq=body.to_seq,
         head_seq=body.head_seq,
@@ -207,6 +208,7 @@ class _Watched(msgspec.Struct):
     topic: str
     head_seq: int
     records: list[_Record] = []
+    corrupt_seqs: list[int] = []
     to_seq: int = 0
     reason: str = ""
     gap_from: int = 0

@@ -162,14 +162,16 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened in a watched topic.
 
-    `kind`: record (`records`, up to and with `to_seq`), tombstone (`tombstone` says what is gone), caught-up (what
-    follows is live), topic-deleted (nothing of the topic follows). `id` is the place behind it in all topics.
+    `kind`: record (`records`, up to and with `to_seq`; `corrupt_seqs` of them are damaged and left out), tombstone
+    (`tombstone` says what is gone), caught-up (what follows is live), topic-deleted (nothing of the topic follows).
+    `id` is the place behind it in all topics.
     """
 
     topic: str
     kind: str
     head_seq: int
     records: list[Record] = []
+    corrupt_seqs: list[int] = []
     tombstone: Tombstone | None = None
     to_seq: int = 0
     id: str = ""

@@ -30,6 +30,7 @@ class WatchOptions(TypedDict, total=False):
     include_meta: bool
     include_data: bool
     consistency: Literal["eventual", "strong"]
+    skip_corrupt: bool
     last_event_id: str
 
 

@@ -35,6 +35,7 @@ class WatchRequest(RequestModel):
     include_tags: Flag = False
     include_data: Flag = True
     consistency: Literal["eventual", "strong"] = Field("eventual", description="strong: only what is synced.")
+    skip_corrupt: Flag = Field(False, description="Go on behind damaged records and list them in corrupt_seqs.")
 
     model_config = _example({"topics": {"orders": {"from_seq": 0}, "payments": {}}, "node": "till-1"})
 
@@ -90,6 +91,7 @@ class Subscribe(WatchStart):
     include_tags: Flag = False
     include_data: Flag = True
     consistency: Literal["eventual", "strong"] = "eventual"
+    skip_corrupt: Flag = False
     lenient: Flag = False
 
     def starts(self) -> dict[str, WatchStart | None]:

@@ -46,4 +46,5 @@ def heartbeat(now_ms: int) -> bytes:
 def error_event(error: StorageError) -> bytes:
     """Why the stream ends: `code` is the status that a request would have got, `reason` the code of the API."""
     code: int | str = SHUTTING_DOWN if isinstance(error, ShuttingDown) else status_of(error.code)
-    return event("error", {"code": code, "error": error.message, "reason": error.code})
+    detail: dict[str, Any] = {"detail": error.detail} if error.detail else {}
+    return event("error", {"code": code, "error": error.message, "reason": error.code, **detail})

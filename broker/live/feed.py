@@ -96,16 +96,19 @@ class Feed:
         """How urgent its records are now."""
         return priority_of(self.live.engine, self.topic)
 
-    async def read(self, subscription: Subscription) -> ReadResult:
-        """What is behind its position. Raises RecordCorrupt, TopicNotFound."""
+    async def read(self, subscription: Subscription, to_seq: int | None = None) -> ReadResult:
+        """What is behind its position, at most up to `to_seq`. Raises RecordCorrupt, TopicNotFound."""
         options = subscription.options
+        if options.strong:
+            to_seq = self.visible(options) if to_seq is None else min(to_seq, self.visible(options))
         query = ReadQuery(
             from_seq=subscription.position,
             limit=options.limit,
             max_bytes=options.max_batch_bytes,
             exclude_nodes=options.exclude_nodes,
             epoch=subscription.epoch,
-            to_seq=self.visible(options) if options.strong else None,
+            skip_corrupt=options.skip_corrupt,
+            to_seq=to_seq,
         )
         self.live.figures.reads += 1
         return await self.live.engine.read(self.topic.name, query)
@@ -154,7 +157,7 @@ class Feed:
         options, from_seq = key
         reached = result.next_from_seq
         epoch = self.topic.log.epoch
-        news = frames.records(self.name, result, options.shape, from_seq, epoch) if result.records else None
+        news = frames.records(self.name, result, options.shape, from_seq, epoch)
         caught_up = None
         if reached >= self.visible(options):
             caught_up = frames.caught_up(self.name, reached, Position(epoch, reached))

@@ -65,14 +65,17 @@ class Event:
         return self._message
 
 
-def records(topic: bytes, result: ReadResult, shape: Shape, from_seq: int, epoch: int) -> Event:
-    """`topic` is the name as JSON; `from_seq` is the position before."""
-    data = b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}' % (
+def records(topic: bytes, result: ReadResult, shape: Shape, from_seq: int, epoch: int) -> Event | None:
+    """`topic` is the name as JSON; `from_seq` is the position before. None: there is nothing to tell."""
+    if not result.records and not result.corrupt_seqs:
+        return None
+    data = b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d%b}' % (
         topic,
         render.records(result.records, shape),
         from_seq,
         result.next_from_seq,
         result.head_seq,
+        b',"corrupt_seqs":%b' % msgspec.json.encode(result.corrupt_seqs) if result.corrupt_seqs else b"",
     )
     return Event(Kind.RECORD, data, Position(epoch, result.next_from_seq))
 

@@ -42,7 +42,7 @@ class Live:
         self.engine = engine
         self.pressure = pressure
         self.sessions = Sessions(max_sessions)
-        self.turns = Turns(lambda: pressure.share)
+        self.turns = Turns(engine.clock.monotonic_ns, lambda: pressure.share)
         self.figures = Figures()
         self.watchers: dict[Watcher[Any], None] = {}
         self._feeds: dict[int, Feed] = {}

@@ -9,7 +9,8 @@ from broker.live.cursor import Position
 from broker.live.frames import Event
 from broker.live.turns import READING
 from broker.live.wish import Options
-from storage.errors import TopicNotFound
+from storage.errors import RecordCorrupt, TopicNotFound
+from storage.records import ReadResult
 
 if TYPE_CHECKING:
     from broker.live.feed import Feed
@@ -96,7 +97,7 @@ class Subscription:
         found: list[Event] = []
         if self.opening or self.position < feed.visible(self.options):
             try:
-                result = await feed.read(self)
+                result = await self._read()
             except TopicNotFound:
                 self.deleted()
                 return []
@@ -106,8 +107,9 @@ class Subscription:
             if result.tombstone is not None:
                 found.append(frames.tombstone(self._key, result.tombstone, opening=self.opening, epoch=epoch))
                 self.position, self.epoch = result.tombstone.gap_to, epoch
-            if result.records:
-                found.append(frames.records(self._key, result, self.options.shape, self.position, epoch))
+            news = frames.records(self._key, result, self.options.shape, self.position, epoch)
+            if news is not None:
+                found.append(news)
             self.position = result.next_from_seq
             self.opening = False
         if self.position >= feed.visible(self.options):
@@ -115,3 +117,16 @@ class Subscription:
             found.append(frames.caught_up(self._key, self.position, Position(self.epoch, self.position)))
             feed.join(self)  # no wait since the look at the head: nothing can have been committed in between
         return found
+
+    async def _read(self) -> ReadResult:
+        """What comes next; what lies in front of a damaged record is given before its time has come to be raised."""
+        try:
+            return await self.feed.read(self)
+        except RecordCorrupt as error:
+            seq = error.detail.get("seq")
+            if seq is None:
+                raise  # a whole segment cannot be read
+            result = await self.feed.read(self, to_seq=int(seq) - 1)
+            if not result.records and result.tombstone is None:
+                raise
+            return result

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Final
 
 from broker.live.priority import Bands
@@ -19,10 +20,13 @@ READING: Final = 8
 
 
 class Turns:
-    """`await take(cost, priority)` before each piece of work of at most `ROUND`."""
+    """`await take(cost, priority)` before each piece of work of at most `ROUND`.
 
-    def __init__(self, share: Callable[[], int] = lambda: 1) -> None:
-        """A round takes one `share`-th of what it could: more than 1 under pressure."""
+    `now_ns` is a clock that never goes back. A round takes one `share`-th of what it could: more than 1 under pressure.
+    """
+
+    def __init__(self, now_ns: Callable[[], int] = monotonic_ns, share: Callable[[], int] = lambda: 1) -> None:
+        self._now_ns = now_ns
         self._share = share
         self._left = ROUND
         self._waiting: Bands[tuple[asyncio.Future[None], int]] = Bands()
@@ -45,7 +49,7 @@ class Turns:
             return
         self.waits_total += 1
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.add((turn, cost), priority(), loop.time() * 1000)
+        self._waiting.add((turn, cost), priority(), self._now_ns() / 1e6)
         await turn
 
     def _next_round(self) -> None:
@@ -53,7 +57,7 @@ class Turns:
         self._left = ROUND // self._share()
         self._round_is_due = len(self._waiting) > 0
         while self._left > 0 and self._waiting:
-            turn, cost = self._waiting.take(loop.time() * 1000)
+            turn, cost = self._waiting.take(self._now_ns() / 1e6)
             if not turn.done():  # else whoever wanted it has gone
                 turn.set_result(None)
                 self._left -= cost

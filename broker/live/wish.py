@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,6 +34,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     exclude_nodes: frozenset[bytes] = frozenset()
     #: Only what is synced.
     strong: bool = False
+    #: Go on behind records that fail their checksum, and say which.
+    skip_corrupt: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +90,18 @@ def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
         check_topic_name(name, field)
 
 
-def open_topics(engine: Engine, starts: dict[str, Start], *, lenient: bool, strong: bool) -> dict[str, Opened]:
-    """Where each of them starts. Raises TopicNotFound, unless `lenient`: then unknown ones are left out."""
+def open_topics(
+    engine: Engine,
+    starts: dict[str, Start],
+    *,
+    lenient: bool,
+    strong: bool,
+    heads: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, Opened]:
+    """Where each of them starts; its end is where it is now, or further in front if `heads` says so.
+
+    Raises TopicNotFound, unless `lenient`: then unknown ones are left out.
+    """
     found: dict[str, Opened] = {}
     for name, start in starts.items():
         try:
@@ -104,7 +118,7 @@ def open_topics(engine: Engine, starts: dict[str, Start], *, lenient: bool, stro
         log = topic.log
         found[name] = Opened(
             epoch=log.epoch,
-            from_seq=_from_seq(start, log.head, log.earliest_seq),
+            from_seq=_from_seq(start, min(log.head, heads.get(name, log.head)), log.earliest_seq),
             head_seq=log.head,
             earliest_seq=log.earliest_seq,
         )

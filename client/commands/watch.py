@@ -13,6 +13,7 @@ from client.commands.connection import DEFAULT_URL, JsonOption, RetryForOption, 
 from client.commands.records import RecordPrinter
 from client.commands.terminal import emit, note, printable
 from client.values import Watched
+from client.watching import WatchOptions
 
 
 def watch(
@@ -23,6 +24,9 @@ def watch(
     ] = None,
     node: Annotated[str | None, typer.Option("--node", help="Leave out what this node wrote.")] = None,
     strong: Annotated[bool, typer.Option("--strong", help="Only what no crash can take any more.")] = False,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many records. 0 = never.")] = 0,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
@@ -39,7 +43,8 @@ def watch(
     with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
         starts = dict.fromkeys(topics, from_seq)
         consistency = "strong" if strong else "eventual"
-        with closing(client.watch(starts, node=node, consistency=consistency)) as events:
+        options: WatchOptions = {"node": node, "consistency": consistency, "skip_corrupt": skip_corrupt}
+        with closing(client.watch(starts, **options)) as events:
             for event in events:
                 if limit:
                     event = msgspec.structs.replace(event, records=event.records[: limit - printed])
@@ -48,6 +53,8 @@ def watch(
                 if not as_json:
                     _show(printer, event, several=len(topics) > 1)
                 sys.stdout.flush()
+                if event.corrupt_seqs:
+                    note(f"{printable(event.topic)}: left out as damaged: {', '.join(map(str, event.corrupt_seqs))}.")
                 printed += len(event.records)
                 if limit and printed >= limit:
                     return

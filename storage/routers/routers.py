@@ -18,7 +18,7 @@ from storage.routers.admin import RouterAdmin, check_router_name
 from storage.routers.forwarder import Forwarder
 from storage.routers.router import Definition, Router
 from storage.routers.values import RouterState
-from storage.routers.waiting import Waited, caught_up
+from storage.routers.waiting import Waited, caught_up, lags
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -156,3 +156,9 @@ class Routers:
         if found is None or found.topic_id not in catalog.routes.into:
             return None
         return await caught_up(catalog, found.topic_id)
+
+    def lags(self, topic: str) -> bool:
+        """Whether `caught_up` would wait."""
+        catalog = self._engine.catalog
+        found = catalog.topics.get(topic)
+        return found is not None and found.topic_id in catalog.routes.into and lags(catalog, found.topic_id)

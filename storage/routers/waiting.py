@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from storage.catalog import Catalog
@@ -36,11 +37,20 @@ def upstream(catalog: Catalog, topic_id: int) -> list[Router]:
     return list(found.values())
 
 
+def lags(catalog: Catalog, topic_id: int) -> bool:
+    """Whether `caught_up` would wait."""
+    return _behind(catalog, upstream(catalog, topic_id))
+
+
+def _behind(catalog: Catalog, routers: Iterable[Router]) -> bool:
+    return any(router.blocked is None and router.position < _head(catalog, router) for router in routers)
+
+
 async def caught_up(catalog: Catalog, topic_id: int) -> Waited:
     """Wait until every router into the topic that is not blocked has passed the heads of now; at most 1 s."""
     routers = upstream(catalog, topic_id)
     begin = asyncio.get_running_loop().time()
-    if any(router.blocked is None and router.position < _head(catalog, router) for router in routers):
+    if _behind(catalog, routers):
         heads = {router.source_id: _head(catalog, router) for router in routers}
         try:
             async with asyncio.timeout(MAX_WAIT_S):

@@ -1,12 +1,16 @@
-"""A fake broker for every test that wants one, and an environment without settings from outside."""
+"""A fake broker for every test that wants one, a real one, and an environment without settings from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from client import Client
+from client.cli import app
 from tests.client.fake_broker import FakeBroker, listening
+from tests.client.real_broker import RealBroker
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +29,35 @@ def fake_url(fake: FakeBroker) -> Generator[str]:
     """Where `fake` listens."""
     with listening(fake) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
+    """A real broker, shared by the tests of a module."""
+    broker = RealBroker(tmp_path_factory.mktemp("broker"))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def client(broker: RealBroker) -> Generator[Client]:
+    """A client of `broker`, which has no topics."""
+    with Client(broker.url) as client:
+        for topic in list(client.list_topics()):
+            client.delete_topic(topic.topic)
+        yield client
+
+
+@pytest.fixture
+def topics(broker: RealBroker) -> Callable[..., Result]:
+    """Runs `topics ...` against `broker`, and expects that exit status."""
+
+    def run(*arguments: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(app, list(arguments), env={"TOPICS_URL": broker.url, "COLUMNS": "200"})
+        assert result.exit_code == status, result.output
+        return result
+
+    return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
@@ -21,24 +21,6 @@ from client import (
     TopicNotFound,
 )
 from tests.client.real_broker import RealBroker
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
-@pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for topic in list(client.list_topics()):
-            client.delete_topic(topic.topic)
-        yield client
 
 
 def short(items: Iterator[Record | Tombstone], count: int) -> list[object]:

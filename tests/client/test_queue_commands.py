@@ -6,14 +6,13 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from client import Client
-from client.cli import app
 from client.commands.terminal import ExitCode
 from tests.client.real_broker import PATIENCE_S, RealBroker
 from tests.client.test_cli_against_broker import start, stream
@@ -21,35 +20,11 @@ from tests.client.test_cli_against_broker import start, stream
 Topics = Callable[..., Result]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
 @pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for topic in list(client.list_topics()):
-            client.delete_topic(topic.topic)
-        client.put_topic("q", type="queue")
-        yield client
-
-
-@pytest.fixture
-def topics(broker: RealBroker) -> Topics:
-    """Runs `topics ...`."""
-
-    def run(*arguments: str, status: int = 0) -> Result:
-        result = CliRunner().invoke(app, list(arguments), env={"TOPICS_URL": broker.url, "COLUMNS": "200"})
-        assert result.exit_code == status, result.output
-        return result
-
-    return run
+def client(client: Client) -> Client:
+    """It has a queue."""
+    client.put_topic("q", type="queue")
+    return client
 
 
 def lines(result: Result) -> list[Any]:

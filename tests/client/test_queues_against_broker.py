@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -16,23 +15,11 @@ from client import AsyncClient, Client, LeaseLost, NotAQueue, RetryPolicy, Topic
 from tests.client.real_broker import RealBroker
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
 @pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for topic in list(client.list_topics()):
-            client.delete_topic(topic.topic)
-        client.put_topic("q", type="queue")
-        yield client
+def client(client: Client) -> Client:
+    """It has a queue."""
+    client.put_topic("q", type="queue")
+    return client
 
 
 def figures(client: Client) -> dict[str, object]:

@@ -4,47 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from client import AsyncClient, Client, Conflict, InvalidRequest, RouterCycle, RouterNotFound
-from client.cli import app
 from tests.client.real_broker import RealBroker
 
 Topics = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
-@pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for topic in list(client.list_topics()):
-            client.delete_topic(topic.topic)
-        yield client
-
-
-@pytest.fixture
-def topics(broker: RealBroker) -> Topics:
-    """Runs `topics ...`."""
-
-    def run(*arguments: str, status: int = 0) -> Result:
-        result = CliRunner().invoke(app, list(arguments), env={"TOPICS_URL": broker.url, "COLUMNS": "200"})
-        assert result.exit_code == status, result.output
-        return result
-
-    return run
 
 
 def test_a_router_copies(client: Client) -> None:

@@ -53,6 +53,12 @@ def test_wherever_the_bytes_are_cut_an_event_is_whole() -> None:
     assert [record.data for record in event.records] == [[1]]
 
 
+def test_damaged_records_that_were_passed_are_named() -> None:
+    passed = RECORD.replace(b'"head_seq":9', b'"head_seq":9,"corrupt_seqs":[7]')
+    assert [event.corrupt_seqs for event in begun(skip_corrupt=True).feed(RECORD + passed)] == [[], [7]]
+    assert asked(watching(skip_corrupt=True))[1]["skip_corrupt"] is True
+
+
 def test_after_a_broken_connection_it_goes_on_behind_the_last_event() -> None:
     watch = begun()
     assert "Last-Event-ID" not in watch.stream().headers

@@ -1,42 +1,38 @@
 """Every consumer workload, stopped at every call to the disk, in every way, and with every call failing.
 
-The short form takes a sample, another one in every run: pytest's random seed decides (see its header).
+See `crash_sweep`.
 """
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.crash.consumer_workloads import WORKLOADS
+from tests.support import reader_run
 from tests.support.crash_sweep import Sweep
-from tests.support.reader_run import DRIVE
 
-
-def _sweep(name: str) -> Sweep:
-    return Sweep(DRIVE, WORKLOADS[name], random.getrandbits(32))
+SWEEP = Sweep(WORKLOADS, reader_run, points=6, errors=3)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_promises_survive_a_crash_at_some_calls(name: str) -> None:
-    assert _sweep(name).some_crashes() == []
+    assert SWEEP.some_crashes(name) == []
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_promises_survive_a_crash_at_any_call(name: str) -> None:
-    assert _sweep(name).all_crashes() == []
+    assert SWEEP.all_crashes(name) == []
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_promises_survive_an_error_at_some_calls(name: str) -> None:
-    assert _sweep(name).some_errors() == []
+    assert SWEEP.some_errors(name) == []
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_promises_survive_an_error_at_any_call(name: str) -> None:
-    assert _sweep(name).all_errors() == []
+    assert SWEEP.all_errors(name) == []

@@ -216,6 +216,45 @@ async def test_a_deleted_topic_is_told_at_once(http: httpx.AsyncClient) -> None:
         assert (await watch.next()).name == "topic-deleted"
 
 
+async def test_a_topic_made_again_is_left_to_the_next_stream(http: httpx.AsyncClient) -> None:
+    await fill(http, "t", 3)
+    await fill(http, "u", 1)
+    path = await session(http, "t", "u")
+    async with stream(http, path) as watch:
+        for _ in range(2):
+            await watch.caught_up()
+        await http.delete("/v0/topics/t")
+        assert (await watch.next()).name == "topic-deleted"
+        await fill(http, "t", 5)
+        await append(http, "u", {"data": 2})
+        event = await watch.next()
+        assert (event.data["topic"], event.cursor["t"]["seq"]) == ("u", 3)
+    async with stream(http, path, event.id) as watch:
+        gap = await watch.next()
+        assert (gap.name, gap.data["topic"], gap.data["reason"]) == ("tombstone", "t", "recreated")
+        assert (await watch.next()).seqs == [1, 2, 3, 4, 5]
+
+
+async def test_trouble_with_one_watcher_is_none_of_the_deletion_nor_of_the_others(
+    server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(name: str, head_seq: int) -> None:
+        raise RuntimeError(f"{name} at {head_seq}")
+
+    await fill(http, "t", 1)
+    path = await session(http, "t")
+    async with stream(http, path) as troubled:
+        await troubled.caught_up()
+        [watcher] = server.broker.live.watchers
+        monkeypatch.setattr(watcher, "lost", lost)
+        async with stream(http, path, "") as watch:
+            await watch.caught_up()
+            answer = await http.delete("/v0/topics/t")
+            assert (answer.status_code, answer.json()["deleted"]) == (200, True)
+            assert (await watch.next()).name == "topic-deleted"
+            assert (await append(http, "t", {"data": 1}))["first_seq"] == 1
+
+
 async def test_an_idle_stream_shows_that_it_lives(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     async with watching(http, "t", heartbeat_ms=1) as watch:

@@ -131,6 +131,32 @@ async def test_a_connection_that_is_not_read_at_all_is_cut(
     await soon(lambda: not server.server.server_state.connections)
 
 
+async def test_over_http_2_it_is_reset_the_others_of_its_connection_stay_and_it_loses_nothing(
+    server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "PATIENCE_S", 0.3)
+    await http.put("/v0/topics/t")
+    path = await session(http, "t")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
+    peer = Peer(reader, writer)
+    peer.ask(server, path)
+    listening = asyncio.create_task(peer.listen())
+    await soon(lambda: b"caught-up" in peer.got)
+    for _ in range(20):
+        await append(http, "t", {"data": BIG})
+    await soon(lambda: peer.ended)
+    await soon(lambda: not server.broker.live.watchers)
+    assert server.broker.live.figures.slow_closed == 1
+    assert not listening.done()  # the connection is there
+    ids = re.findall(rb"\nid: (\S+)\ndata: [^\n]*\n\n", peer.got)
+    async with stream(http, path, ids[-1].decode()) as watch:
+        whole = re.findall(rb'"\$seq":(\d+),[^\n]*\n\n', peer.got)
+        rest = [record["$seq"] for record in await watch.records(20 - len(whole))]
+        assert [int(seq) for seq in whole] + rest == list(range(1, 21))
+    listening.cancel()
+    writer.close()
+
+
 async def test_over_http_2_a_closed_window_is_waited_for_and_others_do_not_wait(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:

@@ -1,100 +1,147 @@
-"""Stops workloads at every call to the disk, in every way, and has every call fail; or takes a sample of that.
+"""Stops workloads at calls to the disk, in every way, or has calls fail, and gathers what was wrong with the rest.
 
-A failure names what repeats it: `drive.examine(w, drive.run_until(w, CrashPoint(...)), Cut(...))`.
+    SWEEP = Sweep(WORKLOADS, job_run, points=6, errors=3)
+    assert SWEEP.some_crashes("claims and acks") == []
+
+The short forms take a sample, another one in every run: pytest's random seed decides (see its header). A failure
+names what repeats it: `examine(w, run_until(w, CrashPoint(...)), Cut(...))` with `w = WORKLOADS[...]`.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tests.support.crash_check import End
-from tests.support.crash_drive import Drive, DriveWorkload
 from tests.support.crash_run import CrashPoint, Cut
-from tests.support.sim_disk import Loss, When
+from tests.support.sim_disk import Loss, SimDisk, When
 
-SAMPLE_POINTS = 6
-SAMPLE_ERRORS = 3
-ERRORS = (errno.EIO, errno.ENOSPC)
-MAX_FAILURES = 5
+ERRORS: Final = (errno.EIO, errno.ENOSPC)
+#: So many are told; the rest is most likely the same.
+MAX_FAILURES: Final = 5
 
 
-class Sweep:
-    """Of one workload. Every method gives the first failures it finds."""
+class _Stopped(Protocol):
+    disk: SimDisk
 
-    def __init__(self, drive: Drive[Any], workload: DriveWorkload[Any], seed: int) -> None:
-        self._drive = drive
-        self._workload = workload
-        self._rng = Random(seed)
 
-    def some_crashes(self) -> list[str]:
-        points = self._points()
-        sample = self._rng.sample(points, min(SAMPLE_POINTS, len(points)))
-        return self._first(self._failures((point, self._some_cuts()) for point in sample))
+W = TypeVar("W", contravariant=True)
+C = TypeVar("C", bound=_Stopped)
 
-    def all_crashes(self) -> list[str]:
-        return self._first(self._failures((point, self._all_cuts()) for point in self._points()))
 
-    def some_errors(self) -> list[str]:
-        calls = range(self._calls())
-        indices = self._rng.sample(calls, min(SAMPLE_ERRORS, len(calls)))
-        return self._first(self._error_failures((index, self._rng.choice(ERRORS)) for index in indices))
+class Runs(Protocol[W, C]):
+    """How workloads of a kind are run, and what is left examined: a module is one."""
 
-    def all_errors(self) -> list[str]:
-        return self._first(self._error_failures((index, code) for index in range(self._calls()) for code in ERRORS))
+    def trace(self, workload: W, /) -> C: ...
+
+    def run_until(self, workload: W, point: CrashPoint, /) -> C: ...
+
+    def run_with_error(self, workload: W, index: int, errno: int, /) -> C: ...
+
+    def examine(self, workload: W, crashed: C, cut: Cut, /) -> list[str]: ...
+
+
+def all_cuts(rng: Random) -> Iterator[Cut]:
+    yield Cut(End.KILL, seed=rng.randrange(1 << 30))
+    for loss in (*Loss, Loss.PREFIX, Loss.TORN, Loss.TORN):
+        yield Cut(End.POWER, loss, rng.randrange(1 << 30))
+
+
+def some_cuts(rng: Random) -> Iterator[Cut]:
+    yield Cut(End.KILL, seed=rng.randrange(1 << 30))
+    yield Cut(End.POWER, rng.choice(list(Loss)), rng.randrange(1 << 30))
+
+
+def torn_cuts(rng: Random) -> Iterator[Cut]:
+    """One that tears what was being written, in any case."""
+    yield Cut(End.KILL, seed=rng.randrange(1 << 30))
+    yield Cut(End.POWER, rng.choice([Loss.DROP, Loss.KEEP, Loss.PREFIX]), rng.randrange(1 << 30))
+    yield Cut(End.POWER, Loss.TORN, rng.randrange(1 << 30))
+
+
+class Sweep(Generic[W, C]):
+    """Of the workloads of one kind. `points` and `errors`: how many of a workload a sample takes."""
+
+    def __init__(
+        self,
+        workloads: Mapping[str, W],
+        runs: Runs[W, C],
+        *,
+        points: int,
+        errors: int,
+        cuts: Callable[[Random], Iterator[Cut]] = some_cuts,
+    ) -> None:
+        self._workloads = workloads
+        self._runs: Any = runs
+        self._sample = (points, errors)
+        self._cuts = cuts
+
+    def some_crashes(self, name: str) -> list[str]:
+        rng = Random(random.getrandbits(32))
+        points = self._points(name)
+        sample = rng.sample(points, min(self._sample[0], len(points)))
+        return self._first(self._crashes(name, ((point, self._cuts(rng)) for point in sample)))
+
+    def all_crashes(self, name: str) -> list[str]:
+        rng = Random(random.getrandbits(32))
+        return self._first(self._crashes(name, ((point, all_cuts(rng)) for point in self._points(name))))
+
+    def some_errors(self, name: str) -> list[str]:
+        rng = Random(random.getrandbits(32))
+        calls = range(self._calls(name))
+        sample = rng.sample(calls, min(self._sample[1], len(calls)))
+        return self._first(self._errors(name, [(index, rng.choice(ERRORS)) for index in sample], rng))
+
+    def all_errors(self, name: str) -> list[str]:
+        rng = Random(random.getrandbits(32))
+        tries = [(index, code) for index in range(self._calls(name)) for code in ERRORS]
+        return self._first(self._errors(name, tries, rng))
+
+    # -- one after the other -----------------------------------------------------------------------------------------
 
     @staticmethod
     def _first(failures: Iterator[str]) -> list[str]:
         return list(islice(failures, MAX_FAILURES))
 
-    def _calls(self) -> int:
-        return len(self._drive.trace(self._workload).disk.calls)
-
-    def _points(self) -> list[CrashPoint]:
-        calls = self._drive.trace(self._workload).disk.crash_points()
+    def _points(self, name: str) -> list[CrashPoint]:
+        calls = self._runs.trace(self._workloads[name]).disk.crash_points()
         return [CrashPoint(index, when) for index in calls for when in When]
 
-    def _seed(self) -> int:
-        return self._rng.randrange(1 << 30)
+    def _calls(self, name: str) -> int:
+        return len(self._runs.trace(self._workloads[name]).disk.calls)
 
-    def _all_cuts(self) -> Iterator[Cut]:
-        yield Cut(End.KILL, seed=self._seed())
-        for loss in (*Loss, Loss.PREFIX, Loss.TORN, Loss.TORN):
-            yield Cut(End.POWER, loss, self._seed())
-
-    def _some_cuts(self) -> Iterator[Cut]:
-        yield Cut(End.KILL, seed=self._seed())
-        yield Cut(End.POWER, self._rng.choice(list(Loss)), self._seed())
-
-    def _failures(self, tries: Iterable[tuple[CrashPoint, Iterable[Cut]]]) -> Iterator[str]:
-        name = self._workload.name
+    def _crashes(self, name: str, tries: Iterable[tuple[CrashPoint, Iterable[Cut]]]) -> Iterator[str]:
+        workload = self._workloads[name]
         for point, cuts in tries:
             try:
-                crashed = self._drive.run_until(self._workload, point)
+                crashed = self._runs.run_until(workload, point)
             except AssertionError as error:
                 error.add_note(f"{name}: {point}")
                 raise
             for cut in cuts:
-                try:
-                    problems = self._drive.examine(self._workload, crashed, cut)
-                except Exception as error:
-                    error.add_note(f"{name}: {point}, {cut}")
-                    raise
-                if problems:
-                    yield "\n  ".join([f"{name}: {point}, {cut}", *problems])
+                yield from self._examined(workload, crashed, cut, f"{name}: {point}, {cut}")
 
-    def _error_failures(self, tries: Iterable[tuple[int, int]]) -> Iterator[str]:
-        name = self._workload.name
+    def _errors(self, name: str, tries: Iterable[tuple[int, int]], rng: Random) -> Iterator[str]:
+        workload = self._workloads[name]
         for index, code in tries:
+            where = f"{name}: errno {code} at call {index}"
             try:
-                crashed = self._drive.run_with_error(self._workload, index, code)
-                for cut in (Cut(End.KILL, seed=self._seed()), Cut(End.POWER, Loss.TORN, self._seed())):
-                    problems = self._drive.examine(self._workload, crashed, cut)
-                    if problems:
-                        yield "\n  ".join([f"{name}: errno {code} at call {index}, {cut}", *problems])
+                crashed = self._runs.run_with_error(workload, index, code)
             except Exception as error:
-                error.add_note(f"{name}: errno {code} at call {index}")
+                error.add_note(where)
                 raise
+            for cut in (Cut(End.KILL, seed=rng.randrange(1 << 30)), Cut(End.POWER, Loss.TORN, rng.randrange(1 << 30))):
+                yield from self._examined(workload, crashed, cut, f"{where}, {cut}")
+
+    def _examined(self, workload: W, crashed: C, cut: Cut, where: str) -> Iterator[str]:
+        try:
+            problems = self._runs.examine(workload, crashed, cut)
+        except Exception as error:
+            error.add_note(where)
+            raise
+        if problems:
+            yield "\n  ".join([where, *problems])

@@ -1,4 +1,4 @@
-"""Runs a consumer workload until the machine stops, and opens what is left again and again. See `crash_drive`.
+"""Runs a consumer workload until the machine stops, and opens what is left again and again. See `crash_driver`.
 
 `examine` opens the directory, holds it to the ledger, has the independent decoder read it, kills that process and opens
 it again, stops a third recovery at some call and opens what that leaves; then every consumer reads on while more is
@@ -11,47 +11,47 @@ from random import Random
 from typing import Any, TypeAlias
 
 from storage import Options
+from tests.support import crash_driver
 from tests.support.crash_check import End
-from tests.support.crash_drive import Drive, DriveWorkload, Stopped, undecodable
+from tests.support.crash_driver import Driver, recovered_differently, undecodable
 from tests.support.crash_ledger import Outcome
-from tests.support.crash_run import Cut, until_crash
+from tests.support.crash_run import Cut, run
 from tests.support.crash_view import view
 from tests.support.reader_check import check, read_on
 from tests.support.reader_session import ReaderLedger, ReaderSession
-from tests.support.sim_disk import Loss, SimDisk, When
+from tests.support.sim_disk import Loss
 
-ReaderWorkload: TypeAlias = DriveWorkload[ReaderSession]
+ReaderWorkload: TypeAlias = crash_driver.Workload[ReaderSession]
+Crashed: TypeAlias = crash_driver.Crashed[ReaderLedger]
 
-
-async def _opened(
-    disk: SimDisk, options: Options, crashed: Stopped, ledger: ReaderLedger | None = None
-) -> ReaderSession:
-    session = ReaderSession(disk, options, clock=crashed.clock(), ledger=ledger or crashed.ledger.copy())
-    await session.start()
-    return session
+DRIVER: Driver[ReaderSession, ReaderLedger] = Driver(ReaderSession)
+trace = DRIVER.trace
+run_until = DRIVER.run_until
+run_with_error = DRIVER.run_with_error
 
 
-async def _examine(options: Options, crashed: Stopped, cut: Cut) -> list[str]:
+def examine(workload: ReaderWorkload, crashed: Crashed, cut: Cut) -> list[str]:
+    """Everything that can be wrong with what this cut leaves."""
+    return run(_examine(workload.options, crashed, cut))
+
+
+async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
     rng = Random(cut.seed)
     disk = cut.of(crashed.disk)
     killed = cut.end is End.KILL and crashed.orderly
-    session = await _opened(disk, options, crashed)
+    session = await DRIVER.opened(disk, options, crashed)
     calls = len(disk.calls)
     problems = await check(session, killed=killed)
     problems += undecodable(disk) if crashed.orderly else []
     first = await _seen(session)
-    found = await _opened(disk.process_kill(), options, crashed, session.ledger)
-    again = await _seen(found)
-    problems += [
-        f"recovered twice: {name}: {first.get(name)} against {again.get(name)}"
-        for name in sorted(first.keys() | again.keys())
-        if first.get(name) != again.get(name)
-    ]
-    problems += [f"recovery killed: {each}" for each in await _kill_recovery(options, crashed, cut, calls, rng)]
+    found = await DRIVER.opened(disk.process_kill(), options, crashed, session.ledger)
+    problems += recovered_differently(first, await _seen(found))
+    third, _ = await DRIVER.opened_behind_killed_recovery(options, crashed, cut, calls, rng)
+    problems += [f"recovery killed: {each}" for each in [*await check(third, killed=False), *await read_on(third)]]
     problems += [f"read on: {each}" for each in await read_on(found)]
     await _go_on(found)
     loss = rng.choice([Loss.DROP, Loss.TORN, Loss.PREFIX])
-    last = await _opened(found.disk.power_cut(loss, rng.randrange(1 << 30)), options, crashed, found.ledger)
+    last = await DRIVER.opened(found.disk.power_cut(loss, rng.randrange(1 << 30)), options, crashed, found.ledger)
     problems += [f"crashed again ({loss}): {each}" for each in await check(last, killed=False)]
     return problems + [f"read on again: {each}" for each in await read_on(last)]
 
@@ -74,18 +74,3 @@ async def _seen(session: ReaderSession) -> dict[str, Any]:
             for state in session.engine.consumers.list(name, limit=1000):
                 seen[f"consumer {state.consumer} of {name}"] = state
     return seen
-
-
-async def _kill_recovery(options: Options, crashed: Stopped, cut: Cut, calls: int, rng: Random) -> list[str]:
-    """Stop the machine somewhere in the recovery, and recover from that."""
-    disk = cut.of(crashed.disk)
-    disk.crash_at(rng.randrange(calls), rng.choice(list(When)))
-    dying = ReaderSession(disk, options, clock=crashed.clock())
-    await until_crash(disk, dying.start())
-    end = rng.choice(list(End))
-    found = await _opened(Cut(end, rng.choice(list(Loss)), rng.randrange(1 << 30)).of(disk), options, crashed)
-    problems = await check(found, killed=False)
-    return problems + await read_on(found)
-
-
-DRIVE = Drive(ReaderSession, _examine)

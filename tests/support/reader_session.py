@@ -121,9 +121,6 @@ class ReaderSession:
             self.engine = self._made()
         await self.engine.start()
 
-    def stopped(self) -> None:
-        """Nothing that was going on is answered any more."""
-
     async def restart(self, *, shards: int = 0) -> None:
         """A clean stop, and a start, perhaps with another number of shards."""
         await self.settle()

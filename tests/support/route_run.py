@@ -1,4 +1,4 @@
-"""Runs a router workload until the machine stops, and opens what is left again and again. See `crash_run`.
+"""Runs a router workload until the machine stops, and opens what is left again and again. See `crash_driver`.
 
 `examine` opens the directory, lets it forward and holds it to the ledger, has the independent decoder read it, kills
 that process and opens it again, stops a third recovery at some call and opens what that leaves; then writes more to
@@ -11,43 +11,47 @@ from random import Random
 from typing import Any, TypeAlias
 
 from storage import Options
+from tests.support import crash_driver
 from tests.support.crash_check import End, Ending
-from tests.support.crash_drive import Drive, DriveWorkload, Stopped, undecodable
-from tests.support.crash_run import Cut, until_crash
+from tests.support.crash_driver import Driver, recovered_differently, undecodable
+from tests.support.crash_run import Cut, run
 from tests.support.crash_view import view
 from tests.support.route_check import check
 from tests.support.route_session import RouteLedger, RouteSession
-from tests.support.sim_disk import Loss, SimDisk, When
+from tests.support.sim_disk import Loss
 
-RouteWorkload: TypeAlias = DriveWorkload[RouteSession]
+RouteWorkload: TypeAlias = crash_driver.Workload[RouteSession]
+Crashed: TypeAlias = crash_driver.Crashed[RouteLedger]
+
+DRIVER: Driver[RouteSession, RouteLedger] = Driver(
+    RouteSession, stopped=lambda ledger: ledger.restarts.append(len(ledger.sent))
+)
+trace = DRIVER.trace
+run_until = DRIVER.run_until
+run_with_error = DRIVER.run_with_error
 
 
-async def _opened(disk: SimDisk, options: Options, crashed: Stopped, ledger: RouteLedger | None = None) -> RouteSession:
-    session = RouteSession(disk, options, clock=crashed.clock(), ledger=ledger or crashed.ledger.copy())
-    await session.start()
-    await session.settle()
-    return session
+def examine(workload: RouteWorkload, crashed: Crashed, cut: Cut) -> list[str]:
+    """Everything that can be wrong with what this cut leaves."""
+    return run(_examine(workload.options, crashed, cut))
 
 
-async def _examine(options: Options, crashed: Stopped, cut: Cut) -> list[str]:
+async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
     rng = Random(cut.seed)
     ending = Ending(cut.end, crashed.orderly)
     disk = cut.of(crashed.disk)
-    session = RouteSession(disk, options, clock=crashed.clock(), ledger=crashed.ledger.copy())
-    await session.start()
+    session = await DRIVER.opened(disk, options, crashed)
     calls = len(disk.calls)
     await session.settle()
     problems = await check(session.engine, session.ledger, ending)
     problems += undecodable(disk) if crashed.orderly else []
     first = await _seen(session)
-    found = await _opened(disk.process_kill(), options, crashed, session.ledger)
-    again = await _seen(found)
-    problems += [
-        f"recovered twice: {name}: {first.get(name)} against {again.get(name)}"
-        for name in sorted(first.keys() | again.keys())
-        if first.get(name) != again.get(name)
-    ]
-    problems += [f"recovery killed: {each}" for each in await _kill_recovery(options, crashed, cut, ending, calls, rng)]
+    found = await DRIVER.opened(disk.process_kill(), options, crashed, session.ledger)
+    await found.settle()
+    problems += recovered_differently(first, await _seen(found))
+    third, worst = await DRIVER.opened_behind_killed_recovery(options, crashed, cut, calls, rng)
+    await third.settle()
+    problems += [f"recovery killed: {each}" for each in await check(third.engine, third.ledger, worst)]
     found.ledger.restarts.append(len(found.ledger.sent))
     for state in found.engine.topics():
         await found.append(state.topic, 2, tag="x")
@@ -55,7 +59,9 @@ async def _examine(options: Options, crashed: Stopped, cut: Cut) -> list[str]:
     problems += [f"gone on: {each}" for each in await check(found.engine, found.ledger, Ending(End.KILL))]
     loss = rng.choice([Loss.DROP, Loss.TORN, Loss.PREFIX])
     found.ledger.restarts.append(len(found.ledger.sent))
-    last = await _opened(found.disk.power_cut(loss, rng.randrange(1 << 30)), options, crashed, found.ledger)
+    cut_again = found.disk.power_cut(loss, rng.randrange(1 << 30))
+    last = await DRIVER.opened(cut_again, options, crashed, found.ledger)
+    await last.settle()
     later = await check(last.engine, last.ledger, Ending(End.POWER))
     return problems + [f"crashed again ({loss}): {each}" for each in later]
 
@@ -69,20 +75,3 @@ async def _seen(session: RouteSession) -> dict[str, Any]:
     for state in session.engine.routers.page(limit=1000):
         seen[f"router {state.name}"] = (state.definition, state.lag)
     return seen
-
-
-async def _kill_recovery(
-    options: Options, crashed: Stopped, cut: Cut, ending: Ending, calls: int, rng: Random
-) -> list[str]:
-    """Stop the machine somewhere in the recovery, and recover from that."""
-    disk = cut.of(crashed.disk)
-    disk.crash_at(rng.randrange(calls), rng.choice(list(When)))
-    dying = RouteSession(disk, options, clock=crashed.clock())
-    await until_crash(disk, dying.start())
-    end = rng.choice(list(End))
-    found = await _opened(Cut(end, rng.choice(list(Loss)), rng.randrange(1 << 30)).of(disk), options, crashed)
-    worst = End.POWER if End.POWER in (end, ending.end) else End.KILL
-    return await check(found.engine, found.ledger, Ending(worst, orderly=False))
-
-
-DRIVE = Drive(RouteSession, _examine)

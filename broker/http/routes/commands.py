@@ -1,7 +1,7 @@
 """The commands of a WebSocket: subscribe, unsubscribe, publish, ping (source: api.md §5).
 
-Commands run beside each other; what answers the publishes to one topic keeps their order. A command that is refused
-is answered by an error and changes nothing; the connection stays.
+Commands run beside each other; what answers the publishes to one topic keeps their order, and so does what begins and
+ends watching it. A command that is refused is answered by an error and changes nothing; the connection stays.
 """
 
 from __future__ import annotations
@@ -10,29 +10,23 @@ import asyncio
 from typing import Final, TypeVar
 
 import msgspec
-import structlog
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import BaseModel, ValidationError
 
 from broker.http import strict_json
 from broker.http.errors import wrong_model
-from broker.http.render import Shape
 from broker.http.routes.append import write_of
-from broker.http.routes.watch import start_of
-from broker.live import frames, wish
-from broker.live.access import ADMIN, READ, WRITE, Access
+from broker.http.routes.replies import Refused, Replies
+from broker.http.routes.subscribing import Subscribing
+from broker.live.access import ADMIN, WRITE, Access
 from broker.live.watcher import Watcher
-from broker.service import appends, routers
+from broker.service import appends
 from schemas.watch import Subscribe, Unsubscribe
-from storage.errors import InvalidRequest, StorageError
-
-_log = structlog.get_logger("broker.http")
+from storage.errors import InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)
 
-DEFAULT_LIMIT: Final = 1000
-DEFAULT_BATCH_BYTES: Final = 1 << 20
-#: Writes of one connection that may be under way; the next command is not read before one of them has ended.
+#: Commands of one connection that may be under way; the next one is not read before one of them has ended.
 MAX_UNDER_WAY: Final = 64
 
 
@@ -45,15 +39,6 @@ class _Head(msgspec.Struct):
 _head = msgspec.json.Decoder(_Head)
 
 
-class Refused(Exception):
-    """A message that is no command."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
 _UNSUPPORTED: Final = "A message is a JSON object whose type is subscribe, unsubscribe, publish or ping."
 
 
@@ -64,7 +49,9 @@ class Commands:
         self._watcher = watcher
         self._live = watcher.live
         self._caller = caller
+        self._replies = Replies(watcher)
         self._places = asyncio.Semaphore(MAX_UNDER_WAY)
+        self._subscribing = Subscribing(watcher, caller, self._replies, self._places)
         self._writes: set[asyncio.Task[None]] = set()
         #: By topic: the write whose answer is sent last.
         self._last: dict[str, asyncio.Task[None]] = {}
@@ -79,56 +66,25 @@ class Commands:
             request_id = None if head.request_id is UNSET else Raw(bytes(head.request_id))
             match head.type:
                 case "subscribe":
-                    await self._subscribe(_model(Subscribe, raw), request_id)
+                    await self._subscribing.subscribe(_model(Subscribe, raw), request_id)
                 case "unsubscribe":
-                    self._unsubscribe(_model(Unsubscribe, raw), request_id)
+                    await self._subscribing.unsubscribe(_model(Unsubscribe, raw), request_id)
                 case "publish":
                     await self._publish(head, raw, request_id)
                 case "ping":
-                    self._say("pong", request_id, ts=self._live.engine.now_ms())
+                    self._replies.say("pong", request_id, ts=self._live.engine.now_ms())
                 case _:
                     raise Refused("unsupported_message", _UNSUPPORTED)
         except Exception as error:
-            self._refuse(error, request_id)
+            self._replies.refuse(error, request_id)
 
     def close(self) -> None:
         """The connection has ended. Writes under way are not taken back; nobody is told of them."""
+        self._subscribing.close()
         for write in self._writes:
             write.cancel()
 
     # -- what they do ------------------------------------------------------------------------------------------------
-
-    async def _subscribe(self, asked: Subscribe, request_id: Raw | None) -> None:
-        given = asked.starts()
-        starts = {name: start_of(name, start) for name, start in given.items()}
-        wish.check_topics(starts)
-        self._caller.require(READ, starts)
-        strong = asked.consistency == "strong"
-        await routers.all_caught_up(self._live.engine, starts)
-        opened = wish.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong)
-        if len({*self._watcher.handed, *opened}) > wish.MAX_TOPICS:
-            raise InvalidRequest(f"topics: at most {wish.MAX_TOPICS} on one connection.", field="topics")
-        options = wish.Options(
-            limit=wish.clamped(asked.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
-            max_batch_bytes=wish.clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, wish.MAX_BATCH_BYTES),
-            shape=Shape(tags=asked.include_tags, meta=asked.include_meta, data=asked.include_data),
-            exclude_nodes=wish.nodes(asked.node),
-            strong=strong,
-        )
-        for name in opened:
-            self._watcher.drop(name)  # nothing of an earlier subscription comes behind the answer
-        told = {
-            name: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
-            for name, each in opened.items()
-        }
-        self._say("subscribed", request_id, topics=told)
-        for name, each in opened.items():
-            self._watcher.watch(name, options, each.position)
-
-    def _unsubscribe(self, asked: Unsubscribe, request_id: Raw | None) -> None:
-        names = asked.names()
-        self._caller.require(READ, names)
-        self._say("unsubscribed", request_id, topics=[name for name in names if self._watcher.drop(name)])
 
     async def _publish(self, head: _Head, raw: bytes, request_id: Raw | None) -> None:
         if head.topic is UNSET:
@@ -136,6 +92,7 @@ class Commands:
         write = await write_of(head.topic, raw)
         self._caller.require(WRITE if write.settings is None else ADMIN, (write.topic,))
         await self._places.acquire()
+        self._subscribing.writes(write.topic)
         before = self._last.get(write.topic)
         task = asyncio.create_task(self._write(write, before, request_id))
         self._last[write.topic] = task
@@ -151,35 +108,19 @@ class Commands:
         if before is not None:
             await asyncio.wait((before,))
         if isinstance(outcome, Exception):
-            self._refuse(outcome, request_id)
+            self._replies.refuse(outcome, request_id)
         else:
             done = msgspec.to_builtins(outcome)
             if not done.pop("payload_differs"):
-                self._say("ack", request_id, **done)
+                self._replies.say("ack", request_id, **done)
             else:
-                self._say("ack", request_id, **done, payload_differs=True)
+                self._replies.say("ack", request_id, **done, payload_differs=True)
 
     def _written(self, topic: str, task: asyncio.Task[None]) -> None:
         self._places.release()
         self._writes.discard(task)
         if self._last.get(topic) is task:
             del self._last[topic]
-
-    # -- what they say -----------------------------------------------------------------------------------------------
-
-    def _say(self, kind: str, request_id: Raw | None, **fields: object) -> None:
-        self._watcher.say(frames.message(kind, request_id, **fields))
-
-    def _refuse(self, error: Exception, request_id: Raw | None) -> None:
-        if isinstance(error, Refused):
-            self._say("error", request_id, code=error.code, message=error.message)
-            return
-        if not isinstance(error, StorageError) or error.code == "internal":
-            _log.error("command_failed", exc_info=error)
-            self._say("error", request_id, code="internal", message="The broker made a mistake; its log has more.")
-            return
-        detail = {"detail": error.detail} if error.detail else {}
-        self._say("error", request_id, code=error.code, message=error.message, **detail)
 
 
 async def _head_of(raw: bytes | None) -> _Head:

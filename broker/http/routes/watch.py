@@ -56,6 +56,7 @@ async def make_session(
         shape=Shape(tags=body.include_tags, meta=body.include_meta, data=body.include_data),
         exclude_nodes=wish.nodes(body.node),
         strong=strong,
+        skip_corrupt=body.skip_corrupt,
     )
     waited_ms = await routers.all_caught_up(live.engine, starts)
     opened = wish.open_topics(live.engine, starts, lenient=lenient, strong=strong)

@@ -1,0 +1,43 @@
+"""What a WebSocket answers commands with, other than records: results and refusals (source: api.md §5)."""
+
+from __future__ import annotations
+
+import structlog
+from msgspec import Raw
+
+from broker.live import frames
+from broker.live.watcher import Watcher
+from storage.errors import StorageError
+
+_log = structlog.get_logger("broker.http")
+
+
+class Refused(Exception):
+    """A message that is no command."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Replies:
+    """Of one connection; in the order of the calls."""
+
+    def __init__(self, watcher: Watcher[str]) -> None:
+        self._watcher = watcher
+
+    def say(self, kind: str, request_id: Raw | None, **fields: object) -> None:
+        self._watcher.say(frames.message(kind, request_id, **fields))
+
+    def refuse(self, error: Exception, request_id: Raw | None) -> None:
+        """Say why a command was not carried out."""
+        if isinstance(error, Refused):
+            self.say("error", request_id, code=error.code, message=error.message)
+            return
+        if not isinstance(error, StorageError) or error.code == "internal":
+            _log.error("command_failed", exc_info=error)
+            self.say("error", request_id, code="internal", message="The broker made a mistake; its log has more.")
+            return
+        detail = {"detail": error.detail} if error.detail else {}
+        self.say("error", request_id, code=error.code, message=error.message, **detail)

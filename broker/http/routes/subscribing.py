@@ -1,0 +1,146 @@
+"""The commands of a WebSocket that begin and end watching (source: api.md §5).
+
+A subscription to what routers have still to bring something to waits, up to a second, beside the commands that come
+after it. What is about one topic keeps its order: behind a subscription that waits, everything that subscribes to one
+of its topics, or unsubscribes, waits as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec import Raw
+
+from broker.http.render import Shape
+from broker.http.routes.replies import Replies
+from broker.http.routes.watch import start_of
+from broker.live import wish
+from broker.live.access import READ, Access
+from broker.live.watcher import Watcher
+from broker.service import routers
+from schemas.watch import Subscribe, Unsubscribe
+from storage.errors import InvalidRequest, TopicNotFound
+
+DEFAULT_LIMIT: Final = 1000
+DEFAULT_BATCH_BYTES: Final = 1 << 20
+
+
+class _Waiting:
+    """A command that waits, and how far its topics were when the same connection first wrote to them meanwhile."""
+
+    __slots__ = ("done", "heads", "names")
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+        self.done = asyncio.Event()
+        self.heads: dict[str, int] = {}
+
+
+class Subscribing:
+    """Of one connection. Commands that wait take `places`, as its writes do."""
+
+    def __init__(self, watcher: Watcher[str], caller: Access, replies: Replies, places: asyncio.Semaphore) -> None:
+        self._watcher = watcher
+        self._live = watcher.live
+        self._caller = caller
+        self._replies = replies
+        self._places = places
+        self._waiting: dict[_Waiting, asyncio.Task[None]] = {}
+
+    def close(self) -> None:
+        """The connection has ended: nothing that waits is carried out."""
+        for task in self._waiting.values():
+            task.cancel()
+
+    def writes(self, topic: str) -> None:
+        """The connection is about to write to this topic: a subscription that came before is to give that."""
+        for each in self._waiting:
+            if topic in each.names and topic not in each.heads:
+                try:
+                    each.heads[topic] = self._live.engine.topic(topic).log.head
+                except TopicNotFound:
+                    each.heads[topic] = 0
+
+    async def subscribe(self, asked: Subscribe, request_id: Raw | None) -> None:
+        """Returns when it was carried out, or waits. Raises what refuses it."""
+        starts = {name: start_of(name, start) for name, start in asked.starts().items()}
+        wish.check_topics(starts)
+        self._caller.require(READ, starts)
+        lagging = any(self._live.engine.routers.lags(name) for name in starts)
+        await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, request_id), request_id)
+
+    async def unsubscribe(self, asked: Unsubscribe, request_id: Raw | None) -> None:
+        """As `subscribe`."""
+        names = asked.names()
+        self._caller.require(READ, names)
+        await self._in_order(names, False, lambda _: self._end(names, request_id), request_id)
+
+    # -- one after the other -----------------------------------------------------------------------------------------
+
+    async def _in_order(
+        self, names: Iterable[str], lagging: bool, act: Callable[[dict[str, int]], None], request_id: Raw | None
+    ) -> None:
+        waiting = _Waiting(frozenset(names))
+        before = [each for each in self._waiting if each.names & waiting.names]
+        if not lagging and not before:
+            act({})
+            return
+        await self._places.acquire()
+        task = asyncio.create_task(self._wait_and_act(waiting, before, lagging, act, request_id))
+        self._waiting[waiting] = task
+        task.add_done_callback(lambda _: self._acted(waiting))
+
+    async def _wait_and_act(
+        self,
+        waiting: _Waiting,
+        before: list[_Waiting],
+        lagging: bool,
+        act: Callable[[dict[str, int]], None],
+        request_id: Raw | None,
+    ) -> None:
+        try:
+            if lagging:
+                await routers.all_caught_up(self._live.engine, waiting.names)
+            for each in before:
+                await each.done.wait()
+            await self._watcher.room()
+            act(waiting.heads)
+        except Exception as error:
+            self._replies.refuse(error, request_id)
+
+    def _acted(self, waiting: _Waiting) -> None:
+        waiting.done.set()
+        del self._waiting[waiting]
+        self._places.release()
+
+    # -- what they do ------------------------------------------------------------------------------------------------
+
+    def _begin(
+        self, asked: Subscribe, starts: dict[str, wish.Start], heads: dict[str, int], request_id: Raw | None
+    ) -> None:
+        strong = asked.consistency == "strong"
+        opened = wish.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong, heads=heads)
+        if len({*self._watcher.handed, *opened}) > wish.MAX_TOPICS:
+            raise InvalidRequest(f"topics: at most {wish.MAX_TOPICS} on one connection.", field="topics")
+        options = wish.Options(
+            limit=wish.clamped(asked.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
+            max_batch_bytes=wish.clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, wish.MAX_BATCH_BYTES),
+            shape=Shape(tags=asked.include_tags, meta=asked.include_meta, data=asked.include_data),
+            exclude_nodes=wish.nodes(asked.node),
+            strong=strong,
+            skip_corrupt=asked.skip_corrupt,
+        )
+        for name in opened:
+            self._watcher.drop(name)  # nothing of an earlier subscription comes behind the answer
+        told = {
+            name: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
+            for name, each in opened.items()
+        }
+        self._replies.say("subscribed", request_id, topics=told)
+        for name, each in opened.items():
+            self._watcher.watch(name, options, each.position)
+
+    def _end(self, names: list[str], request_id: Raw | None) -> None:
+        self._replies.say("unsubscribed", request_id, topics=[name for name in names if self._watcher.drop(name)])

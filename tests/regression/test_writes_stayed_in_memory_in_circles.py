@@ -1,0 +1,30 @@
+"""Writes that went past ASGI stayed in memory, with their records, until the collector of circles came to them.
+
+It comes after tens of thousands of objects: thousands of writes, and gigabytes when their records were large.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from storage.append import Write
+from tests.http.hot_server import HotServer, post, records
+
+
+@pytest.mark.parametrize("more", [{}, {"idempotency_key": "k"}])
+async def test_a_write_is_gone_once_it_is_answered(more: dict[str, object]) -> None:
+    async with HotServer() as server:
+        await server.topic("t")
+        await server.ask(post("t", records("first")))
+        wire = await server.connect()
+        gc.collect()
+        gc.disable()
+        try:
+            wire.send(post("t", records("x" * 10_000, **more)))
+            assert (await wire.answer()).status == 200
+            assert not [each for each in gc.get_objects() if isinstance(each, Write)]
+        finally:
+            gc.enable()
+        assert server.taken == 2

@@ -1,0 +1,57 @@
+"""What a watcher was told of each topic, held against what a topic is: every seq, or that it is gone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+#: An event of a stream. No chunk of HTTP/1.1 ends within one, and data has no line break.
+EVENT = re.compile(rb"event: (\S+)\n(?:id: (\S+)\n)?data: (.*)\n\n")
+
+
+class Event(NamedTuple):
+    """Of a stream, or a message of a WebSocket with the name as there."""
+
+    name: str
+    id: str | None
+    data: dict[str, Any]
+
+
+def events_of(received: bytearray) -> Iterator[Event]:
+    """The whole events in front, which are taken out."""
+    end = received.rfind(b"\n\n") + 2
+    whole = bytes(received[:end])
+    del received[:end]
+    for found in EVENT.finditer(whole):
+        name, id = found[1].decode().replace("-", "_"), found[2]
+        yield Event(name, id.decode() if id is not None else None, json.loads(found[3]))
+
+
+class Coverage:
+    """How far a watcher of topics that nobody deletes from was brought, and over which gaps.
+
+    `take` fails where something is left out, comes again, or comes too early.
+    """
+
+    def __init__(self, **at: int) -> None:
+        self.at = at
+        self.records = dict.fromkeys(at, 0)
+        self.gaps: dict[str, list[tuple[int, int]]] = {name: [] for name in at}
+        self.last_id: str | None = None
+
+    def take(self, event: Event) -> None:
+        if event.id is not None:
+            self.last_id = event.id
+        name, data = event.data.get("topic", ""), event.data
+        if event.name == "record":
+            seqs = [record["$seq"] for record in data["records"]]
+            due = list(range(self.at[name] + 1, data["to_seq"] + 1))
+            assert seqs == due, f"{name}: {seqs} where {due} were due"
+            self.at[name] = data["to_seq"]
+            self.records[name] += len(seqs)
+        elif event.name == "tombstone":
+            assert data["gap_from"] == self.at[name] + 1, (name, self.at[name], data)
+            self.gaps[name].append((data["gap_from"], data["gap_to"]))
+            self.at[name] = data["gap_to"]

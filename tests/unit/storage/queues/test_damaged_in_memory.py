@@ -1,0 +1,23 @@
+"""A job whose record is damaged in memory: its claim goes the long way, and others are not lost to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.queues import reading
+from tests.unit.storage.machine import Machine, log_of
+from tests.unit.storage.queues.jobs import add, claim_seqs, with_jobs
+
+
+@pytest.mark.parametrize("leases_durable", [False, True])
+async def test_it_is_passed_over_and_the_others_are_given(machine: Machine, leases_durable: bool) -> None:
+    engine = await with_jobs(machine, leases_durable=leases_durable)
+    for _ in range(3):
+        await add(engine)
+    log = log_of(engine, "q")
+    (span,) = log.tail.spans(2, 3)
+    data, offset = log.cached[span.batch_seq]
+    log.cached[span.batch_seq] = (bytes(len(data)), offset)
+    assert reading.cached(engine, engine.topic("q"), [2]) is None
+    assert await claim_seqs(engine, 3) == [1, 3]
+    assert await claim_seqs(engine) == []
