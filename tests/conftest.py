@@ -7,11 +7,13 @@ it): see pyproject.toml and docs/testing.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import backends
 
 LONG_MODE_VARIABLE = "TOPICS_TEST_LONG"
 
@@ -50,6 +52,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _backend_asked_for() -> Iterator[None]:
+    """See `tests/support/backends.py`."""
+    backend = backends.asked_for(os.environ)
+    if backend is None:
+        yield
+        return
+    with backends.everywhere(backend):
+        yield
 
 
 @pytest.fixture
