@@ -14,7 +14,8 @@ from storage.posix import PosixFileSystem
 
 _log = structlog.get_logger("storage")
 
-_MAKERS: dict[IoBackend, Callable[[], PosixFileSystem]] = {
+#: Each raises OSError where the system refuses it.
+MAKERS: dict[IoBackend, Callable[[], PosixFileSystem]] = {
     IoBackend.FD: PosixFileSystem,
     IoBackend.MMAP: MmapFileSystem,
     IoBackend.IO_URING: UringFileSystem,
@@ -24,7 +25,7 @@ _MAKERS: dict[IoBackend, Callable[[], PosixFileSystem]] = {
 def open_file_system(backend: IoBackend) -> PosixFileSystem:
     """Of that kind, or plain when this machine cannot or must not have it; then one warning says why."""
     try:
-        return _MAKERS[backend]()
+        return MAKERS[backend]()
     # Besides what the kernel says: a C library without the call, an address space without room.
     except (OSError, AttributeError, ValueError, MemoryError) as error:
         _log.warning("io_backend_refused", wanted=str(backend), used=str(IoBackend.FD), error=str(error))
@@ -33,7 +34,7 @@ def open_file_system(backend: IoBackend) -> PosixFileSystem:
 
 def backend_of(fs: FileSystem) -> IoBackend | None:
     """Which one it is; None for file systems of other making, whose files no other process may reach."""
-    return next((backend for backend, maker in _MAKERS.items() if type(fs) is maker), None)
+    return next((backend for backend, maker in MAKERS.items() if type(fs) is maker), None)
 
 
 def close_file_system(fs: FileSystem) -> None:

@@ -89,11 +89,13 @@ class Submitter:
         return request
 
     def _lead_or_follow(self, request: Request) -> bool:
-        """Submit what is queued, the request too unless somebody has; whether its thread is the one to wait for all."""
+        """Submit what is queued, the request too unless somebody has. False when its thread is to sleep until woken."""
         with self._lock:
             self._submit_queued()
             if self._broken is not None:
                 raise self._broken
+            if not request.left:
+                return True  # submitted, and seen to its end, by others while this thread waited for the lock
             if self._leading:
                 self._waiting[request] = None
                 return False

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 
 import storage.core
-from storage.io.choose import open_file_system
-from storage.io.uring import UringFileSystem
+from storage.io.choose import MAKERS, close_file_system, open_file_system
 from storage.options import IoBackend
+from storage.posix import PosixFileSystem
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_uring import SimUringFile
 
@@ -28,15 +28,15 @@ def asked_for(environment: Mapping[str, str]) -> IoBackend | None:
     return IoBackend(name) if name else None
 
 
-def refusal(backend: IoBackend) -> str:
-    """Why this machine does not have it; '' when it does."""
-    if backend is not IoBackend.IO_URING:
-        return ""
+@contextmanager
+def made(backend: IoBackend) -> Iterator[PosixFileSystem]:
+    """One of that kind. Where this machine does not have it the test is skipped, which the summary tells."""
     try:
-        UringFileSystem().close()
+        fs = MAKERS[backend]()
     except OSError as error:
-        return f"no io_uring here: {error}"
-    return ""
+        pytest.skip(f"no {backend} here: {error}")
+    yield fs
+    close_file_system(fs)
 
 
 @contextmanager

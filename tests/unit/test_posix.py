@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from storage.options import IoBackend
 from storage.posix import PosixFileSystem
+from tests.support.backends import made
 
 _HOLD_LOCK = """
 import sys
@@ -27,9 +29,10 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def fs() -> PosixFileSystem:
-    return PosixFileSystem()
+@pytest.fixture(params=IoBackend)
+def fs(request: pytest.FixtureRequest) -> Iterator[PosixFileSystem]:
+    with made(request.param) as fs:
+        yield fs
 
 
 @pytest.fixture
