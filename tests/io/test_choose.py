@@ -19,14 +19,12 @@ from storage.io.mmap_file import MmapFileSystem
 from storage.io.uring import UringFileSystem
 from storage.options import IoBackend
 from storage.posix import PosixFileSystem
-from tests.support.backends import made
+from tests.support.backends import EACH, needs_io_uring
 from tests.support.sim_disk import SimDisk
 
 
-@pytest.mark.parametrize("backend", IoBackend)
+@pytest.mark.parametrize("backend", EACH)
 async def test_an_engine_gets_the_backend_it_asks_for(backend: IoBackend, tmp_path: Path) -> None:
-    with made(backend):
-        pass
     with capture_logs() as logs:
         engine = Engine(tmp_path, Options(io_backend=backend, wal_file_bytes=1 << 16, wal_reserve_bytes=4096))
         await engine.start()
@@ -35,9 +33,8 @@ async def test_an_engine_gets_the_backend_it_asks_for(backend: IoBackend, tmp_pa
     assert [each for each in logs if each["event"] == "io_backend_refused"] == []
 
 
+@needs_io_uring
 async def test_an_engine_gives_its_rings_back(tmp_path: Path) -> None:
-    with made(IoBackend.IO_URING):
-        pass
     before = len(os.listdir("/proc/self/fd"))
     options = Options(io_backend=IoBackend.IO_URING, wal_file_bytes=1 << 16, wal_reserve_bytes=4096)
     for _ in range(2):
@@ -79,11 +76,10 @@ class _Refusing:
         return int(LIBC.syscall(ctypes.c_long(number), *map(ctypes.c_ulong, rest)))
 
 
+@needs_io_uring
 @pytest.mark.parametrize("call", [425, 426], ids=["setup", "enter"])
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM, errno.ENOMEM])
 def test_a_kernel_that_refuses_io_uring_is_told_once(call: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with made(IoBackend.IO_URING):
-        pass
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(ring.ctypes, "CDLL", lambda *_, **__: _Refusing(call, code))
     (said,) = refused(IoBackend.IO_URING)

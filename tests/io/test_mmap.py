@@ -5,17 +5,12 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from storage.io.mmap_file import MAP_MAX_BYTES, MmapFile, MmapFileSystem
 from storage.posix import PosixFileSystem
-from tests.support.broker_process import ROOT
-from tests.support.small_disk import SmallDisk, refusal
 
 PAGE = mmap.PAGESIZE
 
@@ -150,45 +145,3 @@ def test_kernels_that_cannot_populate_are_refused() -> None:
 
     with pytest.raises(OSError, match="Invalid"):
         MmapFileSystem(unknown)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    reason = refusal()
-    if reason is not None:
-        pytest.skip(f"no disk can be mounted here: {reason}")
-    mount_point = tmp_path / "disk"
-    mount_point.mkdir()
-    with SmallDisk(mount_point, 1 << 20) as disk:
-        yield disk
-
-
-# On this disk a store to a hole would need space there is not: with a map and nothing else this dies by SIGBUS.
-_FILL = """
-import os, sys
-from storage.io.mmap_file import MmapFileSystem
-path = sys.argv[1]
-fs = MmapFileSystem()
-file = fs.open(path, create=True)
-file.allocate(1 << 16)
-os.truncate(path, 0)
-os.truncate(path, 1 << 16)              # the same length, and a hole
-ballast = os.open(path + ".ballast", os.O_CREAT | os.O_WRONLY)
-try:
-    while os.write(ballast, bytes(4096)):
-        pass
-except OSError as error:
-    print(error.errno)
-try:
-    file.pwritev([b"x" * 5000], 4096)
-except OSError as error:
-    print(error.errno)
-"""
-
-
-def test_a_full_disk_under_a_hole_is_an_error_and_not_a_signal(small_disk: SmallDisk) -> None:
-    script = [*small_disk.prefix, sys.executable, "-c", _FILL, str(small_disk.mount_point / "f")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == [str(errno.ENOSPC)] * 2

@@ -23,18 +23,14 @@ from storage.io.ring import (
     Ring,
     address_of,
 )
+from tests.support.backends import needs_io_uring
 
-
-def new_ring() -> Ring:
-    try:
-        return Ring(8)
-    except OSError as error:
-        pytest.skip(f"no io_uring here: {error}")
+pytestmark = needs_io_uring
 
 
 @pytest.fixture
 def ring() -> Iterator[Ring]:
-    ring = new_ring()
+    ring = Ring(8)
     yield ring
     ring.close()
 
@@ -128,7 +124,7 @@ def test_a_signal_ends_the_wait_with_eintr(ring: Ring) -> None:
 
 def test_closing_gives_everything_back_and_twice_is_harmless() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    ring = new_ring()
+    ring = Ring(8)
     assert len(os.listdir("/proc/self/fd")) > before
     ring.close()
     ring.close()

@@ -13,6 +13,7 @@ import pytest
 
 from storage.io.ring import OP_NOP, Entry, Ring
 from storage.io.submitter import RingBroken, Submitter
+from tests.support.backends import needs_io_uring
 
 
 class HandRing:
@@ -246,11 +247,9 @@ def test_whoever_is_interrupted_leaves_nobody_waiting_for_it(threads: Threads) -
         others[0].result(10)
 
 
+@needs_io_uring
 def test_many_threads_on_the_kernels_ring_all_get_their_own_results() -> None:
-    try:
-        submitter = Submitter(Ring(8))
-    except OSError as error:
-        pytest.skip(f"no io_uring here: {error}")
+    submitter = Submitter(Ring(8))
 
     def work(number: int) -> int:
         for round_ in range(300):

@@ -108,8 +108,8 @@ def test_an_error_of_the_sync_is_told_apart_whatever_its_number(rig: Rig, code: 
     with pytest.raises(SyncFailed) as caught:
         rig.write(sync=(-code,))
     assert caught.value.errno == code
+    rig.wrong[OP_FSYNC].append(-code)
     with pytest.raises(OSError) as plain:  # noqa: PT011
-        rig.wrong[OP_FSYNC].append(-code)
         rig.file.datasync()
     assert plain.value.errno == code
 

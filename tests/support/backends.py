@@ -28,13 +28,26 @@ def asked_for(environment: Mapping[str, str]) -> IoBackend | None:
     return IoBackend(name) if name else None
 
 
+#: For tests that need the kernel's rings: deselected, and said so, where there are none.
+needs_io_uring = pytest.mark.io_uring
+#: Parameters for tests that run with each.
+OTHERS = [IoBackend.MMAP, pytest.param(IoBackend.IO_URING, marks=needs_io_uring)]
+EACH = [IoBackend.FD, *OTHERS]
+
+
+def refusal() -> str | None:
+    """Why this machine has no io_uring; None when it has."""
+    try:
+        close_file_system(MAKERS[IoBackend.IO_URING]())
+    except OSError as error:
+        return str(error)
+    return None
+
+
 @contextmanager
 def made(backend: IoBackend) -> Iterator[PosixFileSystem]:
-    """One of that kind. Where this machine does not have it the test is skipped, which the summary tells."""
-    try:
-        fs = MAKERS[backend]()
-    except OSError as error:
-        pytest.skip(f"no {backend} here: {error}")
+    """One of that kind."""
+    fs = MAKERS[backend]()
     yield fs
     close_file_system(fs)
 

@@ -14,9 +14,8 @@ import pytest
 from storage.filesystem import File, FileSystem, Lock, Read
 from storage.io.mmap_file import MAP_MAX_BYTES, MmapFile, MmapFileSystem
 from storage.io.uring import LINKED_MAX_BYTES, UringFile, UringFileSystem
-from storage.options import IoBackend
 from storage.posix import IOV_MAX, PosixFile, PosixFileSystem, PosixLock
-from tests.support.backends import made
+from tests.support.backends import EACH, made
 from tests.support.sim_disk import SimDisk, SimFile, SimLock
 from tests.support.sim_uring import SimUringFile
 
@@ -38,7 +37,7 @@ class Place(NamedTuple):
         return self.path(name)
 
 
-@pytest.fixture(params=[*IoBackend, "sim"])
+@pytest.fixture(params=[*EACH, "sim"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param != "sim":
         with made(request.param) as fs:

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.options import IoBackend
 from storage.posix import PosixFileSystem
-from tests.support.backends import made
+from tests.support.backends import EACH, made
 
 _HOLD_LOCK = """
 import sys
@@ -29,7 +28,7 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(params=IoBackend)
+@pytest.fixture(params=EACH)
 def fs(request: pytest.FixtureRequest) -> Iterator[PosixFileSystem]:
     with made(request.param) as fs:
         yield fs
