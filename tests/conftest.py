@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import backends
-
 LONG_MODE_VARIABLE = "TOPICS_TEST_LONG"
 
 # No deadlines: a test must not fail because the machine is busy. too_slow likewise.
@@ -58,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _leave_out_io_uring(config: pytest.Config, items: list[pytest.Item]) -> None:
     asking = [item for item in items if item.get_closest_marker("io_uring")]
-    reason = backends.refusal() if asking else None
+    reason = _io_uring_refusal() if asking else None
     if reason is not None:
         items[:] = [item for item in items if item not in asking]
         config.hook.pytest_deselected(items=asking)
@@ -66,14 +64,22 @@ def _leave_out_io_uring(config: pytest.Config, items: list[pytest.Item]) -> None
             print(f"\nno io_uring to be had here ({reason}): {len(asking)} tests deselected", file=sys.stderr)
 
 
+def _io_uring_refusal() -> str | None:
+    from tests.support.backends import refusal
+
+    return refusal()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _backend_asked_for() -> Iterator[None]:
     """See `tests/support/backends.py`."""
-    backend = backends.asked_for(os.environ)
-    if backend is None:
+    backend = os.environ.get("TOPICS_TEST_BACKEND", "")
+    if not backend:
         yield
         return
-    with backends.everywhere(backend):
+    from tests.support.backends import everywhere
+
+    with everywhere(backend):
         yield
 
 

@@ -7,7 +7,7 @@ whatever their options say, brokers by their environment, and files of the simul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -20,12 +20,6 @@ from tests.support.sim_disk import SimDisk
 from tests.support.sim_uring import SimUringFile
 
 VARIABLE = "TOPICS_TEST_BACKEND"
-
-
-def asked_for(environment: Mapping[str, str]) -> IoBackend | None:
-    """The backend that all tests are to run with."""
-    name = environment.get(VARIABLE, "")
-    return IoBackend(name) if name else None
 
 
 #: For tests that need the kernel's rings: deselected, and said so, where there are none.
@@ -53,8 +47,9 @@ def made(backend: IoBackend) -> Iterator[PosixFileSystem]:
 
 
 @contextmanager
-def everywhere(backend: IoBackend) -> Iterator[None]:
+def everywhere(name: str) -> Iterator[None]:
     """Every engine made by this process gets it."""
+    backend = IoBackend(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(backend))  # for brokers and other processes that are started
         patch.setattr(storage.core, "open_file_system", lambda _: open_file_system(backend))
