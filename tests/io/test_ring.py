@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.filesystem import File
 from storage.io.ring import (
     DATASYNC,
     LINK,
@@ -23,7 +24,9 @@ from storage.io.ring import (
     Ring,
     address_of,
 )
-from tests.support.backends import needs_io_uring
+from storage.io.uring import UringFileSystem
+from storage.options import IoBackend
+from tests.support.backends import made, needs_io_uring
 
 pytestmark = needs_io_uring
 
@@ -136,3 +139,30 @@ def test_processors_that_reorder_reads_get_none(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "uname", lambda: os.uname_result((*found[:4], "aarch64")))
     with pytest.raises(OSError, match="aarch64"):
         Ring(8)
+
+
+def test_what_a_thread_that_ends_has_submitted_for_others_is_done_all_the_same(tmp_path: Path) -> None:
+    """The kernel cancels what a thread leaves behind; those who wait for it must not notice."""
+    with made(IoBackend.IO_URING) as fs:
+        files = [fs.open(str(tmp_path / str(number)), create=True) for number in range(8)]
+        errors: list[BaseException] = []
+
+        def write(file: File, round_: int) -> None:
+            try:
+                file.write_and_sync([bytes([round_]) * 5000], 5000 * round_, lambda: None)
+            except BaseException as error:
+                errors.append(error)
+
+        for round_ in range(40):
+            threads = [threading.Thread(target=write, args=(file, round_)) for file in files]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert errors == []
+        expected = b"".join(bytes([round_]) * 5000 for round_ in range(40))
+        assert [file.pread(1 << 20, 0) == expected for file in files] == [True] * 8
+        assert isinstance(fs, UringFileSystem)
+        print(f"{fs.submissions} submissions of {8 * 40} writes with their syncs")
+        for file in files:
+            file.close()
