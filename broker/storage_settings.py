@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from storage.directory import MAX_SHARDS
-from storage.options import Options, Recovery
+from storage.options import IoBackend, Options, Recovery
 
 _OPTIONS = Options()
 
@@ -62,6 +62,10 @@ class StorageSettings(BaseSettings):
     max_key_bytes: Positive = Field(_OPTIONS.max_key_bytes, description="Longest idempotency key.")
     max_scan_records: Positive = Field(_OPTIONS.max_scan_records, description="Most seqs one read examines.")
     io_threads: Annotated[int, Field(ge=1, le=256)] = Field(_OPTIONS.io_threads, description="Threads for reading.")
+    io_backend: IoBackend = Field(
+        _OPTIONS.io_backend,
+        description="How the log is written: fd, mmap or io_uring; fd where the system refuses the other two.",
+    )
     segment_max_events: Positive = Field(_OPTIONS.segment_max_events, description="Most seqs in a segment.")
     segment_max_bytes: Annotated[int, Field(ge=1, le=1 << 31)] = Field(
         _OPTIONS.segment_max_bytes, description="Bytes at which a segment is sealed; at most 2 GiB."

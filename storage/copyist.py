@@ -15,7 +15,7 @@ import structlog
 
 from storage.copy_process import CopyProcess, CopyProcessDied
 from storage.copying import Copied, Copy
-from storage.posix import PosixFileSystem
+from storage.io.choose import backend_of
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -97,7 +97,7 @@ class Copyist:
             if self._process is not None:
                 return self._process
             lock = engine.lock_descriptor
-            if lock is None or type(engine.fs) is not PosixFileSystem or engine.monotonic_ms() < self._not_before_ms:
+            if lock is None or backend_of(engine.fs) is None or engine.monotonic_ms() < self._not_before_ms:
                 return None
             try:
                 self._process = await self._in_thread(CopyProcess, lock)

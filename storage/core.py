@@ -33,6 +33,7 @@ from storage.errors import NotReady, OpenError, ShuttingDown, StorageError, Topi
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
 from storage.housekeeping import Housekeeping
+from storage.io.choose import close_file_system, open_file_system
 from storage.log import Log
 from storage.options import Options
 from storage.posix import PosixFileSystem
@@ -74,6 +75,7 @@ class EngineCore:
         """`cold` is used instead of the store that `options.cold_dir` names."""
         self.path: str = os.path.abspath(os.fspath(path))
         self.options = options or Options()
+        self._own_fs = fs is None
         self.fs = fs or PosixFileSystem()
         self.clock = clock or SystemClock()
         self._threaded = threaded
@@ -130,6 +132,8 @@ class EngineCore:
         if self._threaded:
             self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
             self._cold_pool = ThreadPoolExecutor(self.options.cold_threads, thread_name_prefix="storage-cold")
+        if self._own_fs:
+            self.fs = open_file_system(self.options.io_backend)
         try:
             recovered = await self.run_io(self._recover)
             self._adopt(recovered.catalog)
@@ -289,6 +293,8 @@ class EngineCore:
         if self._cold_pool is not None:
             self._cold_pool.shutdown(wait=True, cancel_futures=True)
             self._cold_pool = None
+        if self._own_fs:
+            close_file_system(self.fs)
         if self._lock is not None:
             self._lock.release()
             self._lock = None

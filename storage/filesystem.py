@@ -1,7 +1,7 @@
 """The one seam to the disk: what each call does, and what it promises after a crash.
 
-Two implementations exist: `storage.posix.PosixFileSystem` and the forgetful disk of the
-tests (`tests/support/sim_disk.py`), which drops whatever was not synced when its power is cut.
+Implementations: `storage.posix.PosixFileSystem` and, with other ways to write a log, `storage.io`; and the forgetful
+disk of the tests (`tests/support/sim_disk.py`), which drops whatever was not synced when its power is cut.
 
 What a crash keeps (power loss; a killed process loses nothing that a call had returned from):
 
@@ -21,10 +21,14 @@ Offsets and sizes are bytes; paths are absolute strings.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class SyncFailed(OSError):
+    """All bytes were written, but making them durable failed, whatever the errno: never sync that file again."""
 
 
 class File(Protocol):
@@ -62,6 +66,14 @@ class File(Protocol):
         """fsync."""
         ...
 
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+        """Write all of the buffers, then `datasync`; the sync is issued only when every byte had been written.
+
+        `between` is called between the two where they are two steps for the caller's machine. Raises SyncFailed when
+        the sync failed, any other OSError when the write did: some of the bytes may then be there.
+        """
+        ...
+
     def close(self) -> None:
         """Close without syncing. Closing twice is harmless."""
         ...
@@ -89,11 +101,23 @@ class Lock(Protocol):
         ...
 
 
+class Read(NamedTuple):
+    """One read of several."""
+
+    file: File
+    size: int
+    offset: int
+
+
 class FileSystem(Protocol):
     """Names and directories."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
         """Open a file. `create` makes it when missing; `exclusive` refuses (EEXIST) an existing one."""
+        ...
+
+    def read_many(self, reads: Sequence[Read]) -> list[bytes]:
+        """What `pread` of each gives, in order. The files are those of this file system."""
         ...
 
     def listdir(self, path: str) -> list[str]:
@@ -146,3 +170,35 @@ def write_whole(file: File, data: Buffer, offset: int) -> None:
             raise OSError(errno.EIO, f"{len(left)} bytes were not taken")
         left = left[written:]
         offset += written
+
+
+def write_buffers(file: File, buffers: Sequence[Buffer], offset: int) -> None:
+    """Write all of the buffers one after another, in as many calls as that takes. Raises OSError."""
+    left = list(buffers)
+    first, size = 0, sum(map(len, left))
+    while size:
+        count = file.pwritev(left[first:] if first else left, offset)
+        if count <= 0:
+            raise OSError(errno.EIO, f"{size} bytes were not taken")
+        offset += count
+        size -= count
+        while size and count >= len(left[first]):
+            count -= len(left[first])
+            first += 1
+        if size and count:
+            left[first] = memoryview(left[first])[count:]
+
+
+def write_then_sync(file: File, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+    """`File.write_and_sync` in two steps."""
+    write_buffers(file, buffers, offset)
+    between()
+    try:
+        file.datasync()
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error
+
+
+def read_each(reads: Sequence[Read]) -> list[bytes]:
+    """`FileSystem.read_many`, one by one."""
+    return [each.file.pread(each.size, each.offset) for each in reads]

@@ -16,6 +16,14 @@ class Recovery(enum.StrEnum):
     SALVAGE = "salvage"
 
 
+class IoBackend(enum.StrEnum):
+    """How a log is written and synced: same bytes, same promises, changeable at every start."""
+
+    FD = "fd"
+    MMAP = "mmap"
+    IO_URING = "io_uring"
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes are bytes, times ms (or µs where the name says so)."""
 
@@ -53,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_key_bytes: int = 256
     max_scan_records: int = 100_000
     io_threads: int = 4
+    io_backend: IoBackend = IoBackend.FD
     segment_max_events: int = 10_000
     segment_max_bytes: int = 64 * MIB
     segment_max_age_ms: int = 3_600_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from storage.filesystem import Buffer
+from storage.filesystem import Buffer, Read, read_each, write_then_sync
 
 IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
@@ -64,6 +64,13 @@ class PosixFile:
     def sync(self) -> None:
         os.fsync(self._open_fd())
 
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+        write_then_sync(self, buffers, offset, between)
+
+    def descriptor(self) -> int:
+        """For calls that other modules of the seam make. Raises OSError when closed."""
+        return self._open_fd()
+
     def _open_fd(self) -> int:
         # os.fsync(-1) raises ValueError, not OSError: a sync that comes after the close must not slip past its handler.
         if self._fd < 0:
@@ -101,16 +108,24 @@ class PosixLock:
             os.close(fd)
 
 
+def open_descriptor(path: str, *, create: bool, exclusive: bool, write: bool) -> int:
+    """As `FileSystem.open`."""
+    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
+    if create or exclusive:
+        flags |= os.O_CREAT
+    if exclusive:
+        flags |= os.O_EXCL
+    return os.open(path, flags, 0o640)
+
+
 class PosixFileSystem:
-    """Names and directories of the running system."""
+    """Names and directories of the running system, its files written and synced by the plain calls (backend `fd`)."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> PosixFile:
-        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
-        if create or exclusive:
-            flags |= os.O_CREAT
-        if exclusive:
-            flags |= os.O_EXCL
-        return PosixFile(os.open(path, flags, 0o640))
+        return PosixFile(open_descriptor(path, create=create, exclusive=exclusive, write=write))
+
+    def read_many(self, reads: Sequence[Read]) -> list[bytes]:
+        return read_each(reads)
 
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

@@ -7,7 +7,8 @@ it): see pyproject.toml and docs/testing.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,42 @@ def is_long(environment: Mapping[str, str]) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_out_io_uring(config, items)
     if is_long(os.environ):
         return
     left_out = [item for item in items if item.get_closest_marker("long")]
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _leave_out_io_uring(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asking = [item for item in items if item.get_closest_marker("io_uring")]
+    reason = _io_uring_refusal() if asking else None
+    if reason is not None:
+        items[:] = [item for item in items if item not in asking]
+        config.hook.pytest_deselected(items=asking)
+        with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print(f"\nno io_uring to be had here ({reason}): {len(asking)} tests deselected", file=sys.stderr)
+
+
+def _io_uring_refusal() -> str | None:
+    from tests.support.backends import refusal
+
+    return refusal()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _backend_asked_for() -> Iterator[None]:
+    """See `tests/support/backends.py`."""
+    backend = os.environ.get("TOPICS_TEST_BACKEND", "")
+    if not backend:
+        yield
+        return
+    from tests.support.backends import everywhere
+
+    with everywhere(backend):
+        yield
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from storage import layout
-from storage.filesystem import File, FileSystem
+from storage.filesystem import File, FileSystem, Read
 from storage.spans import Span
 from storage.wal.position import split
 
 MAX_OPEN = 64
+#: Reads in one batch: fewer than MAX_OPEN, so that opening the last never closes the first.
+_MOST_AT_ONCE = 32
 _MERGE_MAX_BYTES = 4 << 20
 _MERGE_WASTE = 4
 
@@ -42,31 +44,42 @@ class WalReader:
     def read(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
         """By each span's first seq: bytes that hold its frames, and where they begin. Raises WalFileGone, OSError."""
         found: dict[int, tuple[bytes, int]] = {}
-        for group in _merge(spans):
-            number, begin = split(group[0].place + group[0].offset)
-            last = group[-1]
-            end = split(last.place)[1] + last.offset + sum(last.sizes)
-            try:
-                data = self._pread(shard, number, end - begin, begin)
-            except FileNotFoundError:
-                raise WalFileGone(number, begin, group[0].first_seq) from None
-            for span in group:
-                found[span.first_seq] = (data, split(span.place)[1] + span.offset - begin)
+        groups = _merge(spans)
+        for begin in range(0, len(groups), _MOST_AT_ONCE):
+            part = groups[begin : begin + _MOST_AT_ONCE]
+            for group, data in zip(part, self._read_groups(shard, part), strict=True):
+                start = _begin(group)[1]
+                for span in group:
+                    found[span.first_seq] = (data, split(span.place)[1] + span.offset - start)
         return found
 
-    def _pread(self, shard: int, number: int, size: int, offset: int) -> bytes:
-        key = (shard, number)
+    def _read_groups(self, shard: int, groups: list[list[Span]]) -> list[bytes]:
+        """One batch of reads: no more files than are kept open."""
+        # Read under the lock: no file is closed meanwhile.
         with self._lock:
-            file = self._open.get(key)
-            if file is None:
-                file = self._fs.open(layout.join(self._directories[shard], layout.wal_name(number)), write=False)
-                self._open[key] = file
-                if len(self._open) > MAX_OPEN:
-                    # Closed under the lock, and every pread holds it too for as short: nobody reads from it now.
-                    self._open.popitem(last=False)[1].close()
-            else:
-                self._open.move_to_end(key)
-            return file.pread(size, offset)
+            reads: list[Read] = []
+            for group in groups:
+                number, begin = _begin(group)
+                last = group[-1]
+                end = split(last.place)[1] + last.offset + sum(last.sizes)
+                try:
+                    reads.append(Read(self._file(shard, number), end - begin, begin))
+                except FileNotFoundError:
+                    raise WalFileGone(number, begin, group[0].first_seq) from None
+            return self._fs.read_many(reads)
+
+    def _file(self, shard: int, number: int) -> File:
+        """Of the least recently used order, which closes its oldest. With the lock held."""
+        key = (shard, number)
+        file = self._open.get(key)
+        if file is not None:
+            self._open.move_to_end(key)
+            return file
+        file = self._fs.open(layout.join(self._directories[shard], layout.wal_name(number)), write=False)
+        self._open[key] = file
+        if len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)[1].close()
+        return file
 
     def forget(self, shard: int, number: int) -> None:
         """The file is being deleted."""
@@ -91,6 +104,11 @@ class WalFetcher(WalReader):
     async def fetch(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
         """`read`, awaited."""
         return await self._run_io(self.read, shard, spans)
+
+
+def _begin(group: list[Span]) -> tuple[int, int]:
+    """File and offset where the bytes of a group begin."""
+    return split(group[0].place + group[0].offset)
 
 
 def _merge(spans: list[Span]) -> list[list[Span]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from storage import layout
 from storage.filesystem import File, FileSystem
-from storage.posix import PosixFileSystem
+from storage.io.choose import backend_of
 from storage.wal.position import split
 from storage.wal.scan_ahead import AheadScanner
 from storage.wal.scan_inline import InlineScanner, Job, Scanner
@@ -32,7 +32,7 @@ class ShardPart(NamedTuple):
 def open_scanner(fs: FileSystem, processes: int, shards: Iterable[ShardPart]) -> Scanner:
     """What reads the log. `processes` as Options.recovery_processes. Only the real disk can be read by processes."""
     wanted = processes or min(_cpus(), _MOST_PROCESSES)
-    if wanted > 1 and type(fs) is PosixFileSystem:
+    if wanted > 1 and backend_of(fs) is not None:
         files = [file for shard in shards for file in _files(fs, shard)]
         jobs = [job for job, _ in files]
         if len(jobs) > 1 and sum(size for _, size in files) >= LEAST_LOG_BYTES:

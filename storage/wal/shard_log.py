@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from storage.clock import Clock
 from storage.errors import StorageError, StorageFailed, StorageFull
-from storage.filesystem import Buffer, FileSystem
+from storage.filesystem import Buffer, File, FileSystem, SyncFailed, write_buffers
 from storage.format import control, wal_frame
 from storage.options import Options
 from storage.wal.files import PreparedFile, WalFiles, no_space
@@ -52,6 +52,7 @@ class ShardLog:
         self._active: PreparedFile | None = None
         self._next_number = 1
         self._end = 0  # end of the last whole write in the active file
+        self._written_ns = 0  # when the group under way was written, where its write and sync were one call
         self._synced = 0  # below here the active file is durable
         self._point_offset = 0
         self._point_ns = 0
@@ -110,6 +111,7 @@ class ShardLog:
         """Write a group and settle every member of it."""
         self.stats.groups += 1
         self.stats.group_size.observe(len(group))
+        self._written_ns = 0
         run: list[Submission] = []
         size = 0
         written: list[Submission] = []
@@ -127,7 +129,7 @@ class ShardLog:
                 continue
             run.append(each)
             size += len(each.payload)
-        self._flush(run, written)
+        self._flush(run, written, sync=all(each.needs_sync for each in group))  # nobody is told before the sync
         self._conclude(written)
 
     def _room(self) -> int:
@@ -159,14 +161,11 @@ class ShardLog:
     def failure(self) -> StorageFailed:
         """What everybody is told after the shard has stopped."""
         number = self.failed.errno if self.failed else None
-        return StorageFailed(
-            f"Log shard {self.shard} stopped after a failed write or sync (errno {number}); restart to recover.",
-            shard=self.shard,
-            errno=number,
-        )
+        message = f"Log shard {self.shard} stopped after a failed write or sync (errno {number}); restart to recover."
+        return StorageFailed(message, shard=self.shard, errno=number)
 
-    def _flush(self, run: list[Submission], written: list[Submission]) -> None:
-        """Write a run to the active file, or to the next one when it does not fit."""
+    def _flush(self, run: list[Submission], written: list[Submission], *, sync: bool = False) -> None:
+        """Write a run to the active file, or to the next one when it does not fit; with `sync` sync it, too."""
         if not run:
             return
         size = sum(len(each.payload) for each in run)
@@ -176,7 +175,7 @@ class ShardLog:
         try:
             if self._active is None or self._end + size > self._room():
                 self._rotate(size)
-            self._write(run)
+            self._write(run, sync=sync)
             written += run
             return
         except OSError as error:
@@ -207,8 +206,9 @@ class ShardLog:
                 self.failed = error
                 each.error = self.failure()
 
-    def _write(self, run: Sequence[Submission]) -> None:
-        """One run into the active file, whole or not at all. Raises OSError; sets `failed` but for a full disk."""
+    def _write(self, run: Sequence[Submission], *, sync: bool = False) -> None:
+        """One run, whole or not at all, and with `sync` that too. Raises OSError unless it was the sync that failed;
+        sets `failed` for all but a full disk."""
         active = self._active
         assert active is not None
         start = self._end
@@ -222,7 +222,10 @@ class ShardLog:
             at += len(each.payload)
             buffers.append(each.payload)
         try:
-            self._write_all(active, buffers, start, at - start)
+            if sync:
+                sync = self._write_and_sync(active.file, buffers, start)
+            else:
+                write_buffers(active.file, buffers, start)
         except OSError as error:
             if not no_space(error):
                 self.failed = error
@@ -236,22 +239,20 @@ class ShardLog:
             self.dirty_since_ns = self._clock.monotonic_ns()
         self.stats.bytes += at - start
         self.stats.frames += sum(each.frames for each in run) + (point is not None)
+        if sync:
+            self._note_synced(self._written_ns)
 
-    @staticmethod
-    def _write_all(active: PreparedFile, buffers: list[Buffer], offset: int, size: int) -> None:
-        """pwritev until everything is there: a short write is finished. `buffers` is used up."""
-        first = 0
-        while True:
-            count = active.file.pwritev(buffers[first:] if first else buffers, offset)
-            offset += count
-            size -= count
-            if size <= 0:
-                return
-            while count >= len(buffers[first]):
-                count -= len(buffers[first])
-                first += 1
-            if count:
-                buffers[first] = memoryview(buffers[first])[count:]
+    def _write_and_sync(self, file: File, buffers: Sequence[Buffer], offset: int) -> bool:
+        """Both in one call. True when synced, False when that failed, which stops the shard; OSError: not written."""
+        self._note_written()
+        try:
+            file.write_and_sync(buffers, offset, self._note_written)
+        except SyncFailed as error:
+            self.failed = error
+        return self.failed is None
+
+    def _note_written(self) -> None:
+        self._written_ns = self._clock.monotonic_ns()
 
     def _sync_point(self, number: int, ts: int) -> bytes | None:
         """The frame that says how far this file is durable, when it is due."""
@@ -268,7 +269,7 @@ class ShardLog:
 
     def _conclude(self, written: list[Submission]) -> None:
         """Sync if anybody needs it, then settle: what needs no sync at once, the rest in order behind it."""
-        now = self._clock.monotonic_ns()
+        now = self._written_ns or self._clock.monotonic_ns()
         for each in written:
             each.written_ns = now
         if not any(each.needs_sync and each.error is None for each in written):
@@ -312,12 +313,15 @@ class ShardLog:
         except OSError as error:
             self.failed = error
             return False
+        self._note_synced(begin)
+        return True
+
+    def _note_synced(self, begin_ns: int) -> None:
         self.stats.fsyncs += 1
-        self.stats.fsync_seconds.observe((self._clock.monotonic_ns() - begin) / 1e9)
+        self.stats.fsync_seconds.observe((self._clock.monotonic_ns() - begin_ns) / 1e9)
         self._synced = self._end
         self.syncs += 1
         self.dirty_since_ns = None
-        return True
 
     def _finish_active(self) -> None:
         """Cut the active file to its length and sync it. A failure here stops the shard."""

@@ -40,7 +40,8 @@ def environment(data_dir: Path, **settings: object) -> dict[str, str]:
     """This process's environment with no TOPICS_* setting but these; names in lower case, without the prefix."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TOPICS_")}
     kept["PYTHONPATH"] = str(ROOT)
-    named = {"data_dir": data_dir, "port": 0, **settings}
+    backend = os.environ.get("TOPICS_TEST_BACKEND", "")
+    named = {"data_dir": data_dir, "port": 0, **({"io_backend": backend} if backend else {}), **settings}
     return kept | {f"TOPICS_{name.upper()}": str(value) for name, value in named.items()}
 
 

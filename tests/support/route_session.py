@@ -97,9 +97,6 @@ class RouteSession:
             self.engine = self._made()
         await self.engine.start()
 
-    def stopped(self) -> None:
-        self.ledger.restarts.append(len(self.ledger.sent))
-
     async def close(self) -> None:
         await self.settle()
         self.ledger.restarts.append(len(self.ledger.sent))

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
+from storage.filesystem import File, Read, read_each
 from tests.support.sim_faults import Call, Fault, Gate, Rule, ShortWrite, SimCrash, Stop, When, quiet_crashes
 from tests.support.sim_handles import SimFile, SimLock
 from tests.support.sim_loss import Loss, cut_power
@@ -37,6 +38,9 @@ _LOOKS = frozenset(
 
 class SimDisk(SimTree):
     """The names of the simulated disk, and the machine it is in."""
+
+    #: What `open` gives of a file: the file as it is, or written by another backend (`tests/support/backends.py`).
+    dress: Callable[[SimFile], File] = staticmethod(lambda file: file)
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         super().__init__()
@@ -205,9 +209,10 @@ class SimDisk(SimTree):
 
     # ---- FileSystem
 
-    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> SimFile:
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
         flags = tuple(name for name, on in (("create", create), ("exclusive", exclusive), ("write", write)) if on)
-        return self.perform("open", path, flags, lambda: self._open(path, create or exclusive, exclusive, write))
+        file = self.perform("open", path, flags, lambda: self._open(path, create or exclusive, exclusive, write))
+        return SimDisk.dress(file)
 
     def _open(self, path: str, create: bool, exclusive: bool, write: bool) -> SimFile:
         parent, name = self._parent(path)
@@ -222,6 +227,9 @@ class SimDisk(SimTree):
         if isinstance(node, DirNode):
             raise sim_error(errno.EISDIR, path)
         return SimFile(self, node, path, write)
+
+    def read_many(self, reads: Sequence[Read]) -> list[bytes]:
+        return read_each(reads)
 
     def listdir(self, path: str) -> list[str]:
         return self.perform("listdir", path, (), lambda: sorted(self._directory(path).live))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from storage.filesystem import Buffer
+from storage.filesystem import Buffer, write_then_sync
 from storage.posix import IOV_MAX
 from tests.support.sim_faults import Fault
 from tests.support.sim_loss import Loss, surviving_image
@@ -99,6 +99,9 @@ class SimFile:
     def _fail_sync(self, fault: Fault) -> None:
         loss = Loss.TORN if fault.torn else Loss.DROP
         self.node.fail_sync(surviving_image(self.node.durable, self.node.unsynced, loss, Random(fault.seed)))
+
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+        write_then_sync(self, buffers, offset, between)
 
     def close(self) -> None:
         self._disk.perform("close", self._path, (), self._close)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import errno
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from storage.filesystem import File, FileSystem, Lock
+from storage.filesystem import File, FileSystem, Lock, Read
+from storage.io.mmap_file import MAP_MAX_BYTES, MmapFile, MmapFileSystem
+from storage.io.uring import LINKED_MAX_BYTES, UringFile, UringFileSystem
 from storage.posix import IOV_MAX, PosixFile, PosixFileSystem, PosixLock
+from tests.support.backends import EACH, made
 from tests.support.sim_disk import SimDisk, SimFile, SimLock
+from tests.support.sim_uring import SimUringFile
 
 
 class Place(NamedTuple):
@@ -33,23 +37,30 @@ class Place(NamedTuple):
         return self.path(name)
 
 
-@pytest.fixture(params=["posix", "sim"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "posix":
-        return Place(PosixFileSystem(), str(tmp_path))
+@pytest.fixture(params=[*EACH, "sim"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param != "sim":
+        with made(request.param) as fs:
+            yield Place(fs, str(tmp_path))
+        return
     disk = SimDisk()
     disk.mkdir("/data")
-    return Place(disk, "/data")
+    yield Place(disk, "/data")
 
 
 @pytest.mark.parametrize(
     ("protocol", "implementation"),
     [
         (File, PosixFile),
+        (File, MmapFile),
+        (File, UringFile),
         (File, SimFile),
+        (File, SimUringFile),
         (Lock, PosixLock),
         (Lock, SimLock),
         (FileSystem, PosixFileSystem),
+        (FileSystem, MmapFileSystem),
+        (FileSystem, UringFileSystem),
         (FileSystem, SimDisk),
     ],
 )
@@ -129,6 +140,66 @@ def test_closing_twice_is_harmless(place: Place) -> None:
     file.close()
 
 
+@pytest.mark.parametrize("allocated", [0, 10_000])
+@pytest.mark.parametrize("size", [1, 4096, 9000, 20_000, MAP_MAX_BYTES + 1])
+def test_what_is_written_and_synced_is_what_everybody_reads(place: Place, allocated: int, size: int) -> None:
+    path = place.path("f")
+    file, steps = place.fs.open(path, create=True), list[str]()
+    if allocated:
+        file.allocate(allocated)
+    data = bytes(index % 251 for index in range(size))
+    file.write_and_sync([data[: size // 3], data[size // 3 :]], 100, lambda: steps.append("between"))
+    file.write_and_sync([b"again"], 4097, lambda: steps.append("between"))
+    expected = bytearray(max(allocated, 100 + size, 4102))
+    expected[100 : 100 + size] = data
+    expected[4097:4102] = b"again"
+    assert file.pread(1 << 20, 0) == expected
+    assert place.fs.open(path, write=False).pread(1 << 20, 0) == expected
+    assert steps in ([], ["between"] * 2)
+
+
+def test_a_write_larger_than_one_call_takes_is_written_and_synced(place: Place) -> None:
+    file = place.fs.open(place.path("f"), create=True)
+    file.write_and_sync([b"xy"] * (IOV_MAX + 5), 1, lambda: None)
+    file.write_and_sync([bytes(LINKED_MAX_BYTES), b"end"], 1 << 20, lambda: None)
+    assert file.pread(3, 2 * IOV_MAX + 7) == b"xyx"
+    assert file.pread(9, (1 << 20) + LINKED_MAX_BYTES) == b"end"
+    assert file.pread(4, 0) == b"\0xyx"
+
+
+def test_nothing_is_written_and_synced_as_well(place: Place) -> None:
+    file = place.fs.open(place.make("f", b"abc"))
+    file.write_and_sync([], 1, lambda: None)
+    file.write_and_sync([b""], 50, lambda: None)
+    assert file.pread(10, 0) == b"abc"
+
+
+def test_an_allocated_file_can_be_cut_written_and_allocated_again(place: Place) -> None:
+    file = place.fs.open(place.path("f"), create=True)
+    file.allocate(8192)
+    file.pwritev([b"first"], 4090)
+    file.truncate(4092)
+    assert file.pread(10_000, 4080) == bytes(10) + b"fi"
+    file.pwritev([b"second"], 4092)
+    file.sync()
+    assert file.pread(10_000, 4080) == bytes(10) + b"fisecond"
+    other = place.fs.open(place.path("g"), create=True)
+    other.allocate(100)
+    other.allocate(9000)
+    other.write_and_sync([b"z"], 8999, lambda: None)
+    assert other.pread(10_000, 0) == bytes(8999) + b"z"
+
+
+def test_many_reads_give_what_each_alone_gives(place: Place) -> None:
+    paths = [place.make(f"f{number}", bytes([number]) * 5000) for number in range(3)]
+    files = [place.fs.open(path, write=False) for path in paths]
+    reads = [Read(files[number % 3], 100 + number, 37 * number) for number in range(200)]
+    reads += [Read(files[0], 10, 4995), Read(files[0], 10, 5000), Read(files[0], 10, 9999), Read(files[1], 0, 3)]
+    assert place.fs.read_many(reads) == [each.file.pread(each.size, each.offset) for each in reads]
+    assert [len(data) for data in place.fs.read_many(reads)][-4:] == [5, 0, 0, 0]
+    assert place.fs.read_many([]) == []
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -139,8 +210,9 @@ def test_closing_twice_is_harmless(place: Place) -> None:
         lambda file: file.allocate(1),
         lambda file: file.datasync(),
         lambda file: file.sync(),
+        lambda file: file.write_and_sync([b"x"], 0, lambda: None),
     ],
-    ids=["pwritev", "pread", "size", "truncate", "allocate", "datasync", "sync"],
+    ids=["pwritev", "pread", "size", "truncate", "allocate", "datasync", "sync", "write_and_sync"],
 )
 def test_a_closed_file_refuses(place: Place, call: Callable[[File], Any]) -> None:
     file = place.fs.open(place.make("f"))
@@ -155,8 +227,9 @@ def test_a_closed_file_refuses(place: Place, call: Callable[[File], Any]) -> Non
         (lambda file: file.pwritev([b"x"], 0), errno.EBADF),
         (lambda file: file.truncate(0), errno.EINVAL),
         (lambda file: file.allocate(1), errno.EBADF),
+        (lambda file: file.write_and_sync([b"x"], 0, lambda: None), errno.EBADF),
     ],
-    ids=["pwritev", "truncate", "allocate"],
+    ids=["pwritev", "truncate", "allocate", "write_and_sync"],
 )
 def test_a_file_opened_for_reading_refuses_to_change(place: Place, call: Callable[[File], Any], expected: int) -> None:
     file = place.fs.open(place.make("f", b"abc"), write=False)

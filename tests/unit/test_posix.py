@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from storage.posix import PosixFileSystem
+from tests.support.backends import EACH, made
 
 _HOLD_LOCK = """
 import sys
@@ -27,9 +28,10 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def fs() -> PosixFileSystem:
-    return PosixFileSystem()
+@pytest.fixture(params=EACH)
+def fs(request: pytest.FixtureRequest) -> Iterator[PosixFileSystem]:
+    with made(request.param) as fs:
+        yield fs
 
 
 @pytest.fixture

@@ -186,10 +186,10 @@ async def test_stopping_writes_and_settles_what_waits() -> None:
 
 
 async def test_a_defect_in_the_writer_leaves_nobody_waiting(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, sync: bool) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(queue.rig.log, "_write_all", broken)
+    monkeypatch.setattr(queue.rig.log, "_write", broken)
     submissions = [queue.submit(100) for _ in range(3)]
     for _, done in submissions:
         with pytest.raises(StorageFailed):

@@ -1,0 +1,145 @@
+"""Measures the three ways to write a log side by side: fd, mmap and io_uring in turn, again and again, as ratios.
+
+    python -m loadtest.backends
+    python -m loadtest.backends --scenario "64 writers, batch 100" --rounds 5 --seconds 3
+
+The engine alone, class fsync, writers that wait for each acknowledgement. Every round opens a fresh directory with each
+backend, in an order that changes; a ratio is that of two runs of one round, and the median of the rounds is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import resource
+import statistics
+import sys
+import tempfile
+import time
+
+import msgspec
+import uvloop
+
+from loadtest.engine import batch_of
+from storage import Durability, Engine, Options, TopicConfig
+from storage.io.choose import backend_of
+from storage.options import MIB, IoBackend
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """Who writes how much to how many topics, and shards."""
+
+    writers: int
+    batch: int
+    topics: int = 1
+    shards: int = 2
+
+    @property
+    def name(self) -> str:
+        spread = f", {self.topics} topics, {self.shards} shards" if self.topics > 1 else ""
+        return f"{self.writers} writers, batch {self.batch}{spread}"
+
+
+SCENARIOS = (
+    Scenario(writers=1, batch=1),
+    Scenario(writers=64, batch=1),
+    Scenario(writers=64, batch=100),
+    Scenario(writers=64, batch=10, topics=16, shards=8),
+)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Records per second; latencies in ms; processor time of the whole process in µs a record."""
+
+    records_per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+
+
+def _process_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def measure(scenario: Scenario, backend: IoBackend, options: argparse.Namespace) -> Run:
+    """One run on a directory of its own. Raises SystemExit where this machine refuses the backend."""
+    with tempfile.TemporaryDirectory(prefix="topics-backends-", dir=options.dir or None) as folder:
+        opened = Options(wal_shards=scenario.shards, wal_file_bytes=options.file_mib * MIB, io_backend=backend)
+        async with Engine.open(folder, opened) as engine:
+            if backend_of(engine.fs) is not backend:
+                raise SystemExit(f"{backend} is refused here: see the warning above")
+            for number in range(scenario.topics):
+                await engine.put_topic(f"t{number}", TopicConfig(durability=Durability.FSYNC))
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 100)  # as the broker does
+            await _write(engine, scenario, options, options.warmup)
+            wall, cpu = time.perf_counter(), _process_s()
+            latencies = sorted(await _write(engine, scenario, options, options.seconds))
+            wall, cpu = time.perf_counter() - wall, _process_s() - cpu
+    count = scenario.batch * len(latencies)
+    return Run(
+        records_per_s=count / wall,
+        p50_ms=1000 * latencies[len(latencies) // 2],
+        p99_ms=1000 * latencies[int(0.99 * len(latencies))],
+        cpu_us=1e6 * cpu / count,
+    )
+
+
+async def _write(engine: Engine, scenario: Scenario, options: argparse.Namespace, seconds: float) -> list[float]:
+    records = batch_of(scenario.batch, options.record_bytes)
+    latencies: list[float] = []
+    until = time.perf_counter() + seconds
+
+    async def writer(topic: str) -> None:
+        while (begin := time.perf_counter()) < until:
+            await engine.append(topic, records)
+            latencies.append(time.perf_counter() - begin)
+
+    await asyncio.gather(*(writer(f"t{number % scenario.topics}") for number in range(scenario.writers)))
+    return latencies
+
+
+def compare(scenario: Scenario, options: argparse.Namespace) -> list[str]:
+    """All backends, round after round; one row of a table for each."""
+    runs: dict[IoBackend, list[Run]] = {backend: [] for backend in IoBackend}
+    for number in range(options.rounds):
+        order = list(IoBackend)
+        for backend in order[number % len(order) :] + order[: number % len(order)]:
+            runs[backend].append(uvloop.run(measure(scenario, backend, options)))
+    return [_row(scenario, backend, runs[backend], runs[IoBackend.FD]) for backend in IoBackend]
+
+
+def _row(scenario: Scenario, backend: IoBackend, runs: list[Run], plain: list[Run]) -> str:
+    ratios = [run.records_per_s / other.records_per_s for run, other in zip(runs, plain, strict=True)]
+    spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    p50, p99, cpu = (statistics.median(getattr(run, name) for run in runs) for name in ("p50_ms", "p99_ms", "cpu_us"))
+    rate = statistics.median(run.records_per_s for run in runs)
+    return f"| {scenario.name} | {backend} | {rate:,.0f} | {spread} | {p50:.2f} | {p99:.2f} | {cpu:.1f} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.backends", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [each.name for each in SCENARIOS]
+    parser.add_argument("--scenario", nargs="+", default=names, choices=names)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--warmup", type=float, default=0.3)
+    parser.add_argument("--record-bytes", type=int, default=100)
+    parser.add_argument("--file-mib", type=int, default=64)
+    parser.add_argument("--dir", default="")
+    options = parser.parse_args()
+    print("| scenario | backend | records/s | against fd | p50 ms | p99 ms | cpu µs/record |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    for scenario in SCENARIOS:
+        if scenario.name in options.scenario:
+            print("\n".join(compare(scenario, options)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Crash sweeps through the code of `io_uring`: write and sync are one call of the log and two steps of the disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+
+import pytest
+
+from storage.options import IoBackend
+from tests.crash import test_sweep as sweep
+from tests.crash import test_threads as threads
+from tests.crash.workloads import WORKLOADS
+from tests.support.backends import OTHERS, VARIABLE, everywhere
+from tests.support.broker_process import ROOT
+from tests.support.crash_run import trace
+from tests.support.sim_disk import quiet_crashes
+
+CHOSEN = ("fsync_batches", "disk_singles", "reservations_run_out")
+POINTS = 15
+#: What the long mode runs again with each backend.
+SUITES = ("tests/unit/storage", "tests/crash", "tests/property", "tests/process", "tests/regression")
+
+
+@pytest.fixture(autouse=True)
+def _on_a_ring() -> Iterator[None]:
+    with everywhere(IoBackend.IO_URING), quiet_crashes():
+        yield
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_promises_survive_a_crash_at_some_calls(name: str) -> None:
+    rng = Random(random.getrandbits(32))
+    points = sweep._points(WORKLOADS[name])
+    tries = ((point, sweep._some_cuts(rng)) for point in rng.sample(points, min(POINTS, len(points))))
+    assert list(islice(sweep._failures(WORKLOADS[name], tries), sweep.MAX_FAILURES)) == []
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_promises_survive_an_error_at_some_calls(name: str) -> None:
+    rng = Random(random.getrandbits(32))
+    calls = range(len(trace(WORKLOADS[name]).disk.calls))
+    sample = [(index, rng.choice(sweep.ERRORS)) for index in rng.sample(calls, min(POINTS, len(calls)))]
+    assert list(islice(sweep._error_failures(WORKLOADS[name], sample, rng), sweep.MAX_FAILURES)) == []
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_calls_to_the_disk_are_those_of_plain_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_ring = sweep._calls(WORKLOADS[name])
+    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.support.sim_disk.SimDisk.dress", staticmethod(lambda file: file))
+        assert sweep._calls(WORKLOADS[name]) == on_a_ring
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_machine_that_stops_under_load_keeps_what_it_had_acked(seed: int) -> None:
+    await threads.test_a_machine_that_stops_under_load_keeps_what_it_had_acked(seed)
+
+
+@pytest.mark.parametrize("op", ["datasync", "pwritev"])
+async def test_a_failing_disk_under_load_acks_nothing_that_is_not_there(op: str) -> None:
+    await threads.test_a_failing_disk_under_load_acks_nothing_that_is_not_there(op)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("backend", OTHERS)
+def test_every_suite_passes_with_every_backend(backend: IoBackend, suite: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", suite]
+    environment = {**os.environ, VARIABLE: str(backend), "TOPICS_TEST_LONG": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
