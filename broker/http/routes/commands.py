@@ -14,14 +14,17 @@ import structlog
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import BaseModel, ValidationError
 
+from broker.auth.access import Access
+from broker.auth.scopes import WRITE_ADMIN
+from broker.auth.table import COMMANDS
 from broker.http import strict_json
 from broker.http.errors import wrong_model
 from broker.http.render import Shape
 from broker.http.routes.append import write_of
 from broker.http.routes.watch import start_of
 from broker.live import frames, wish
-from broker.live.access import ADMIN, READ, WRITE, Access
 from broker.live.watcher import Watcher
+from broker.metrics import HttpMetrics
 from broker.service import appends, routers
 from schemas.watch import Subscribe, Unsubscribe
 from storage.errors import InvalidRequest, StorageError
@@ -60,10 +63,11 @@ _UNSUPPORTED: Final = "A message is a JSON object whose type is subscribe, unsub
 class Commands:
     """Of one connection. `take` is given its messages one after another."""
 
-    def __init__(self, watcher: Watcher[str], caller: Access) -> None:
+    def __init__(self, watcher: Watcher[str], caller: Access, metrics: HttpMetrics) -> None:
         self._watcher = watcher
         self._live = watcher.live
         self._caller = caller
+        self._metrics = metrics
         self._places = asyncio.Semaphore(MAX_UNDER_WAY)
         self._writes: set[asyncio.Task[None]] = set()
         #: By topic: the write whose answer is sent last.
@@ -77,6 +81,9 @@ class Commands:
             raw = (text or "").encode()
             head = await _head_of(raw if text is not None else None)
             request_id = None if head.request_id is UNSET else Raw(bytes(head.request_id))
+            if head.type not in COMMANDS:
+                raise Refused("unsupported_message", _UNSUPPORTED)
+            self._caller.require(COMMANDS[head.type], () if head.topic is UNSET else (head.topic,))
             match head.type:
                 case "subscribe":
                     await self._subscribe(_model(Subscribe, raw), request_id)
@@ -102,7 +109,7 @@ class Commands:
         given = asked.starts()
         starts = {name: start_of(name, start) for name, start in given.items()}
         wish.check_topics(starts)
-        self._caller.require(READ, starts)
+        self._caller.require(COMMANDS["subscribe"], starts)
         strong = asked.consistency == "strong"
         await routers.all_caught_up(self._live.engine, starts)
         opened = wish.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong)
@@ -127,14 +134,14 @@ class Commands:
 
     def _unsubscribe(self, asked: Unsubscribe, request_id: Raw | None) -> None:
         names = asked.names()
-        self._caller.require(READ, names)
+        self._caller.require(COMMANDS["unsubscribe"], names)
         self._say("unsubscribed", request_id, topics=[name for name in names if self._watcher.drop(name)])
 
     async def _publish(self, head: _Head, raw: bytes, request_id: Raw | None) -> None:
         if head.topic is UNSET:
             raise InvalidRequest("topic: required.", field="topic")
         write = await write_of(head.topic, raw)
-        self._caller.require(WRITE if write.settings is None else ADMIN, (write.topic,))
+        self._caller.require(COMMANDS["publish"] if write.settings is None else WRITE_ADMIN, appends.names_of(write))
         await self._places.acquire()
         before = self._last.get(write.topic)
         task = asyncio.create_task(self._write(write, before, request_id))
@@ -171,6 +178,7 @@ class Commands:
         self._watcher.say(frames.message(kind, request_id, **fields))
 
     def _refuse(self, error: Exception, request_id: Raw | None) -> None:
+        self._metrics.refused(error)
         if isinstance(error, Refused):
             self._say("error", request_id, code=error.code, message=error.message)
             return

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from broker.exposition import families
+from broker.exposition import families, reaching
 from broker.http.accept import prefers_json
 from broker.http.answers import OK
 from broker.http.routes.topics import Current
@@ -40,7 +40,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 @router.get("/v0/metrics", summary="Counters and gauges", response_class=Response, responses=_RESPONSES)
 async def metrics(current: Current) -> Response:
-    found = families(current.broker)
+    found = reaching(families(current.broker), current.access)
     if prefers_json(current.headers.get(b"accept", b"")):
         return Response(as_json(found), media_type="application/json")
     return Response(as_text(found), media_type=_TEXT)
