@@ -172,7 +172,7 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     variable = PREFIX + str((*first["loc"], "api_keys")[0]).upper()
     if variable.startswith(f"{PREFIX}API_KEYS"):
-        return f"{variable}: {first['ctx']['error']}."  # without what was there
+        return f"{variable}: {first['msg'].removeprefix('Value error, ')}."  # without what was there
     return f"{variable} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}."
 
 

@@ -190,7 +190,7 @@ async def test_every_command_takes_its_scope_and_its_names() -> None:
                 said = await Socket(connection).ask(kind, request_id=7, **fields)
                 assert said["request_id"] == 7
                 assert answer in (said["type"], said.get("code")), (given, kind, fields, said)
-        assert server.counted("topics_auth_refused")["forbidden",] == 12
+        assert server.counted("topics_auth_refused")["forbidden",] == 13
 
 
 @examples(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -201,7 +201,7 @@ async def test_whatever_is_sent_for_a_key_is_refused(broker: Broker, text: bytes
             text,
             b"Bearer " + text,
             b"Basic " + text,
-            b"Bearer " + key("r").encode() + text.strip()[:0] + b"!",
+            b"Bearer " + key("r").encode() + b"!",
         ):
             answer = await client.get("/v0/topics", headers=[(b"authorization", value)])
             assert refused(answer, 401, "unauthorized").keys() == {"code", "message"}

@@ -122,7 +122,7 @@ def test_as_many_shards_may_be_set_as_the_engine_takes(monkeypatch: pytest.Monke
 
 def test_keys_come_from_the_variable_and_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("three:r:orders\nfour:w\n")
-    monkeypatch.setenv("TOPICS_API_KEYS", "one:rw,two")
+    monkeypatch.setenv("TOPICS_API_KEYS", "hunter2:rw,two")
     monkeypatch.setenv("TOPICS_API_KEYS_FILE", str(tmp_path / "keys"))
     monkeypatch.setenv("TOPICS_HOST", "0.0.0.0")  # with keys it may be reached
     settings, _ = load()
@@ -130,8 +130,8 @@ def test_keys_come_from_the_variable_and_the_file(monkeypatch: pytest.MonkeyPatc
     assert settings.all_keys()[2].grant.prefixes == ("orders",)
     # Nothing is left of them: not for whoever prints the settings, and not for processes started from here.
     assert "TOPICS_API_KEYS" not in os.environ
-    assert "one" not in repr(settings)
-    assert "one" not in settings.model_dump_json(exclude={"api_keys", "api_keys_file"})
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in settings.model_dump_json(exclude={"api_keys", "api_keys_file"})
 
 
 @pytest.mark.parametrize("text", ["hunter2:reed", "one,hunter2:r:!", "hunter2 :r", "hunter2,hunter2", "hunter2,", " "])

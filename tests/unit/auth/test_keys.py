@@ -66,9 +66,9 @@ def test_a_file_without_keys_is_refused() -> None:
 
 
 def test_the_same_key_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="^entries 1 and 3 are the same key$"):
+    with pytest.raises(ValueError, match=r"^entries 1 and 3 are the same key$"):
         parse("one:r,two,one:rw")
-    with pytest.raises(ValueError, match="^entries 2 and 3 are the same key$"):
+    with pytest.raises(ValueError, match=r"^entries 2 and 3 are the same key$"):
         keys.joined(parse("one,two"), parse("two:r"))
 
 
@@ -131,6 +131,8 @@ def test_whatever_is_configured_is_read_or_refused(text: str) -> None:
         try:
             found = read(text)
         except ValueError as refusal:
-            assert len(text) < 9 or text not in str(refusal)
+            said = str(refusal)
+            known = said.startswith(("entry ", "entries ", "no key"))
         else:
-            assert found
+            known = len(found) > 0
+        assert known
