@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from broker import VERSION, process
+from broker.auth.access import Access
+from broker.auth.gate import Gate
 from broker.live.hub import Live
+from broker.metrics import Labels
 from broker.pressure.watch import Pressure
 from broker.wiring import Broker
 from storage.metrics import Family, Sample
+
+#: Labels whose values are names of topics and routers.
+_NAMES: Final = frozenset({"topic", "router"})
+MAX_KEY_SERIES: Final = 1000
 
 
 def families(broker: Broker) -> Iterator[Family]:
@@ -30,6 +38,7 @@ def families(broker: Broker) -> Iterator[Family]:
         yield Family(name, kind, help, [Sample((), value)])
     yield from process.families()
     yield from broker.http_metrics.families()
+    yield from _holding(broker.gate)
     yield from engine.metrics()
 
 
@@ -39,6 +48,34 @@ def _pressing(pressure: Pressure) -> Iterator[tuple[str, str, str, float]]:
     yield "topics_pressure", "gauge", "Load as a share of what means refusing writes.", governor.pressure
     yield "topics_pressure_step", "gauge", "0 calm, 1 to 3 relieving, 4 refusing writes.", governor.step
     yield "topics_pressure_refused", "counter", "Writes refused under pressure.", pressure.refused_total
+
+
+def reaching(found: Iterable[Family], access: Access) -> Iterator[Family]:
+    """The same without what is about topics and routers that a caller's key is not for."""
+    for family in found:
+        samples = [sample for sample in family.samples if _reaches(access, sample.labels)] if access.prefixes else None
+        yield family if samples is None else Family(family.name, family.kind, family.help, samples)
+
+
+def _reaches(access: Access, labels: Labels) -> bool:
+    return all(value.startswith(access.prefixes) for label, value in labels if label in _NAMES)
+
+
+def _holding(gate: Gate | None) -> Iterator[Family]:
+    callers = [] if gate is None else list(gate.callers())[:MAX_KEY_SERIES]
+    of = f"of a key, by its place in the settings (the first {MAX_KEY_SERIES})"
+    yield Family(
+        "topics_key_inflight_requests",
+        "gauge",
+        f"Requests under way {of}.",
+        [Sample((("key", str(caller.number)),), caller.inflight) for caller in callers],
+    )
+    yield Family(
+        "topics_key_sse_connections",
+        "gauge",
+        f"Open event streams {of}.",
+        [Sample((("key", str(caller.number)),), caller.streams.parked) for caller in callers],
+    )
 
 
 def _watching(live: Live) -> Iterator[tuple[str, str, str, float]]:

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 from broker.http.hot import Sent
 
 if TYPE_CHECKING:
+    from broker.auth.access import Flight
     from broker.http.hot import HotRequests
 
 _log = structlog.get_logger("broker.http")
@@ -47,6 +48,7 @@ class HotCycle:
         "body",
         "disconnected",
         "event",
+        "flight",
         "headers",
         "keep_alive",
         "message_event",
@@ -55,8 +57,11 @@ class HotCycle:
         "started",
     )
 
-    def __init__(self, protocol: Http1Protocol, event: zttp.Request, headers: dict[bytes, bytes]) -> None:
+    def __init__(
+        self, protocol: Http1Protocol, event: zttp.Request, headers: dict[bytes, bytes], flight: Flight
+    ) -> None:
         self._protocol = protocol
+        self.flight = flight
         self.event = event
         self.headers = headers
         self.body = bytearray()
@@ -155,6 +160,7 @@ class Http1Protocol(ZttpProtocol):
 
     def forget(self, cycle: HotCycle) -> None:
         """It is answered, or is nobody's to answer here."""
+        cycle.flight.end()
         self.tasks.discard(cycle)  # pyright: ignore[reportArgumentType]
         if self._collecting is cycle:
             self._collecting = None
@@ -176,8 +182,11 @@ class Http1Protocol(ZttpProtocol):
         headers = dict(event.headers.to_list(lowercase_names=True))
         if not self.hot.may_take(event.method, event.path, headers):
             return False
+        flight = self.hot.enter(event.path, headers)
+        if flight is None:
+            return False
         self._unset_keepalive_if_required()
-        cycle = self._collecting = HotCycle(self, event, headers)
+        cycle = self._collecting = HotCycle(self, event, headers, flight)
         self.cycle = cycle  # pyright: ignore[reportAttributeAccessIssue]
         self.tasks.add(cycle)  # pyright: ignore[reportArgumentType]
         return True

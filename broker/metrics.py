@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from storage.errors import LimitReached, RequestError
 from storage.metrics import Family, HistogramSample, Sample
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -47,6 +48,9 @@ class HttpMetrics:
         self._requests: dict[tuple[str, str, int], int] = {}
         self._seconds: dict[tuple[str, str], Latencies] = {}
         self._gone: dict[str, int] = {}
+        #: By limit: refused because it was reached.
+        self._limits: dict[str, int] = {}
+        self._denied = {"unauthorized": 0, "forbidden": 0}
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -59,11 +63,31 @@ class HttpMetrics:
             latencies = self._seconds[route, method] = Latencies()
         latencies.add(seconds)
 
+    def refused(self, error: Exception) -> None:
+        """Count a refusal for want of a key, or for a limit that is reached."""
+        if isinstance(error, LimitReached):
+            limit: str = error.detail["limit"]
+            self._limits[limit] = self._limits.get(limit, 0) + 1
+        elif isinstance(error, RequestError) and error.code in self._denied:
+            self._denied[error.code] += 1
+
     def client_gone(self, route: str) -> None:
         """Count a request that was not, because its client had left."""
         self._gone[route] = self._gone.get(route, 0) + 1
 
     def families(self) -> Iterator[Family]:
+        yield Family(
+            "topics_auth_refused",
+            "counter",
+            "Requests and commands refused for want of a key (unauthorized), or because theirs is not for that.",
+            [Sample((("code", code),), count) for code, count in self._denied.items()],
+        )
+        yield Family(
+            "topics_limit_refused",
+            "counter",
+            "Requests and commands refused because a limit was reached.",
+            [Sample((("limit", limit),), count) for limit, count in self._limits.items()],
+        )
         yield Family(
             "topics_http_requests",
             "counter",

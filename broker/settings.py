@@ -7,11 +7,13 @@ import os
 import socket
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from broker.auth import keys
+from broker.auth.keys import Keys
 from broker.storage_settings import Count, StorageSettings
 
 PREFIX = "TOPICS_"
@@ -48,11 +50,34 @@ class SettingsError(Exception):
     """The settings make no sense; one sentence naming the variable."""
 
 
+def _digested(value: Any) -> Any:
+    """The keys in a variable: from here on only their digests are there."""
+    return keys.parse(value) if isinstance(value, str) else value
+
+
+def _digested_file(value: Any) -> Any:
+    """The keys in the file of that name, likewise."""
+    if not isinstance(value, str | Path):
+        return value
+    try:
+        return keys.parse_file(Path(value).read_text())
+    except OSError as error:
+        raise ValueError(f"{str(value)!r} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{str(value)!r} is not UTF-8") from None
+
+
 class Settings(StorageSettings):
     """Each field is the variable `TOPICS_` + its name in capitals."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", case_sensitive=False, frozen=True
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        extra="ignore",
+        case_sensitive=False,
+        frozen=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -70,8 +95,13 @@ class Settings(StorageSettings):
         OnStorageFailed.STAY, description="When a log shard fails: stay (serve the others) or exit (code 70)."
     )
     allow_insecure_no_auth: bool = Field(False, description="Listen beyond this machine without keys.")
-    api_keys: str | None = Field(None, description="Not supported yet: setting it refuses to start.", repr=False)
-    api_keys_file: Path | None = Field(None, description="Not supported yet: setting it refuses to start.")
+    api_keys: Annotated[Keys | None, NoDecode, BeforeValidator(_digested)] = Field(
+        None, description="Who may do what: a comma list of key[:scopes[:prefixes]].", repr=False
+    )
+    api_keys_file: Annotated[Keys | None, NoDecode, BeforeValidator(_digested_file)] = Field(
+        None, description="A file with more of them, also one a line.", repr=False
+    )
+    probe_auth: bool = Field(False, description="Health, readiness and the documentation need a key, too.")
     pressure_loop_lag_ms: Count = Field(
         500, description="Writes are refused (429) while the event loop is late by this much; 0 = never for that."
     )
@@ -83,7 +113,20 @@ class Settings(StorageSettings):
     max_sse_connections: Count = Field(
         10_000, description="Most open event streams, WebSockets among them; 0 = no limit."
     )
+    max_sse_connections_per_key: Count = Field(1000, description="Most of them for each API key; 0 = no limit.")
     max_watch_sessions: Count = Field(10_000, description="Most watch sessions; 0 = no limit.")
+    max_inflight_per_key: Count = Field(
+        1000, description="Most requests of an API key at a time, those that wait aside; 0 = no limit."
+    )
+
+    @model_validator(mode="after")
+    def _keys_are_different(self) -> Settings:
+        self.all_keys()
+        return self
+
+    def all_keys(self) -> Keys:
+        """Those of the variable and those of the file. Raises ValueError when one is in both."""
+        return keys.joined(self.api_keys or (), self.api_keys_file or ())
 
     @classmethod
     def settings_customise_sources(
@@ -114,12 +157,15 @@ def is_injected(variable: str, value: str | None) -> bool:
 def load() -> tuple[Settings, list[str]]:
     """The settings, and sentences to warn with. Raises SettingsError.
 
-    Refuses what would be unsafe: keys that this version cannot check, and a bind beyond this machine without keys.
+    Refuses what would be unsafe: keys that make no sense, and a bind beyond this machine without keys. Takes the keys
+    out of the environment, which processes started from here would inherit.
     """
     try:
         settings = Settings()  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
         raise SettingsError(_sentence(error)) from None
+    for name in [name for name in os.environ if name.upper() == f"{PREFIX}API_KEYS"]:
+        del os.environ[name]
     _refuse_unsafe(settings)
     return settings, [
         f"{name} is ignored: {value!r} was put there by Kubernetes for a service of that name."
@@ -130,20 +176,16 @@ def load() -> tuple[Settings, list[str]]:
 
 def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
-    variable = PREFIX + str(first["loc"][0]).upper()
+    variable = PREFIX + str((*first["loc"], "api_keys")[0]).upper()
+    if variable.startswith(f"{PREFIX}API_KEYS"):
+        return f"{variable}: {first['msg'].removeprefix('Value error, ')}."  # without what was there
     return f"{variable} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}."
 
 
 def _refuse_unsafe(settings: Settings) -> None:
-    for name, value in (("API_KEYS", settings.api_keys), ("API_KEYS_FILE", settings.api_keys_file)):
-        if value is not None:
-            raise SettingsError(
-                f"{PREFIX}{name} is set, but this version cannot check keys yet and would let everyone in; "
-                "it does not start while it is set."
-            )
     if settings.tls_key is not None and settings.tls_cert is None:
         raise SettingsError(f"{PREFIX}TLS_KEY is set without {PREFIX}TLS_CERT.")
-    if not settings.allow_insecure_no_auth and not is_loopback(settings.host):
+    if not settings.all_keys() and not settings.allow_insecure_no_auth and not is_loopback(settings.host):
         raise SettingsError(
             f"{PREFIX}HOST is {settings.host!r}, which other machines can reach, and no keys are set; "
             f"set {PREFIX}ALLOW_INSECURE_NO_AUTH=1 if whoever reaches it may do everything."

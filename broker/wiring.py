@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from broker.auth.gate import Gate
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
 class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
-    __slots__ = ("engine", "http_metrics", "live", "parking", "pressure", "settings", "started", "stopping", "streams")
+    __slots__ = (
+        "engine",
+        "gate",
+        "http_metrics",
+        "live",
+        "parking",
+        "pressure",
+        "settings",
+        "started",
+        "stopping",
+        "streams",
+    )
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
@@ -32,6 +44,18 @@ class Broker:
         )
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.http_metrics = HttpMetrics()
+        keys = settings.all_keys()
+        #: None: there are no keys, and everything is open.
+        self.gate = (
+            Gate(
+                keys,
+                probe_auth=settings.probe_auth,
+                max_inflight=settings.max_inflight_per_key,
+                max_streams=settings.max_sse_connections_per_key,
+            )
+            if keys
+            else None
+        )
         self.started = monotonic()
         #: True from the first signal on: not ready any more, but served until the sockets close.
         self.stopping = False

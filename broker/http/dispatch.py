@@ -1,4 +1,4 @@
-"""From an ASGI call to an answer: gate, route, endpoint, errors, metrics (source: api.md §1, order of checks).
+"""From an ASGI call to an answer: gate, key, route, endpoint, errors, metrics (source: api.md §1, order of checks).
 
 This stands in front of the framework: hot endpoints are called from here, and control-plane ones through it.
 """
@@ -29,7 +29,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker, table: RouteTable) -> None:
         self.broker = broker
-        self._table = table
+        self.table = table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -43,7 +43,14 @@ class Dispatcher:
         if not scope["path"].startswith("/"):
             scope = {**scope, "path": _origin_form(scope["path"])}
         request = Request(self.broker, scope, receive)
-        found = self._table.match(scope["path"])
+        try:
+            await self._answered(request, send)
+        finally:
+            request.flight.end()
+
+    async def _answered(self, request: Request, send: Send) -> None:
+        scope = request.scope
+        found = self.table.match(scope["path"])
         template = UNMATCHED
         try:
             if found is not None:
@@ -51,8 +58,7 @@ class Dispatcher:
                 template = route.template
                 answer = await self._routed(route, request)
             else:
-                self._gate(always=False)
-                raise errors.PathNotFound
+                answer = await self._routed(None, request)
         except ClientGone:
             self.broker.http_metrics.client_gone(template)
             return
@@ -62,6 +68,7 @@ class Dispatcher:
             # The end of a shutdown's grace. What this request did is unknown, and that is what it is told.
             answer = errors.answer(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
         except Exception as error:
+            self.broker.http_metrics.refused(error)
             answer = errors.answer(error, request_id=request.request_id.decode())
         if isinstance(answer, Streamed):
             if not await self._stream(answer, request, send, template):
@@ -96,15 +103,25 @@ class Dispatcher:
                 send_last(send, _body(answer.last_words()), {"type": "http.response.body", "body": b""})
         return True
 
-    async def _routed(self, route: Route, request: Request) -> Answer:
-        self._gate(always=route.always)
+    async def _routed(self, route: Route | None, request: Request) -> Answer:
+        self._gate(always=route is not None and route.always)
         method: str = request.scope["method"]
+        rule = None if route is None else route.rule(method)
+        gate = self.broker.gate
+        if gate is not None:
+            request.access = gate.admit(request.headers, request.scope["query_string"], rule)
+        if route is None:
+            raise errors.PathNotFound
         endpoint = route.endpoint(method)
-        if endpoint is not None:
-            return await endpoint(request)
-        if method == "OPTIONS":
-            return Answer(b"", status=NO_CONTENT, headers=[(b"allow", route.allow.encode())])
-        raise errors.MethodNotAllowed(route.allow)
+        if endpoint is None or rule is None:
+            if method == "OPTIONS":
+                return Answer(b"", status=NO_CONTENT, headers=[(b"allow", route.allow.encode())])
+            raise errors.MethodNotAllowed(route.allow)
+        if gate is not None:
+            if not rule.settles:
+                request.flight = request.access.enter()
+            request.access.require(rule.scopes, request.values[:1] if route.named else ())
+        return await endpoint(request)
 
     def _gate(self, *, always: bool) -> None:
         if not always and not self.broker.serving:

@@ -23,6 +23,7 @@ import structlog
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from broker.auth.access import Unauthorized
 from broker.http.answers import Answer
 from storage.errors import InvalidRequest, StorageError
 
@@ -33,6 +34,8 @@ STATUS: Final[dict[str, tuple[int, int | None]]] = {
     "invalid_request": (400, None),
     "batch_too_large": (400, None),
     "record_too_large": (400, None),
+    "unauthorized": (401, None),
+    "forbidden": (403, None),
     "topic_not_found": (404, None),
     "router_not_found": (404, None),
     "consumer_not_found": (404, None),
@@ -147,6 +150,8 @@ def answer(error: Exception, *, request_id: str) -> Answer:
         headers.append((b"allow", error.allow.encode()))
     if isinstance(error, RangeNotSatisfiable):
         headers += (b"accept-ranges", b"bytes"), (b"content-range", b"bytes */%d" % error.size)
+    if isinstance(error, Unauthorized):
+        headers.append((b"www-authenticate", b"Bearer"))
     if retry_after_s is not None:
         wait_ms = detail.get("retry_after_ms", retry_after_s * 1000)
         headers.append((b"retry-after", b"%d" % max(1, -(-wait_ms // 1000))))

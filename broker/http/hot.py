@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from broker.auth.access import UNCOUNTED, Flight
 from broker.http import errors, hot_actions, strict_json
 from broker.http.answers import MIN_GZIP_BYTES, Answer, Message, send_answer
 from broker.http.hot_actions import Action
@@ -75,6 +76,20 @@ class HotRequests:
             and self._open()
         )
 
+    def enter(self, path: bytes, headers: Mapping[bytes, bytes]) -> Flight | None:
+        """A request that may be taken begins. None: it is left to those who refuse it, and say why."""
+        gate = self._broker.gate
+        if gate is None:
+            return UNCOUNTED
+        action = _action(path)
+        caller = gate.of_bearer(headers)
+        if action is None or caller is None:
+            return None
+        rule = action.rule
+        if not caller.grant.allows(rule.scopes, _topic(path)):
+            return None
+        return UNCOUNTED if rule.settles else caller.try_enter()
+
     def take(
         self, path: bytes, query: bytes, headers: Mapping[bytes, bytes], body: bytes, started: float, caller: Caller
     ) -> bool:
@@ -87,8 +102,7 @@ class HotRequests:
         told = partial(self._answer, action, query, headers, started, caller)
         try:
             strict_json.check_utf8(body)
-            topic = path[len(PREFIX) :].partition(b"/")[0].decode()
-            return action.take(self._broker.engine, topic, headers, body, told, caller.hand_over)
+            return action.take(self._broker.engine, _topic(path), headers, body, told, caller.hand_over)
         except (StorageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False  # refused the other way, with all that belongs to it
         except Exception as error:  # how far it has come is unknown: a second try could do it twice
@@ -121,6 +135,8 @@ class HotRequests:
     ) -> None:
         """Never raises: called by the engine, to whom the answer's trouble is none."""
         identity = request_id(headers.get(b"x-request-id"))
+        if isinstance(outcome, Exception):
+            self._broker.http_metrics.refused(outcome)
         try:
             answer = _rendered(action, query, outcome, started, identity)
         except Exception as error:
@@ -170,6 +186,10 @@ class HotRequests:
 def _action(path: bytes) -> Action | None:
     _, slash, name = path[len(PREFIX) :].partition(b"/")
     return hot_actions.BY_NAME.get(name) if name or not slash else None
+
+
+def _topic(path: bytes) -> str:
+    return path[len(PREFIX) :].partition(b"/")[0].decode()
 
 
 def _rendered(action: Action, query: bytes, outcome: Any, started: float, identity: bytes) -> Answer:

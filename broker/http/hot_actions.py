@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta, Raw
 
+from broker.auth.table import Rule, rule_of
 from broker.http import lease_ids, render, render_queues, strict_json
 from broker.http.answers import Answer
 from broker.service.queues import MAX_SEQS
@@ -38,6 +39,11 @@ class Action(NamedTuple):
     take: Callable[[Engine, str, Mapping[bytes, bytes], bytes, Told, Callable[[], None]], bool]
     render: Callable[[Any, bytes, float], Answer]
     undo: Callable[[Any], None] | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """What it takes to call it."""
+        return _RULES[self.template]
 
 
 # -- append ----------------------------------------------------------------------------------------------------------
@@ -135,6 +141,7 @@ def _acked(outcome: Settled, _: bytes, started: float) -> Answer:
 
 _TOPIC: Final = "/v0/topics/{topic}"
 _PLAIN: Final = frozenset({b""})
+_RULES: Final = {template: rule_of("POST", template) for template in (_TOPIC, f"{_TOPIC}/claim", f"{_TOPIC}/ack")}
 #: By what follows the topic's name in the path.
 BY_NAME: Final = {
     b"": Action(_TOPIC, frozenset(_SEQS), True, _append, _appended),

@@ -6,13 +6,16 @@ import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
 from broker.http import intake
 from broker.http.answers import Receive, Scope
 from broker.http.query import Query
+from broker.service.limits import Places
 
 if TYPE_CHECKING:
     from broker.wiring import Broker
@@ -31,7 +34,7 @@ class ClientGone(Exception):
 class Request:
     """Scope, headers and body of a request, and how long it has taken so far."""
 
-    __slots__ = ("_receive", "broker", "headers", "request_id", "scope", "started", "values")
+    __slots__ = ("_receive", "access", "broker", "flight", "headers", "request_id", "scope", "started", "values")
 
     def __init__(self, broker: Broker, scope: Scope, receive: Receive) -> None:
         self.broker = broker
@@ -40,6 +43,10 @@ class Request:
         self.request_id = request_id(self.headers.get(b"x-request-id"))
         self.started = perf_counter()
         self.values: list[str] = []
+        #: Whose it is.
+        self.access: Access = ANYBODY
+        #: It is under way for as long as this has not ended.
+        self.flight: Flight = UNCOUNTED
         self._receive = receive
 
     @property
@@ -49,6 +56,18 @@ class Request:
 
     def elapsed_ms(self) -> float:
         return (perf_counter() - self.started) * 1000
+
+    @property
+    def parking(self) -> Places:
+        """Where it may wait for something to happen; while it does it is not under way, and is not again after."""
+        return _Parking(self)
+
+    @contextmanager
+    def stream_place(self) -> Generator[None]:
+        """Hold an event stream instead of being under way. Raises LimitReached."""
+        with self.broker.streams.place(), self.access.stream_place():
+            self.flight.end()
+            yield
 
     async def body(self) -> bytes:
         """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`."""
@@ -96,6 +115,19 @@ class Request:
     async def _leaves(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+class _Parking:
+    __slots__ = ("_request",)
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @contextmanager
+    def place(self) -> Generator[None]:
+        with self._request.broker.parking.place():
+            self._request.flight.end()
+            yield
 
 
 def request_id(given: bytes | None) -> bytes:

@@ -7,9 +7,10 @@ is one non-empty segment, and a trailing slash is another path.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from broker.auth.table import Rule, is_named, rule_of
 from broker.http.answers import Answer
 
 if TYPE_CHECKING:
@@ -21,14 +22,19 @@ _PARAMETER: Final = "{}"
 
 
 class Route:
-    """One path template with its methods. `always` = answers while the engine is not ready."""
+    """One path template with its methods. `always` = answers while the engine is not ready.
 
-    __slots__ = ("allow", "always", "endpoints", "parameters", "template")
+    `named`: its first parameter is the name of a topic or router.
+    """
+
+    __slots__ = ("allow", "always", "endpoints", "named", "parameters", "rules", "template")
 
     def __init__(self, template: str) -> None:
         self.template = template
         self.parameters = tuple(part[1:-1] for part in template.split("/") if part.startswith("{"))
         self.endpoints: dict[str, Endpoint] = {}
+        self.rules: dict[str, Rule] = {}
+        self.named = is_named(template)
         self.always = False
         self.allow = ""
 
@@ -38,6 +44,10 @@ class Route:
         if found is None and method == "HEAD":
             return self.endpoints.get("GET")
         return found
+
+    def rule(self, method: str) -> Rule | None:
+        """What the endpoint for a method takes. None: the method is not allowed."""
+        return self.rules.get("GET" if method == "HEAD" else method)
 
 
 class _Node:
@@ -54,8 +64,10 @@ class RouteTable:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def add(self, method: str, template: str, endpoint: Endpoint, *, always: bool = False) -> None:
-        """Register an endpoint. Two for one method and path are a mistake."""
+    def add(
+        self, method: str, template: str, endpoint: Endpoint, *, always: bool = False, rule: Rule | None = None
+    ) -> None:
+        """Register an endpoint. Two for one method and path are a mistake. Raises Unruled, unless a `rule` is given."""
         node = self._root
         for part in template.split("/")[1:]:
             node = node.children.setdefault(_PARAMETER if part.startswith("{") else part, _Node())
@@ -64,9 +76,18 @@ class RouteTable:
         if method in route.endpoints:
             raise ValueError(f"{method} {template} is there twice")
         route.endpoints[method] = endpoint
+        route.rules[method] = rule or rule_of(method, template)
         route.always = route.always or always
         implied = ("HEAD", "OPTIONS") if "GET" in route.endpoints else ("OPTIONS",)
         route.allow = ", ".join(sorted((*route.endpoints, *implied)))
+
+    def __iter__(self) -> Iterator[Route]:
+        nodes = [self._root]
+        while nodes:
+            node = nodes.pop()
+            nodes += node.children.values()
+            if node.route is not None:
+                yield node.route
 
     def match(self, path: str) -> tuple[Route, list[str]] | None:
         """The route of a path and the values of its parameters in order; None when there is none."""

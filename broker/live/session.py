@@ -10,6 +10,7 @@ import secrets
 from collections import OrderedDict
 from typing import Final
 
+from broker.auth.access import Forbidden
 from broker.live.cursor import Position
 from broker.live.wish import Wish
 from storage.errors import LimitReached, RequestError
@@ -64,11 +65,13 @@ class Sessions:
         return session
 
     def find(self, wid: str, owner: str | None, now_ms: float) -> Session:
-        """Raises SessionNotFound; somebody else's session is no other answer."""
+        """Raises SessionNotFound; Forbidden when another key has made it."""
         self.collect(now_ms)
         session = self._by_id.get(wid)
-        if session is None or session.owner != owner:
+        if session is None:
             raise SessionNotFound
+        if session.owner != owner:
+            raise Forbidden("This session was made with another key.")
         return session
 
     def opened(self, session: Session) -> None:

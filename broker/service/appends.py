@@ -31,6 +31,15 @@ class Append(msgspec.Struct, kw_only=True):
     disable_backpressure: bool = False
 
 
+def names_of(write: Append) -> list[str]:
+    """The topics that it names. Raises InvalidRequest when one of them cannot be one."""
+    check_topic_name(write.topic)
+    if write.settings is None:
+        return [write.topic]
+    config = storage_config(write.topic, write.settings, "config.")
+    return [write.topic] if config.dead_letter is None else [write.topic, config.dead_letter]
+
+
 async def append(engine: Engine, write: Append, pressure: Pressure) -> Appended:
     """On return the records are as safe as the topic's durability class says.
 

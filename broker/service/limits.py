@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from storage.errors import LimitReached
+
+
+class Places(Protocol):
+    """Where a request may stay."""
+
+    def place(self) -> AbstractContextManager[None]:
+        """Hold one place. Raises LimitReached when all are taken."""
+        ...
 
 
 class Parking:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.service.limits import Parking
+from broker.service.limits import Places
 from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from storage.errors import BatchTooLarge, InvalidRequest, ShuttingDown
@@ -66,7 +66,7 @@ async def claim(engine: Engine, asked: Claim) -> Claimed:
     return await _claim(engine, asked, 0)
 
 
-async def claim_on(engine: Engine, parking: Parking, asked: Claim, empty: Claimed, began: float) -> Claimed:
+async def claim_on(engine: Engine, parking: Places, asked: Claim, empty: Claimed, began: float) -> Claimed:
     """Go on with a claim that found nothing until there is a job or its wait_ms since `began` have passed.
 
     At shutdown the `empty` answer is given at once. Raises LimitReached (too many waiting) and as `claim`.
@@ -174,13 +174,20 @@ async def purge(engine: Engine, topic: str, states: Sequence[str]) -> int:
     return await engine.queues.purge(topic, states=tuple(JobState(state) for state in states))
 
 
+def sources(topic: str, source: str | None) -> list[str]:
+    """The topics that a redrive names beside the queue. Raises InvalidRequest."""
+    check_topic_name(topic)
+    if source is None:
+        return []
+    check_topic_name(source, "from")
+    return [source]
+
+
 async def redrive(
     engine: Engine, topic: str, *, source: str | None, max: int, rate_per_s: float | None, dry_run: bool
 ) -> Redriven:
     """Brings back to the queue the jobs that it gave to its dead letter topic."""
-    check_topic_name(topic)
-    if source is not None:
-        check_topic_name(source, "from")
+    sources(topic, source)
     return await engine.queues.redrive(topic, source=source, max=max, rate_per_s=rate_per_s, dry_run=dry_run)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.service.limits import Parking
+from broker.service.limits import Places
 from broker.service.predicates import check_topic_name
 from storage.errors import ShuttingDown
 from storage.records import ReadQuery, ReadResult, StoredRecord, TagMatch
@@ -88,7 +88,7 @@ def left_out(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[byte
     return exclude
 
 
-async def read_on(engine: Engine, parking: Parking, reading: Reading, wait_ms: int) -> Reading:
+async def read_on(engine: Engine, parking: Places, reading: Reading, wait_ms: int) -> Reading:
     """Go on with a read that was empty until there is something or `wait_ms` have passed.
 
     A write between two reads is not missed: the wait is for a head beyond what the last read examined, whenever it

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from broker.auth.scopes import narrowed
 from broker.service.predicates import check_topic_name, tag_match
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from schemas.routers import RouterRequest
@@ -24,11 +25,16 @@ async def put(engine: Engine, router: str, asked: RouterRequest) -> tuple[Router
 
     Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
     """
+    return await engine.routers.put(router, definition_of(router, asked))
+
+
+def definition_of(router: str, asked: RouterRequest) -> Definition:
+    """What a request makes of the router. Raises InvalidRequest."""
     check_router_name(router)
     check_topic_name(asked.source, "source")
     check_topic_name(asked.dest, "dest")
     match = tag_match(asked.filter, "filter")
-    definition = Definition(
+    return Definition(
         source=asked.source,
         dest=asked.dest,
         preserve_node=asked.preserve_node,
@@ -39,12 +45,20 @@ async def put(engine: Engine, router: str, asked: RouterRequest) -> tuple[Router
         guarantee=Guarantee(asked.guarantee),
         start=Start(asked.start),
     )
-    return await engine.routers.put(router, definition)
 
 
 def describe(engine: Engine, router: str) -> RouterState:
     """Raises InvalidRequest, RouterNotFound."""
     return engine.routers.state(router)
+
+
+def ends(source: str | None, dest: str | None) -> list[str]:
+    """The topics by which routers are asked for. Raises InvalidRequest."""
+    given = {"source": source, "dest": dest}
+    found = {field: name for field, name in given.items() if name is not None}
+    for field, name in found.items():
+        check_topic_name(name, field)
+    return [*found.values()]
 
 
 def page(
@@ -55,15 +69,20 @@ def page(
     dest: str | None,
     page_size: int | None,
     cursor: str | None,
+    only: tuple[str, ...] = (),
 ) -> tuple[list[RouterState], str | None]:
-    """One page of routers in byte order, and the cursor of the next one when more follow."""
-    if source is not None:
-        check_topic_name(source, "source")
-    if dest is not None:
-        check_topic_name(dest, "dest")
+    """One page of routers in byte order, and the cursor of the next one when more follow.
+
+    `only`: none but those that begin with one of these; () = any.
+    """
+    ends(source, dest)
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor is not None else ""
-    found = engine.routers.page(prefix, after, size + 1, source=source, dest=dest)
+    found = [
+        router
+        for each in narrowed(only, prefix)
+        for router in engine.routers.page(each, after, size + 1, source=source, dest=dest)
+    ][: size + 1]
     if len(found) <= size:
         return found, None
     return found[:size], encode_cursor(found[size - 1].name)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from broker.auth.scopes import narrowed
 from broker.live import priority
 from broker.service.predicates import check_topic_name
 from schemas.config import TopicSettings
@@ -57,6 +60,13 @@ def priority_of(engine: Engine, topic: Topic) -> int:
     )
 
 
+def names_in(topic: str, settings: TopicSettings) -> list[str]:
+    """The other topics that a topic's settings name. Raises InvalidRequest."""
+    check_topic_name(topic)
+    dead_letter = storage_config(topic, settings).dead_letter
+    return [] if dead_letter is None else [dead_letter]
+
+
 async def put(engine: Engine, topic: str, settings: TopicSettings) -> tuple[TopicState, bool]:
     """Make the topic or replace its settings. True when it was made. On return the change is durable."""
     check_topic_name(topic)
@@ -74,15 +84,24 @@ def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
 
 
 def page(
-    engine: Engine, *, prefix: str, page_size: int | None, cursor: str | None
+    engine: Engine, *, prefix: str, page_size: int | None, cursor: str | None, only: tuple[str, ...] = ()
 ) -> tuple[list[TopicState], str | None]:
-    """One page of topics in byte order, and the cursor of the next one when more follow."""
+    """One page of topics in byte order, and the cursor of the next one when more follow.
+
+    `only`: none but those that begin with one of these; () = any.
+    """
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor is not None else ""
-    found = engine.topics(prefix=prefix, after=after, limit=size + 1)
+    found = list(islice(_named(engine, narrowed(only, prefix), after, size + 1), size + 1))
     if len(found) <= size:
         return found, None
     return found[:size], encode_cursor(found[size - 1].topic)
+
+
+def _named(engine: Engine, prefixes: tuple[str, ...], after: str, limit: int) -> Iterator[TopicState]:
+    # The prefixes are sorted and none is within another: so are the names, one prefix after the other.
+    for prefix in prefixes:
+        yield from engine.topics(prefix=prefix, after=after, limit=limit)
 
 
 async def delete(engine: Engine, topic: str, *, if_empty: bool) -> list[str] | None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from broker.auth.scopes import NOTHING
+from broker.auth.table import Rule
 from broker.http.answers import Answer
 from broker.http.request import Request
 from broker.http.routing import RouteTable
+
+RULE = Rule(NOTHING)
 
 
 async def here(request: Request) -> Answer:
@@ -20,11 +24,11 @@ async def there(request: Request) -> Answer:
 @pytest.fixture
 def table() -> RouteTable:
     table = RouteTable()
-    table.add("GET", "/a", here)
-    table.add("POST", "/a", there)
-    table.add("GET", "/a/{x}", here)
-    table.add("GET", "/a/{x}/b/{y}", here)
-    table.add("GET", "/a/fixed", there, always=True)
+    table.add("GET", "/a", here, rule=RULE)
+    table.add("POST", "/a", there, rule=RULE)
+    table.add("GET", "/a/{x}", here, rule=RULE)
+    table.add("GET", "/a/{x}/b/{y}", here, rule=RULE)
+    table.add("GET", "/a/fixed", there, always=True, rule=RULE)
     return table
 
 
@@ -60,4 +64,4 @@ def test_get_serves_head_and_others_do_not(table: RouteTable) -> None:
 
 def test_two_endpoints_for_one_method_are_a_mistake(table: RouteTable) -> None:
     with pytest.raises(ValueError, match="GET /a is there twice"):
-        table.add("GET", "/a", there)
+        table.add("GET", "/a", there, rule=RULE)

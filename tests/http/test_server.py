@@ -214,7 +214,7 @@ def test_a_damaged_log_is_told_with_file_and_offset(tmp_path: Path) -> None:
         ({"http": "h11"}, "TOPICS_HTTP"),
         ({"wal_shards": "-1"}, "TOPICS_WAL_SHARDS"),
         ({"host": "0.0.0.0"}, "TOPICS_HOST"),
-        ({"api_keys": "k"}, "TOPICS_API_KEYS"),
+        ({"api_keys": "k:x"}, "TOPICS_API_KEYS"),
     ],
 )
 def test_bad_settings_end_it_with_a_sentence_and_code_2(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 
 import msgspec
@@ -119,15 +120,50 @@ def test_as_many_shards_may_be_set_as_the_engine_takes(monkeypatch: pytest.Monke
     assert load()[0].storage_options().wal_shards == MAX_SHARDS == 99
 
 
-@pytest.mark.parametrize("name", ["API_KEYS", "API_KEYS_FILE"])
-def test_keys_that_cannot_be_checked_refuse_to_start_and_are_not_shown(
-    monkeypatch: pytest.MonkeyPatch, name: str
+def test_keys_come_from_the_variable_and_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("three:r:orders\nfour:w\n")
+    monkeypatch.setenv("TOPICS_API_KEYS", "hunter2:rw,two")
+    monkeypatch.setenv("TOPICS_API_KEYS_FILE", str(tmp_path / "keys"))
+    monkeypatch.setenv("TOPICS_HOST", "0.0.0.0")  # with keys it may be reached
+    settings, _ = load()
+    assert [key.number for key in settings.all_keys()] == [1, 2, 3, 4]
+    assert settings.all_keys()[2].grant.prefixes == ("orders",)
+    # Nothing is left of them: not for whoever prints the settings, and not for processes started from here.
+    assert "TOPICS_API_KEYS" not in os.environ
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in settings.model_dump_json(exclude={"api_keys", "api_keys_file"})
+
+
+@pytest.mark.parametrize("text", ["hunter2:reed", "one,hunter2:r:!", "hunter2 :r", "hunter2,hunter2", "hunter2,", " "])
+@pytest.mark.parametrize("variable", ["API_KEYS", "API_KEYS_FILE"])
+def test_malformed_keys_refuse_to_start_and_are_not_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, text: str
 ) -> None:
-    monkeypatch.setenv(f"TOPICS_{name}", "hunter2")
+    (tmp_path / "keys").write_text(text)
+    monkeypatch.setenv(f"TOPICS_{variable}", text if variable == "API_KEYS" else str(tmp_path / "keys"))
     monkeypatch.setenv("TOPICS_ALLOW_INSECURE_NO_AUTH", "1")
-    with pytest.raises(SettingsError, match=f"TOPICS_{name} is set") as refusal:
+    with pytest.raises(SettingsError, match=rf"^TOPICS_{variable}: [^\n]+[^.]\.$") as refusal:
         load()
-    assert "hunter2" not in str(refusal.value)
+    assert "hunter2" not in "".join(traceback.format_exception(refusal.value))
+
+
+def test_a_key_in_both_places_refuses_to_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one\nhunter2:r\n")
+    monkeypatch.setenv("TOPICS_API_KEYS", "hunter2:rw")
+    monkeypatch.setenv("TOPICS_API_KEYS_FILE", str(tmp_path / "keys"))
+    with pytest.raises(SettingsError, match=r"^TOPICS_API_KEYS: entries 1 and 3 are the same key\.$"):
+        load()
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_of_keys_that_cannot_be_read_refuses_to_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "keys").write_bytes(content)
+    monkeypatch.setenv("TOPICS_API_KEYS_FILE", str(tmp_path / "keys"))
+    with pytest.raises(SettingsError, match=rf"^TOPICS_API_KEYS_FILE: '{tmp_path}/keys' [^\n]+\.$"):
+        load()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "no-such-host.invalid"])

@@ -132,8 +132,8 @@ def test_a_data_directory_below_a_file(tmp_path: Path) -> None:
     ("settings", "expected"),
     [
         ({"host": "::"}, "TOPICS_ALLOW_INSECURE_NO_AUTH=1"),
-        ({"api_keys": "secret:rw"}, "TOPICS_API_KEYS is set"),
-        ({"api_keys_file": "keys"}, "TOPICS_API_KEYS_FILE is set"),
+        ({"api_keys": "secret:rx"}, "TOPICS_API_KEYS: entry 1"),
+        ({"api_keys_file": "keys"}, "TOPICS_API_KEYS_FILE: 'keys'"),
         ({"recovery": "hope"}, "TOPICS_RECOVERY is 'hope'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

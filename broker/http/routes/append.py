@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from pydantic import ValidationError
 
+from broker.auth.scopes import WRITE_ADMIN
 from broker.http import render, strict_json
 from broker.http.answers import CREATED, OK, Answer
 from broker.http.errors import wrong_model
@@ -52,6 +53,8 @@ _body_with_meta = msgspec.json.Decoder(_BodyWithMeta)
 
 async def append(request: Request) -> Answer:
     write = await write_of(request.values[0], await request.body(), lambda: _key(request))
+    if write.settings is not None:
+        request.access.require(WRITE_ADMIN, appends.names_of(write))
     seqs = request.query.flag("return_seqs", True) if request.scope["query_string"] else True
     done = await appends.append(request.broker.engine, write, request.broker.pressure)
     text = render.appended(done, seqs=seqs, started=request.started)

@@ -65,7 +65,7 @@ async def claim(request: Request) -> Answer:
     waited = await routers.caught_up(broker.engine, asked.topic)
     claimed = await queues.claim(broker.engine, asked)
     if asked.wait_ms and not claimed.jobs:
-        waiting = queues.claim_on(broker.engine, broker.parking, asked, claimed, began)
+        waiting = queues.claim_on(broker.engine, request.parking, asked, claimed, began)
         claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
     text = render.routed(render_queues.claimed(claimed, request.started), waited)
     return Answer(text, withdraw=claimed.undo)

@@ -13,13 +13,16 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import BaseModel, ValidationError
 
+from broker.auth.access import Access
+from broker.auth.scopes import WRITE_ADMIN
+from broker.auth.table import COMMANDS
 from broker.http import strict_json
 from broker.http.errors import wrong_model
 from broker.http.routes.append import write_of
 from broker.http.routes.replies import Refused, Replies
 from broker.http.routes.subscribing import Subscribing
-from broker.live.access import ADMIN, WRITE, Access
 from broker.live.watcher import Watcher
+from broker.metrics import HttpMetrics
 from broker.service import appends
 from schemas.watch import Subscribe, Unsubscribe
 from storage.errors import InvalidRequest
@@ -45,11 +48,11 @@ _UNSUPPORTED: Final = "A message is a JSON object whose type is subscribe, unsub
 class Commands:
     """Of one connection. `take` is given its messages one after another."""
 
-    def __init__(self, watcher: Watcher[str], caller: Access) -> None:
+    def __init__(self, watcher: Watcher[str], caller: Access, metrics: HttpMetrics) -> None:
         self._watcher = watcher
         self._live = watcher.live
         self._caller = caller
-        self._replies = Replies(watcher)
+        self._replies = Replies(watcher, metrics)
         self._places = asyncio.Semaphore(MAX_UNDER_WAY)
         self._subscribing = Subscribing(watcher, caller, self._replies, self._places)
         self._writes: set[asyncio.Task[None]] = set()
@@ -64,6 +67,9 @@ class Commands:
             raw = (text or "").encode()
             head = await _head_of(raw if text is not None else None)
             request_id = None if head.request_id is UNSET else Raw(bytes(head.request_id))
+            if head.type not in COMMANDS:
+                raise Refused("unsupported_message", _UNSUPPORTED)
+            self._caller.require(COMMANDS[head.type], () if head.topic is UNSET else (head.topic,))
             match head.type:
                 case "subscribe":
                     await self._subscribing.subscribe(_model(Subscribe, raw), request_id)
@@ -90,7 +96,7 @@ class Commands:
         if head.topic is UNSET:
             raise InvalidRequest("topic: required.", field="topic")
         write = await write_of(head.topic, raw)
-        self._caller.require(WRITE if write.settings is None else ADMIN, (write.topic,))
+        self._caller.require(COMMANDS["publish"] if write.settings is None else WRITE_ADMIN, appends.names_of(write))
         await self._places.acquire()
         self._subscribing.writes(write.topic)
         before = self._last.get(write.topic)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from broker.exposition import families
+from broker.exposition import families, reaching
 from broker.http.accept import prefers_json
 from broker.http.answers import OK
 from broker.http.routes.topics import Current
@@ -41,7 +41,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 @router.get("/v0/metrics", summary="Counters and gauges", response_class=Response, responses=_RESPONSES)
 async def metrics(current: Current) -> Response:
-    found = [*families(current.broker)]
+    found = [*reaching(families(current.broker), current.access)]
     # As text they are the longer part of the work by far, and need nothing of the loop.
     if prefers_json(current.headers.get(b"accept", b"")):
         return Response(await asyncio.to_thread(as_json, found), media_type="application/json")

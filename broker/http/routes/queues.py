@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from broker.auth.scopes import ADMIN
 from broker.http.refusals import refusals
 from broker.http.routes.topics import Current, StrictRoute, TopicName, performance
 from broker.service import queues
@@ -62,6 +63,7 @@ async def purge(current: Current, topic: TopicName, body: PurgeRequest) -> Purge
     responses=_WRITES,
 )
 async def redrive(current: Current, topic: TopicName, body: RedriveRequest) -> RedriveAnswer:
+    current.access.require(ADMIN, queues.sources(topic, body.source))
     done = await current.unless_gone(
         queues.redrive(
             current.broker.engine,

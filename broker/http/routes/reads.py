@@ -67,7 +67,7 @@ async def _read(request: Request, body: _Body) -> Answer:
     waited = await routers.caught_up(broker.engine, asked.topic)
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:
-        reading = await request.unless_gone(reads.read_on(broker.engine, broker.parking, reading, asked.wait_ms))
+        reading = await request.unless_gone(reads.read_on(broker.engine, request.parking, reading, asked.wait_ms))
     shape = Shape(
         tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
     )

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from broker.live import frames
 from broker.live.watcher import Watcher
+from broker.metrics import HttpMetrics
 from storage.errors import StorageError
 
 _log = structlog.get_logger("broker.http")
@@ -24,14 +25,16 @@ class Refused(Exception):
 class Replies:
     """Of one connection; in the order of the calls."""
 
-    def __init__(self, watcher: Watcher[str]) -> None:
+    def __init__(self, watcher: Watcher[str], metrics: HttpMetrics) -> None:
         self._watcher = watcher
+        self._metrics = metrics
 
     def say(self, kind: str, request_id: Raw | None, **fields: object) -> None:
         self._watcher.say(frames.message(kind, request_id, **fields))
 
     def refuse(self, error: Exception, request_id: Raw | None) -> None:
         """Say why a command was not carried out."""
+        self._metrics.refused(error)
         if isinstance(error, Refused):
             self.say("error", request_id, code=error.code, message=error.message)
             return

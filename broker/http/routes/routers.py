@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
+from broker.auth.scopes import ADMIN, READ
 from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.routes.topics import Current, StrictRoute, performance
@@ -40,6 +41,8 @@ _WRITES = ("wal_saturated", "storage_failed", "storage_full")
     ),
 )
 async def put_router(current: Current, response: Response, router: RouterName, body: RouterRequest) -> RouterPutAnswer:
+    definition = routers.definition_of(router, body)
+    current.access.require(ADMIN, (definition.source, definition.dest))
     state, created = await routers.put(current.broker.engine, router, body)
     if created:
         response.status_code = CREATED
@@ -74,8 +77,15 @@ async def list_routers(
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> RouterListAnswer:
+    current.access.require(READ, routers.ends(source, dest))
     states, next_cursor = routers.page(
-        current.broker.engine, prefix=prefix, source=source, dest=dest, page_size=page_size, cursor=cursor
+        current.broker.engine,
+        prefix=prefix,
+        source=source,
+        dest=dest,
+        page_size=page_size,
+        cursor=cursor,
+        only=current.access.prefixes,
     )
     fields: dict[str, Any] = {"routers": [_entry(state) for state in states], "performance": performance(current)}
     return RouterListAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from broker.auth.access import ANYBODY, Access
+from broker.auth.table import rule_of
 from broker.http import errors, events
 from broker.http.answers import Answer, Receive, Scope, Send
 from broker.http.push import LINGER_S, send_now
@@ -26,7 +28,7 @@ from broker.http.request import Request, request_id
 from broker.http.routes.commands import Commands
 from broker.http.routes.watch import SLOW_READER, TOO_SLOW
 from broker.http1 import WEBSOCKET_PATH
-from broker.live import access, frames
+from broker.live import frames
 from broker.live.frames import Event
 from broker.live.watcher import Watcher
 from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
@@ -51,12 +53,12 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
     live = broker.live
     watcher: Watcher[str] = Watcher(live, encode=_encode, failure=_failure, positions={})
     try:
-        _gate(broker, scope)
-        with broker.streams.place():
+        caller = _gate(broker, scope)
+        with broker.streams.place(), caller.stream_place():
             live.enter(watcher)
             try:
                 await send({"type": "websocket.accept"})
-                await _converse(watcher, receive, send)
+                await _converse(Commands(watcher, caller, broker.http_metrics), watcher, receive, send)
             finally:
                 live.exit(watcher)
     except OSError:
@@ -67,17 +69,23 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
             raise
         return
     except Exception as error:
+        broker.http_metrics.refused(error)
         identity = request_id(dict(scope["headers"]).get(b"x-request-id"))
         await _refuse(errors.answer(error, request_id=identity.decode()), send)
         return
     broker.http_metrics.observe(WEBSOCKET_PATH, "GET", _SWITCHED, perf_counter() - started)
 
 
-def _gate(broker: Broker, scope: Scope) -> None:
+def _gate(broker: Broker, scope: Scope) -> Access:
+    """Whose connection it is to be."""
     if not broker.serving:
         raise ShuttingDown if broker.stopping else NotReady(replay_progress=broker.engine.recovery_progress)
+    caller = ANYBODY
+    if broker.gate is not None:
+        caller = broker.gate.admit(dict(scope["headers"]), b"", rule_of("GET", WEBSOCKET_PATH))
     if scope["path"] != WEBSOCKET_PATH:
         raise errors.PathNotFound
+    return caller
 
 
 async def _refuse(answer: Answer, send: Send) -> None:
@@ -90,10 +98,9 @@ async def _refuse(answer: Answer, send: Send) -> None:
     await send({"type": "websocket.close", "code": _INTERNAL})
 
 
-async def _converse(watcher: Watcher[str], receive: Receive, send: Send) -> None:
+async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive, send: Send) -> None:
     """Until either side ends it."""
     watcher.attach(lambda text: send_now(send, _message(text)))
-    commands = Commands(watcher, access.EVERYTHING)
     listening = asyncio.create_task(_listen(commands, receive))
     sending = asyncio.create_task(_send(watcher, send))
     try:

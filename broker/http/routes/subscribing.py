@@ -13,11 +13,12 @@ from typing import Final
 
 from msgspec import Raw
 
+from broker.auth.access import Access
+from broker.auth.table import COMMANDS
 from broker.http.render import Shape
 from broker.http.routes.replies import Replies
 from broker.http.routes.watch import start_of
 from broker.live import wish
-from broker.live.access import READ, Access
 from broker.live.watcher import Watcher
 from broker.service import routers
 from schemas.watch import Subscribe, Unsubscribe
@@ -67,14 +68,14 @@ class Subscribing:
         """Returns when it was carried out, or waits. Raises what refuses it."""
         starts = {name: start_of(name, start) for name, start in asked.starts().items()}
         wish.check_topics(starts)
-        self._caller.require(READ, starts)
+        self._caller.require(COMMANDS["subscribe"], starts)
         lagging = any(self._live.engine.routers.lags(name) for name in starts)
         await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, request_id), request_id)
 
     async def unsubscribe(self, asked: Unsubscribe, request_id: Raw | None) -> None:
         """As `subscribe`."""
         names = asked.names()
-        self._caller.require(READ, names)
+        self._caller.require(COMMANDS["unsubscribe"], names)
         await self._in_order(names, False, lambda _: self._end(names, request_id), request_id)
 
     # -- one after the other -----------------------------------------------------------------------------------------

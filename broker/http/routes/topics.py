@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi import Request as FrameworkRequest
 from fastapi.routing import APIRoute
 
+from broker.auth.scopes import ADMIN
 from broker.http import strict_json
 from broker.http.answers import CREATED
 from broker.http.refusals import refusals
@@ -66,6 +67,7 @@ TopicName = Annotated[
     | refusals("invalid_request", "topic_exists_incompatible", "throttled", "storage_full"),
 )
 async def put_topic(current: Current, response: Response, topic: TopicName, settings: TopicSettings) -> TopicPutAnswer:
+    current.access.require(ADMIN, topics.names_in(topic, settings))
     state, created = await topics.put(current.broker.engine, topic, settings)
     if created:
         response.status_code = CREATED
@@ -125,7 +127,9 @@ async def list_topics(
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> TopicListAnswer:
-    states, next_cursor = topics.page(current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor)
+    states, next_cursor = topics.page(
+        current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor, only=current.access.prefixes
+    )
     return TopicListAnswer(
         topics=[_entry(current, state) for state in states], next_cursor=next_cursor, performance=performance(current)
     )

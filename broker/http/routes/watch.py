@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
+from broker.auth.scopes import READ
 from broker.http import events
 from broker.http.answers import Streamed
 from broker.http.errors import status_of
@@ -14,7 +15,7 @@ from broker.http.refusals import refusals
 from broker.http.render import Shape
 from broker.http.request import Request
 from broker.http.routes.topics import Current, StrictRoute
-from broker.live import access, cursor, wish
+from broker.live import cursor, wish
 from broker.live.frames import Event
 from broker.live.session import TTL_MS, Session
 from broker.live.watcher import Heartbeat, Watcher
@@ -48,7 +49,7 @@ async def make_session(
     live = current.broker.live
     starts = {name: start_of(name, start) for name, start in body.topics.items()}
     wish.check_topics(starts)
-    access.EVERYTHING.require(access.READ, starts)
+    current.access.require(READ, starts)
     strong = body.consistency == "strong"
     options = wish.Options(
         limit=wish.clamped(body.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
@@ -63,7 +64,7 @@ async def make_session(
     session = live.sessions.make(
         wish.Wish(options=options, heartbeat_ms=wish.heartbeat_ms(body.heartbeat_ms)),
         {name: each.position for name, each in opened.items()},
-        access.EVERYTHING.owner,
+        current.access.owner,
         live.now_ms(),
     )
     answer = WatchAnswer(
@@ -98,7 +99,7 @@ def start_of(name: str, given: WatchStart | None) -> wish.Start:
 async def stream(request: Request) -> Streamed:
     events.check_accept(request)
     live = request.broker.live
-    session = live.sessions.find(request.values[0], access.EVERYTHING.owner, live.now_ms())
+    session = live.sessions.find(request.values[0], request.access.owner, live.now_ms())
     watcher: Watcher[bytes] = Watcher(live, encode=_encode, failure=events.error_event, positions=session.positions)
     first, rest = b"", None
     if request.scope["method"] != "HEAD":
@@ -120,7 +121,7 @@ async def stream(request: Request) -> Streamed:
 async def _stream(request: Request, session: Session, watcher: Watcher[bytes]) -> AsyncGenerator[bytes]:
     live = request.broker.live
     given = cursor.decode(request.headers.get(b"last-event-id", b""))
-    with request.broker.streams.place():
+    with request.stream_place():
         live.enter(watcher)
         live.sessions.opened(session)
         try:

@@ -51,7 +51,7 @@ async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator
     broker = request.broker
     engine = broker.engine
     topic = engine.topic(name)
-    with broker.streams.place():
+    with request.stream_place():
         async with worker:
             outbox = Outbox(name)
             filling = asyncio.create_task(outbox.fill(worker))

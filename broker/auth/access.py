@@ -1,0 +1,122 @@
+"""What a caller may do and hold: of everybody while there are no keys, of one key otherwise (source: api.md §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Final
+
+from broker.auth.keys import Key
+from broker.auth.scopes import Scopes
+from broker.service.limits import Parking
+from storage.errors import LimitReached, RequestError
+
+#: Longer ones are cut off in what a refusal shows.
+_SHOWN_CHARS: Final = 255
+
+
+class Unauthorized(RequestError):
+    """This needs a key: Authorization: Bearer and one of this broker's API keys."""
+
+    code = "unauthorized"
+
+
+class Forbidden(RequestError):
+    """The key is known, and not for this."""
+
+    code = "forbidden"
+
+
+class Access:
+    """Of everybody, while there are no keys: nothing is refused and nothing is counted.
+
+    `owner` tells callers apart, None: there is one only. `prefixes`: names it is for, () = any.
+    """
+
+    owner: str | None = None
+    prefixes: tuple[str, ...] = ()
+
+    def require(self, scopes: Scopes, names: Iterable[str] = ()) -> None:
+        """Raises Forbidden when it lacks one of the scopes, or is not for one of these topics and routers."""
+
+    def enter(self) -> Flight:
+        """A request begins, and `end` has to follow. Raises LimitReached."""
+        return UNCOUNTED
+
+    @contextmanager
+    def stream_place(self) -> Generator[None]:
+        """Hold an event stream or a WebSocket. Raises LimitReached."""
+        yield
+
+
+class Flight:
+    """A request under way. This one is not counted."""
+
+    __slots__ = ()
+
+    def end(self) -> None:
+        """It is answered, or waits for something; may be called again."""
+
+
+class _Counted(Flight):
+    __slots__ = ("_caller",)
+
+    def __init__(self, caller: KeyAccess) -> None:
+        self._caller: KeyAccess | None = caller
+
+    def end(self) -> None:
+        if self._caller is not None:
+            self._caller.inflight -= 1
+            self._caller = None
+
+
+UNCOUNTED: Final = Flight()
+ANYBODY: Final = Access()
+
+
+class KeyAccess(Access):
+    """Of one key. All counting is done between two waits, so no race passes a limit."""
+
+    def __init__(self, key: Key, *, max_inflight: int, max_streams: int) -> None:
+        self.grant = key.grant
+        self.number = key.number
+        self.owner = f"key-{key.number}"
+        self.prefixes = key.grant.prefixes
+        self.inflight = 0
+        self.max_inflight = max_inflight
+        self.streams = Parking(
+            max_streams, limit="max_sse_connections_per_key", are_there="event streams of this key are open"
+        )
+
+    def require(self, scopes: Scopes, names: Iterable[str] = ()) -> None:
+        grant = self.grant
+        if not scopes <= grant.scopes:
+            lacking = grant.missing(scopes)
+            raise Forbidden(f"This key lacks: {', '.join(lacking)}.", scopes=lacking)
+        if grant.prefixes:
+            for name in names:
+                if not grant.reaches(name):
+                    shown = name[:_SHOWN_CHARS]
+                    raise Forbidden("This key is not for topics and routers of that name.", name=shown)
+
+    def enter(self) -> Flight:
+        flight = self.try_enter()
+        if flight is None:
+            raise LimitReached(
+                f"{self.max_inflight} requests of this key are under way already.",
+                limit="max_inflight_per_key",
+                max=self.max_inflight,
+            )
+        return flight
+
+    def try_enter(self) -> Flight | None:
+        """As `enter`; None when too many are under way."""
+        if self.max_inflight and self.inflight >= self.max_inflight:
+            return None
+        self.inflight += 1
+        return _Counted(self)
+
+    @contextmanager
+    def stream_place(self) -> Generator[None]:
+        with self.streams.place():
+            yield

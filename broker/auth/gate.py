@@ -1,0 +1,65 @@
+"""From a request's headers to what its caller may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from broker.auth.access import ANYBODY, Access, KeyAccess, Unauthorized
+from broker.auth.keys import Keyring, Keys
+from broker.auth.table import Rule
+
+_BEARER: Final = b"bearer "
+_TOKEN: Final = b"token="
+
+
+class Gate:
+    """All keys of a broker, and what each of them holds at the moment."""
+
+    def __init__(self, keys: Keys, *, probe_auth: bool, max_inflight: int, max_streams: int) -> None:
+        self._keyring = Keyring(keys)
+        self._probe_auth = probe_auth
+        self._callers = {key.number: KeyAccess(key, max_inflight=max_inflight, max_streams=max_streams) for key in keys}
+
+    def callers(self) -> Iterator[KeyAccess]:
+        return iter(self._callers.values())
+
+    def admit(self, headers: Mapping[bytes, bytes], query: bytes, rule: Rule | None) -> Access:
+        """Whose request this is; `rule` None: of no route. Raises Unauthorized."""
+        if rule is not None and rule.probe and not self._probe_auth:
+            return ANYBODY
+        key = None
+        if b"authorization" in headers:
+            key = _bearer(headers[b"authorization"])
+        elif rule is not None and rule.token:
+            key = _in_query(query)
+        caller = None if key is None else self.find(key)
+        if caller is None:
+            raise Unauthorized
+        return caller
+
+    def of_bearer(self, headers: Mapping[bytes, bytes]) -> KeyAccess | None:
+        """As `admit` for a common route; None when it would raise."""
+        key = _bearer(headers.get(b"authorization", b""))
+        return None if key is None else self.find(key)
+
+    def find(self, key: bytes) -> KeyAccess | None:
+        """Whose key this is."""
+        found = self._keyring.find(key)
+        return None if found is None else self._callers[found.number]
+
+
+def _bearer(header: bytes) -> bytes | None:
+    """The key in an Authorization header; None when there is none (RFC 6750 §2.1; the scheme in any case)."""
+    if header[: len(_BEARER)].lower() != _BEARER:
+        return None
+    return header[len(_BEARER) :].strip(b" ") or None
+
+
+def _in_query(query: bytes) -> bytes | None:
+    """The key in ?token=; the last one when it is there twice."""
+    for item in reversed(query.split(b"&")):
+        if item.startswith(_TOKEN):
+            return unquote_to_bytes(item[len(_TOKEN) :]) or None  # no key has a space: + is just that
+    return None

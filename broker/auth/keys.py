@@ -1,0 +1,109 @@
+"""API keys as they are configured, and finding one that was presented. Pure.
+
+    key[:scopes[:prefixes]]     several joined by commas; in a file also one a line, and blank lines
+
+A key is kept as its SHA-256 alone. What is wrong with an entry is told by the entry's number, never by its text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from broker.auth.scopes import Grant, parse_prefixes, parse_scopes
+
+MAX_KEY_BYTES: Final = 512
+#: What can stand in a header, without what joins keys.
+_KEY = re.compile(rf"[!-+\--9;-~]{{1,{MAX_KEY_BYTES}}}")
+
+
+class Key:
+    """`number` is its place among all keys, from 1: what logs and metrics may call it."""
+
+    __slots__ = ("digest", "grant", "number")
+
+    def __init__(self, digest: bytes, number: int, grant: Grant) -> None:
+        self.digest = digest
+        self.number = number
+        self.grant = grant
+
+
+Keys: TypeAlias = tuple[Key, ...]
+
+
+def parse(text: str) -> Keys:
+    """As in an environment variable. Raises ValueError naming the entry's number."""
+    return _parsed(text.split(","))
+
+
+def parse_file(text: str) -> Keys:
+    """As in a file: a list each line. Raises ValueError naming the entry's number."""
+    return _parsed([entry for line in text.splitlines() if line.strip() for entry in line.split(",")])
+
+
+def joined(*several: Keys) -> Keys:
+    """All of them, numbered anew. Raises ValueError when one is there twice: which of its grants would count?"""
+    keys = tuple(
+        Key(key.digest, number, key.grant) for number, key in enumerate((key for keys in several for key in keys), 1)
+    )
+    first: dict[bytes, int] = {}
+    for key in keys:
+        before = first.setdefault(key.digest, key.number)
+        if before != key.number:
+            raise ValueError(f"entries {before} and {key.number} are the same key")
+    return keys
+
+
+def digest_of(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+class Keyring:
+    """Finds keys by what was presented."""
+
+    __slots__ = ("_keys", "_known")
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._keys = tuple(keys)
+        #: By digest: those that were found before. What is looked up here is a hash, whose bytes tell nothing of a key.
+        self._known: dict[bytes, Key] = {}
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+    def find(self, presented: bytes) -> Key | None:
+        """The key that this is. A wrong one takes the same time whichever it resembles: all are compared, always."""
+        digest = digest_of(presented)
+        known = self._known.get(digest)
+        if known is not None:
+            return known
+        found: Key | None = None
+        for key in self._keys:
+            if hmac.compare_digest(key.digest, digest):
+                found = key
+        if found is not None:
+            self._known[digest] = found
+        return found
+
+
+def _parsed(entries: list[str]) -> Keys:
+    if not entries:
+        raise ValueError("no key is there")
+    return joined(tuple(_entry(text.strip(), number) for number, text in enumerate(entries, 1)))
+
+
+def _entry(text: str, number: int) -> Key:
+    key, _, rest = text.partition(":")
+    scopes, _, prefixes = rest.partition(":")
+    if not _KEY.fullmatch(key):
+        raise ValueError(
+            f"entry {number} does not begin with a key, which is 1 to {MAX_KEY_BYTES} printable ASCII characters "
+            "without space, comma and colon"
+        )
+    try:
+        return Key(digest_of(key.encode()), number, Grant(parse_scopes(scopes), parse_prefixes(prefixes)))
+    except ValueError as error:
+        raise ValueError(f"entry {number} makes no sense: {error}") from None

@@ -1,0 +1,117 @@
+"""Which operation needs which scopes: the one table for all routes and commands (source: api.md §9).
+
+What is not in it cannot be served: the application is not built with such a route, and no such command is carried out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from broker.auth.scopes import ADMIN, DELETE, NOTHING, READ, READ_WRITE, WRITE, Scopes
+
+
+class Rule(NamedTuple):
+    """What it takes to call an operation.
+
+    `probe`: without a key, unless TOPICS_PROBE_AUTH. `token`: the key may come as ?token=. `settles`: never refused for
+    too many requests under way, since it is what ends them.
+    """
+
+    scopes: Scopes
+    probe: bool = False
+    token: bool = False
+    settles: bool = False
+
+
+_T: Final = "/v0/topics/{}"
+_R: Final = "/v0/routers/{}"
+_C: Final = f"{_T}/consumers/{{}}"
+
+_PROBE: Final = Rule(READ, probe=True)
+_SETTLE: Final = Rule(WRITE, settles=True)
+
+#: By method and template, its parameters without their names.
+_RULES: Final[dict[tuple[str, str], Rule]] = {
+    ("PUT", _T): Rule(ADMIN),
+    ("GET", _T): Rule(READ),
+    ("GET", "/v0/topics"): Rule(READ),
+    ("DELETE", _T): Rule(DELETE),
+    ("POST", _T): Rule(WRITE),
+    ("POST", f"{_T}/diff"): Rule(READ),
+    ("GET", f"{_T}/records"): Rule(READ),
+    ("GET", f"{_T}/records/{{}}"): Rule(READ),
+    ("POST", f"{_T}/delete"): Rule(DELETE),
+    ("POST", f"{_T}/claim"): Rule(READ_WRITE),
+    ("POST", f"{_T}/ack"): _SETTLE,
+    ("POST", f"{_T}/nack"): _SETTLE,
+    ("POST", f"{_T}/extend"): _SETTLE,
+    ("GET", f"{_T}/work"): Rule(READ_WRITE, token=True),
+    ("GET", f"{_T}/leases"): Rule(READ),
+    ("POST", f"{_T}/purge"): Rule(DELETE),
+    ("POST", f"{_T}/redrive"): Rule(ADMIN),
+    ("POST", f"{_T}/pause"): Rule(ADMIN),
+    ("POST", f"{_T}/resume"): Rule(ADMIN),
+    ("GET", f"{_T}/segments"): Rule(READ),
+    ("GET", f"{_T}/segments/{{}}/data"): Rule(READ),
+    ("GET", f"{_T}/segments/{{}}/idx"): Rule(READ),
+    ("GET", f"{_T}/consumers"): Rule(READ),
+    ("GET", _C): Rule(READ),
+    ("PUT", _C): Rule(READ_WRITE),
+    ("DELETE", _C): Rule(READ_WRITE),
+    ("POST", f"{_C}/read"): Rule(READ_WRITE),
+    ("POST", f"{_C}/commit"): Rule(READ_WRITE),
+    ("POST", f"{_C}/seek"): Rule(READ_WRITE),
+    ("PUT", _R): Rule(ADMIN),
+    ("GET", _R): Rule(READ),
+    ("GET", "/v0/routers"): Rule(READ),
+    ("DELETE", _R): Rule(DELETE),
+    ("POST", "/v0/watch"): Rule(READ),
+    ("GET", "/v0/watch/{}"): Rule(READ, token=True),
+    # Each command has its own.
+    ("GET", "/v0/ws"): Rule(NOTHING),
+    ("GET", "/v0/metrics"): Rule(READ),
+    ("GET", "/v0/health"): _PROBE,
+    ("GET", "/healthz"): _PROBE,
+    ("GET", "/v0/ready"): _PROBE,
+    ("GET", "/readyz"): _PROBE,
+    ("GET", "/"): _PROBE,
+    ("GET", "/docs"): _PROBE,
+    ("GET", "/docs/{}"): _PROBE,
+    ("GET", "/openapi.json"): _PROBE,
+}
+
+#: Whatever is below these, by any method.
+_FAMILIES: Final = (("/v0/backup", Rule(ADMIN)),)
+
+#: What a WebSocket takes. A publish with an inline config needs admin, too.
+COMMANDS: Final[dict[str, Scopes]] = {
+    "subscribe": READ,
+    "unsubscribe": READ,
+    "publish": WRITE,
+    "ping": NOTHING,
+}
+
+#: Templates whose first parameter is the name of a topic or router.
+_NAMED: Final = ("/v0/topics/{", "/v0/routers/{")
+_PARAMETER = re.compile(r"\{[^}]*\}")
+
+
+class Unruled(Exception):
+    """A route that nobody has said who may use."""
+
+
+def rule_of(method: str, template: str) -> Rule:
+    """That of a route. Raises Unruled."""
+    found = _RULES.get((method, _PARAMETER.sub("{}", template)))
+    if found is not None:
+        return found
+    for family, rule in _FAMILIES:
+        if template == family or template.startswith(family + "/"):
+            return rule
+    raise Unruled(f"{method} {template}")
+
+
+def is_named(template: str) -> bool:
+    """Whether the first parameter of a path is the name of a topic or router."""
+    return template.startswith(_NAMED)

@@ -1,0 +1,79 @@
+"""Keys in tests, and what api.md §9 says of every operation, written down a second time."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Final
+
+R, W, D, A = "rwda"
+SCOPES: Final = (R, W, D, A)
+OPEN: Final = "open"
+
+_T: Final = "/v0/topics/{}"
+_C: Final = f"{_T}/consumers/{{}}"
+
+#: Method and path → the scopes that are needed, all of them; OPEN: none, and no key.
+EXPECTED: Final[dict[tuple[str, str], str]] = {
+    ("GET", "/v0/topics"): R,
+    ("GET", _T): R,
+    ("PUT", _T): A,
+    ("DELETE", _T): D,
+    ("POST", _T): W,
+    ("POST", f"{_T}/diff"): R,
+    ("POST", f"{_T}/delete"): D,
+    ("GET", f"{_T}/records"): R,
+    ("GET", f"{_T}/records/{{}}"): R,
+    ("POST", f"{_T}/claim"): R + W,
+    ("POST", f"{_T}/ack"): W,
+    ("POST", f"{_T}/nack"): W,
+    ("POST", f"{_T}/extend"): W,
+    ("GET", f"{_T}/work"): R + W,
+    ("GET", f"{_T}/leases"): R,
+    ("POST", f"{_T}/purge"): D,
+    ("POST", f"{_T}/redrive"): A,
+    ("POST", f"{_T}/pause"): A,
+    ("POST", f"{_T}/resume"): A,
+    ("GET", f"{_T}/segments"): R,
+    ("GET", f"{_T}/segments/{{}}/data"): R,
+    ("GET", f"{_T}/segments/{{}}/idx"): R,
+    ("GET", f"{_T}/consumers"): R,
+    ("GET", _C): R,
+    ("PUT", _C): R + W,
+    ("DELETE", _C): R + W,
+    ("POST", f"{_C}/read"): R + W,
+    ("POST", f"{_C}/commit"): R + W,
+    ("POST", f"{_C}/seek"): R + W,
+    ("GET", "/v0/routers"): R,
+    ("PUT", "/v0/routers/{}"): A,
+    ("GET", "/v0/routers/{}"): R,
+    ("DELETE", "/v0/routers/{}"): D,
+    ("POST", "/v0/watch"): R,
+    ("GET", "/v0/watch/{}"): R,
+    ("GET", "/v0/ws"): "",
+    ("GET", "/v0/metrics"): R,
+    ("GET", "/v0/health"): OPEN,
+    ("GET", "/healthz"): OPEN,
+    ("GET", "/v0/ready"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("GET", "/"): OPEN,
+    ("GET", "/docs"): OPEN,
+    ("GET", "/docs/{}"): OPEN,
+    ("GET", "/openapi.json"): OPEN,
+}
+
+#: Every set of scopes, as it is written.
+GRANTS: Final = ["+".join(chosen) for count in range(1, len(SCOPES) + 1) for chosen in combinations(SCOPES, count)]
+
+
+def key(scopes: str, prefix: str = "") -> str:
+    """The key that has just these."""
+    return f"key-{scopes.replace('+', '')}-{prefix or 'any'}"
+
+
+def configured(*prefixes: str) -> str:
+    """TOPICS_API_KEYS with a key for every set of scopes, for any name and for each prefix."""
+    return ",".join(f"{key(scopes, prefix)}:{scopes}:{prefix}" for scopes in GRANTS for prefix in ("", *prefixes))
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {text}"}

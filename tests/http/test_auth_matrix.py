@@ -1,0 +1,129 @@
+"""Every route and every command against every set of scopes and prefixes.
+
+What there is comes from the application itself, what it needs from `auth_calls.EXPECTED`: a new route fails here until
+both this and the table know it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from broker.auth.table import COMMANDS, Unruled
+from broker.http.app import build_app
+from broker.http.routes.commands import Commands
+from broker.http.routing import RouteTable
+from broker.settings import Settings
+from broker.wiring import Broker
+from storage import Engine
+from tests.http.auth_calls import EXPECTED, GRANTS, OPEN, bearer, configured, key
+from tests.http.conftest import client_of
+
+REFUSED = (401, 403)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.model_validate({"data_dir": tmp_path / "data", "api_keys": configured("alpha", "beta")})
+
+
+def served(broker: Broker) -> dict[tuple[str, str], bool]:
+    """Method and path of every route → whether its first parameter is a name."""
+    return {
+        (method, re.sub(r"\{[^}]*\}", "{}", route.template)): route.parameters[:1] in (("topic",), ("router",))
+        for route in build_app(broker).table
+        for method in route.endpoints
+    }
+
+
+def path_of(template: str, name: str) -> str:
+    return template.replace("{}", name, 1).replace("{}", "1")
+
+
+def test_every_route_is_one_that_the_specification_names(broker: Broker) -> None:
+    unknown = {route for route in served(broker) if route not in EXPECTED and not route[1].startswith("/v0/backup")}
+    assert unknown == set()
+    assert len(served(broker)) >= 38
+
+
+def test_a_route_that_nobody_has_ruled_on_cannot_be_served() -> None:
+    async def endpoint(_: object) -> None: ...
+
+    for method, template in (("POST", "/v0/brand/new"), ("PATCH", "/v0/topics/{topic}"), ("GET", "/v0/backups")):
+        with pytest.raises(Unruled):
+            RouteTable().add(method, template, endpoint)  # pyright: ignore[reportArgumentType]
+
+
+async def test_every_route_takes_the_scopes_and_the_prefix_it_needs(broker: Broker) -> None:
+    wrong: list[str] = []
+    async with client_of(broker) as client:
+        for (method, template), named in served(broker).items():
+            if template.startswith("/v0/backup"):
+                continue
+            expected = EXPECTED[method, template]
+            for scopes in GRANTS:
+                for prefix in ("", "alpha", "beta"):
+                    path = path_of(template, "alpha-1")
+                    answer = await _call(client, method, path, key(scopes, prefix))
+                    enough = expected == OPEN or set(expected) <= set(scopes)
+                    allowed = enough and not (named and prefix == "beta")
+                    if (answer.status_code == 403) == allowed or answer.status_code == 401:
+                        wrong.append(f"{method} {path} {scopes} {prefix}: {answer.status_code} {answer.text[:100]}")
+    assert wrong == []
+
+
+async def test_every_route_but_the_open_ones_needs_a_key(broker: Broker) -> None:
+    wrong: list[str] = []
+    async with client_of(broker) as client:
+        for method, template in served(broker):
+            for given in (None, "nobody", f"{key('r')}x", key("r").upper()):
+                answer = await _call(client, method, path_of(template, "alpha-1"), given)
+                if (answer.status_code == 401) != (EXPECTED.get((method, template)) != OPEN):
+                    wrong.append(f"{method} {template} {given}: {answer.status_code}")
+                if answer.status_code == 401:
+                    assert answer.json()["error"]["code"] == "unauthorized"
+                    assert answer.headers["www-authenticate"] == "Bearer"
+    assert wrong == []
+
+
+async def test_with_probe_auth_nothing_is_open(engine: Engine, settings: Settings) -> None:
+    broker = Broker(engine, settings.model_copy(update={"probe_auth": True}))
+    async with client_of(broker) as client:
+        for (method, template), needed in EXPECTED.items():
+            if needed == OPEN:
+                assert (await _call(client, method, path_of(template, "start.js"), None)).status_code == 401
+                assert (await _call(client, method, path_of(template, "start.js"), key("w"))).status_code == 403
+                answer = await _call(client, method, path_of(template, "start.js"), key("r"))
+                assert answer.status_code in (200, 307), (template, answer.text)
+
+
+async def test_without_keys_everything_is_open(engine: Engine, tmp_path: Path) -> None:
+    broker = Broker(engine, Settings(data_dir=tmp_path / "data", probe_auth=True))
+    assert broker.gate is None
+    async with client_of(broker) as client:
+        for method, template in served(broker):
+            assert (await _call(client, method, path_of(template, "alpha-1"), None)).status_code not in REFUSED
+
+
+async def test_head_takes_what_get_takes(broker: Broker) -> None:
+    async with client_of(broker) as client:
+        await client.put("/v0/topics/alpha", json={}, headers=bearer(key("a")))
+        assert (await client.head("/v0/topics/alpha", headers=bearer(key("w")))).status_code == 403
+        assert (await client.head("/v0/topics/alpha", headers=bearer(key("r", "beta")))).status_code == 403
+        assert (await client.head("/v0/topics/alpha", headers=bearer(key("r", "alpha")))).status_code == 200
+
+
+def test_every_command_of_a_websocket_is_in_the_table() -> None:
+    cases = set(re.findall(r'case "(\w+)"', inspect.getsource(Commands.take)))
+    assert cases == set(COMMANDS) == {"subscribe", "unsubscribe", "publish", "ping"}
+
+
+async def _call(client: httpx.AsyncClient, method: str, path: str, given: str | None) -> httpx.Response:
+    headers = {} if given is None else bearer(given)
+    if method in ("POST", "PUT"):
+        return await client.request(method, path, json={}, headers=headers)
+    return await client.request(method, path, headers=headers)
