@@ -141,8 +141,8 @@ async def test_acks_of_one_topic_keep_their_order_and_another_topic_does_not_wai
 ) -> None:
     real, hold = appends.append, asyncio.Event()
 
-    async def append_late(engine: Any, write: appends.Append) -> Any:
-        done = await real(engine, write)
+    async def append_late(engine: Any, write: appends.Append, pressure: Any) -> Any:
+        done = await real(engine, write, pressure)
         if write.node == "late":
             await hold.wait()
         return done
@@ -168,11 +168,11 @@ async def test_no_more_writes_are_under_way_than_may_be(
 ) -> None:
     real, hold, running = appends.append, asyncio.Event(), 0
 
-    async def append_late(engine: Any, write: appends.Append) -> Any:
+    async def append_late(engine: Any, write: appends.Append, pressure: Any) -> Any:
         nonlocal running
         running += 1
         await hold.wait()
-        return await real(engine, write)
+        return await real(engine, write, pressure)
 
     monkeypatch.setattr(commands.appends, "append", append_late)
     async with socket(server) as ws:
