@@ -151,14 +151,16 @@ async def happen(machine: Machine, engine: Engine, model: Model, kind: str) -> E
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(steps, min_size=5, max_size=40))
-async def test_consumers_keep_their_promises_whatever_happens(history: list[tuple[Any, ...]]) -> None:
+@given(st.integers(1, 6), st.lists(steps, min_size=10, max_size=40))
+async def test_consumers_keep_their_promises_whatever_happens(every: int, history: list[tuple[Any, ...]]) -> None:
     async with Machine() as machine:
         engine = await machine.start(**OPTIONS)
         await engine.put_topic("a", FSYNC)
         model = Model()
         await add(engine, 8)
         model.live, model.head = set(range(1, 9)), 8
+        await put(engine, model, "c", False, every)
+        await put(engine, model, "d", True, 1)
         for step in history:
             engine = await apply(machine, engine, model, step)
             states = {state.consumer: state for state in engine.consumers.list("a")}
