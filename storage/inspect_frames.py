@@ -68,6 +68,8 @@ class FrameChecks:
         self._announced: control.Batch | None = None
         self._steps: list[_Step] = []
         self._bytes = 0
+        #: A frame that says nothing stands where salvage has found damage: what lay there may have been records.
+        self._salvaged = False
 
     @property
     def open_batch_offset(self) -> int | None:
@@ -189,6 +191,7 @@ class FrameChecks:
         for text in self._segments.apply((step.file, step.offset), step.topic_id, step.value):
             self._complain(step.offset, text)
         if step.topic_id == 0:
+            self._salvaged = self._salvaged or step.type == FrameType.EVICT_WATERMARK
             return
         if isinstance(step.value, control.TopicCreate):
             self._logs[step.topic_id] = _Log(0)
@@ -225,7 +228,7 @@ class FrameChecks:
             )
 
     def _check_consumer(self, log: _Log, step: _Step, value: control.Consumer) -> None:
-        if log.head is not None and (value.seq or 0) > log.head:
+        if log.head is not None and (value.seq or 0) > log.head and not self._salvaged:
             self._complain(
                 step.offset,
                 f"Consumer {value.name} of {self._called(step)} stands at {value.seq}, beyond the last seq {log.head}.",

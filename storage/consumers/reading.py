@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from storage.catalog import Topic
 from storage.consumers.attempts import Attempts
@@ -55,22 +56,26 @@ class Reading:
 
     async def run(self, wait_ms: float, *, checkpoint: bool) -> ConsumerRead:
         """Read, or peek, and when there is nothing to give wait so long."""
-        loop = self._engine.loop
-        until = loop.time() + wait_ms / 1000 if wait_ms > 0 else 0.0
+        clock = self._engine.clock
+        until_ns = clock.monotonic_ns() + wait_ms * 1e6 if wait_ms > 0 else 0.0
         while True:
             answer = await self._once() if checkpoint else await self._peek()
             found, cursor_seq = answer.result, self._consumer.cursor_seq
             if not wait_ms or found.records or found.tombstone is not None or found.corrupt_seqs:
                 return answer
-            left_ms = (until - loop.time()) * 1000
+            left_ms = (until_ns - clock.monotonic_ns()) / 1e6
             if left_ms <= 0:
                 return answer
             head = self._topic.log.head
-            if found.next_from_seq >= head or not checkpoint:
-                with suppress(_GoneBack):
-                    await self._engine.publisher.wait(self._topic, head, left_ms, partial(self._check, cursor_seq))
-            else:
+            if checkpoint and found.next_from_seq < head:
                 await asyncio.sleep(0)  # as much as one read looks at was not for this reader
+            else:
+                check = partial(self._check, cursor_seq)
+                try:
+                    if not await self._engine.publisher.wait(self._topic, head, left_ms, check):
+                        return answer
+                except _GoneBack:
+                    pass  # something that was handed out is to be had again
 
     def _check(self, cursor_seq: int) -> None:
         """Whether waiting for new records is all there is to do. Raises what ends it."""
@@ -106,22 +111,12 @@ class Reading:
 
     async def _once(self) -> ConsumerRead:
         desk, consumer = self._desk, self._consumer
-        turn = desk.turn
-        await turn.acquire()
+        await desk.turn.acquire()
         held = True
         try:
             desk.check()
-            if self._key is not None:
-                now_ms = self._engine.monotonic_ms()
-                again = self._attempts.find(consumer.consumer_id, self._key, now_ms)
-                if again is not None:
-                    return ConsumerRead(
-                        result=again.result,
-                        consumer=again.consumer,
-                        cursor_seq=again.cursor_seq,
-                        unread=again.unread,
-                        repeated=True,
-                    )
+            if self._key is not None and (again := self._again(self._key)) is not None:
+                return again
             consumer.confirm()
             if consumer.due:
                 desk.begin_write()
@@ -132,34 +127,53 @@ class Reading:
             found = await Reader(self._engine).read(self._topic, self._at(before_seq, limit))
             desk.check()
             count = len(found.records)
-            if count and consumer.strict:
-                done = await desk.place(found.next_from_seq, consumer.reset)
-                try:
-                    await asyncio.shield(done)
-                except asyncio.CancelledError:
-                    held = False  # nobody is served before it is known where the cursor stands
-
-                    def left(_: object) -> None:
-                        self._left(before_seq, found, done)
-                        turn.release()
-
-                    done.add_done_callback(left)
-                    raise
-                desk.check()
-            elif found.next_from_seq > consumer.cursor_seq or count:
+            if not consumer.strict or not count:
                 while not consumer.has_room(count):
                     await desk.persist()
                     desk.check()
-                self._hand_out(found.next_from_seq, count)
-            return self._given(before_seq, found)
+                if found.next_from_seq > consumer.cursor_seq:
+                    self._hand_out(found.next_from_seq, count)
+                return self._given(before_seq, found)
+            done = await desk.place(found.next_from_seq, consumer.reset)
+            held = False  # from here on the turn goes with the frame
         finally:
             if held:
-                turn.release()
+                desk.turn.release()
+        return await self._strictly(before_seq, found, done)
 
     def _hand_out(self, seq: int, count: int) -> None:
         self._consumer.hand_out(seq, count)
         self._desk.moved_ns = self._engine.clock.monotonic_ns()
         self._moved(self._desk)
+
+    async def _strictly(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> ConsumerRead:
+        """Hand it out when the frame on its way is durable; the turn is given away not before that, come what may."""
+        turn = self._desk.turn
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError:
+            done.add_done_callback(lambda _: self._left(before_seq, found, done))
+            raise
+        except BaseException:
+            turn.release()
+            raise
+        try:
+            self._desk.check()
+            return self._given(before_seq, found)
+        finally:
+            turn.release()
+
+    def _left(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> None:
+        """Its reader is gone; with a key it may ask again."""
+        try:
+            if not done.cancelled() and done.exception() is None and self._desk.alive:
+                self._given(before_seq, found).undo()
+        finally:
+            self._desk.turn.release()
+
+    def _again(self, key: str) -> ConsumerRead | None:
+        kept = self._attempts.find(self._consumer.consumer_id, key, self._engine.monotonic_ms())
+        return None if kept is None else msgspec.structs.replace(kept, repeated=True)
 
     def _given(self, before_seq: int, found: ReadResult) -> ConsumerRead:
         answer = self._answer(found)
@@ -179,8 +193,3 @@ class Reading:
             if self._consumer.durable_seq > self._consumer.cursor_seq:
                 self._desk.begin_write()  # a crash would leave them out
             self._engine.publisher.look_again(self._topic.log.topic_id)
-
-    def _left(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> None:
-        """Its reader is gone; with a key it may ask again."""
-        if not done.cancelled() and done.exception() is None and self._desk.alive:
-            self._given(before_seq, found).undo()

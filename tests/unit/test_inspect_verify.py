@@ -381,3 +381,12 @@ def test_the_snapshot_helper_makes_what_the_engine_reads(root: Path) -> None:
     data_dir(root, FIRST)
     path = snapshot_file(root, section(head_seq=2, as_of=(1, len(FIRST))))
     assert snapshot.decode(path.read_bytes()).shards == 1
+
+
+def test_a_consumer_beyond_the_last_seq_is_named(tmp_path: Path, verify: Verify) -> None:
+    value = control.Consumer(consumer_id=9, name="c", event="put", config={}, seq=3)
+    code, out = verify(data_dir(tmp_path, FIRST + controlled(value)))
+    assert code == WRONG
+    assert "Consumer c of topic 1 (orders) stands at 3, beyond the last seq 2." in out
+    value = control.Consumer(consumer_id=9, name="c", event="cursor", seq=2)
+    assert "Consumer" not in verify(data_dir(tmp_path / "fine", FIRST + controlled(value)))[1]
