@@ -47,6 +47,7 @@ class StorageSettings(BaseSettings):
     tail_cache_bytes: Count = Field(_OPTIONS.tail_cache_bytes, description="Newest records kept in memory.")
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
     max_routers: Count = Field(_OPTIONS.max_routers, description="0 = no limit.")
+    max_consumers: Count = Field(_OPTIONS.max_consumers, description="Of all topics; 0 = no limit.")
     max_total_bytes: Count = Field(_OPTIONS.max_total_bytes, description="Most live bytes of all topics; 0 = no limit.")
     max_idempotency_keys: Count = Field(_OPTIONS.max_idempotency_keys, description="Most keys remembered at a time.")
     max_batch_records: Positive = Field(_OPTIONS.max_batch_records, description="Most records in one write.")

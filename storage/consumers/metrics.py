@@ -20,7 +20,6 @@ def collect_consumers(engine: Engine) -> list[Family]:
     """Families about consumers; none before the engine is ready."""
     if not engine.ready:
         return []
-    consumers = engine.consumers
     shown: list[tuple[Topic, Consumer]] = list(
         islice(
             ((topic, each) for topic in engine.catalog.named("", "") for each in topic.log.consumers.named()),
@@ -33,12 +32,8 @@ def collect_consumers(engine: Engine) -> list[Family]:
         samples: list[Sample | HistogramSample] = [Sample(*each) for each in zip(labels, values, strict=True)]
         return Family(name, "gauge", f"{help} {_FIRST}", samples)
 
-    def whole(name: str, kind: str, help: str, value: int) -> Family:
-        return Family(name, kind, help, [Sample((), value)])
-
-    attempts = consumers.attempts
     return [
-        whole("topics_consumers", "gauge", "Consumers there are.", engine.catalog.usage.consumers),
+        _whole("topics_consumers", "gauge", "Consumers there are.", engine.catalog.usage.consumers),
         per_consumer(
             "topics_consumer_lag", "Seqs behind the cursor", [topic.log.head - each.cursor_seq for topic, each in shown]
         ),
@@ -52,25 +47,34 @@ def collect_consumers(engine: Engine) -> list[Family]:
             "Records handed out that a crash has handed out again",
             [each.unpersisted for _, each in shown],
         ),
-        whole(
-            "topics_consumer_cursors_persisted", "counter", "Cursor frames made durable.", consumers.counters.persisted
-        ),
-        whole(
+        *_totals(engine),
+    ]
+
+
+def _whole(name: str, kind: str, help: str, value: int) -> Family:
+    return Family(name, kind, help, [Sample((), value)])
+
+
+def _totals(engine: Engine) -> list[Family]:
+    counters, attempts = engine.consumers.counters, engine.consumers.attempts
+    return [
+        _whole("topics_consumer_cursors_persisted", "counter", "Cursor frames made durable.", counters.persisted),
+        _whole(
             "topics_consumer_persist_failures",
             "counter",
             "Cursor frames that could not be written.",
-            consumers.counters.failed,
+            counters.failed,
         ),
-        whole(
+        _whole(
             "topics_consumer_read_waits",
             "counter",
             "Times that an answer waited for a cursor to be durable.",
-            consumers.counters.waits,
+            counters.waits,
         ),
-        whole("topics_consumer_answers", "gauge", "Answers kept for a repeat.", len(attempts)),
-        whole("topics_consumer_answers_bytes", "gauge", "Bytes of answers kept for a repeat.", attempts.bytes),
-        whole("topics_consumer_answers_repeated", "counter", "Answers given again.", attempts.repeated),
-        whole(
+        _whole("topics_consumer_answers", "gauge", "Answers kept for a repeat.", len(attempts)),
+        _whole("topics_consumer_answers_bytes", "gauge", "Bytes of answers kept for a repeat.", attempts.bytes),
+        _whole("topics_consumer_answers_repeated", "counter", "Answers given again.", attempts.repeated),
+        _whole(
             "topics_consumer_answers_forgotten",
             "counter",
             "Answers forgotten before their time, for want of room.",

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from storage.catalog import Topic
 from storage.consumers.attempts import Attempts
 from storage.consumers.consumer import Consumer
@@ -49,21 +51,21 @@ class Reading:
 
     async def run(self, wait_ms: float, *, checkpoint: bool) -> ConsumerRead:
         """Read, or peek, and when there is nothing to give wait so long."""
-        loop = self._engine.loop
-        until = loop.time() + wait_ms / 1000 if wait_ms > 0 else 0.0
+        clock = self._engine.clock
+        until_ns = clock.monotonic_ns() + wait_ms * 1e6 if wait_ms > 0 else 0.0
         while True:
             answer = await self._once() if checkpoint else await self._peek()
             found = answer.result
             if not wait_ms or found.records or found.tombstone is not None or found.corrupt_seqs:
                 return answer
-            left_ms = (until - loop.time()) * 1000
+            left_ms = (until_ns - clock.monotonic_ns()) / 1e6
             if left_ms <= 0:
                 return answer
             head = self._topic.log.head
-            if found.next_from_seq >= head or not checkpoint:
-                await self._engine.publisher.wait(self._topic, head, left_ms, self._desk.check)
-            else:
+            if checkpoint and found.next_from_seq < head:
                 await asyncio.sleep(0)  # as much as one read looks at was not for this reader
+            elif not await self._engine.publisher.wait(self._topic, head, left_ms, self._desk.check):
+                return answer
 
     async def _peek(self) -> ConsumerRead:
         """What the next read would give, with nothing moved and nobody waited for."""
@@ -93,22 +95,12 @@ class Reading:
 
     async def _once(self) -> ConsumerRead:
         desk, consumer = self._desk, self._consumer
-        turn = desk.turn
-        await turn.acquire()
+        await desk.turn.acquire()
         held = True
         try:
             desk.check()
-            if self._key is not None:
-                now_ms = self._engine.monotonic_ms()
-                again = self._attempts.find(consumer.consumer_id, self._key, now_ms)
-                if again is not None:
-                    return ConsumerRead(
-                        result=again.result,
-                        consumer=again.consumer,
-                        cursor_seq=again.cursor_seq,
-                        unread=again.unread,
-                        repeated=True,
-                    )
+            if self._key is not None and (again := self._again(self._key)) is not None:
+                return again
             consumer.confirm()
             if consumer.due:
                 desk.begin_write()
@@ -118,42 +110,56 @@ class Reading:
             found = await Reader(self._engine).read(self._topic, self._at(consumer.cursor_seq, limit))
             desk.check()
             count = len(found.records)
-            if count and consumer.strict:
-                done = await desk.place(found.next_from_seq, consumer.reset)
-                try:
-                    await asyncio.shield(done)
-                except asyncio.CancelledError:
-                    held = False  # nobody is served before it is known where the cursor stands
-
-                    def left(_: object) -> None:
-                        self._remember(found, done)
-                        turn.release()
-
-                    done.add_done_callback(left)
-                    raise
-                desk.check()
-            elif found.next_from_seq > consumer.cursor_seq or count:
+            if not consumer.strict or not count:
                 while not consumer.has_room(count):
                     await desk.persist()
                     desk.check()
-                self._hand_out(found.next_from_seq, count)
-            return self._given(found)
+                if found.next_from_seq > consumer.cursor_seq:
+                    self._hand_out(found.next_from_seq, count)
+                return self._given(found)
+            done = await desk.place(found.next_from_seq, consumer.reset)
+            held = False  # from here on the turn goes with the frame
         finally:
             if held:
-                turn.release()
+                desk.turn.release()
+        return await self._strictly(found, done)
 
     def _hand_out(self, seq: int, count: int) -> None:
         self._consumer.hand_out(seq, count)
         self._desk.moved_ns = self._engine.clock.monotonic_ns()
         self._moved(self._desk)
 
+    async def _strictly(self, found: ReadResult, done: asyncio.Future[int | None]) -> ConsumerRead:
+        """Hand it out when the frame on its way is durable; the turn is given away not before that, come what may."""
+        turn = self._desk.turn
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError:
+            done.add_done_callback(lambda _: self._left(found, done))
+            raise
+        except BaseException:
+            turn.release()
+            raise
+        try:
+            self._desk.check()
+            return self._given(found)
+        finally:
+            turn.release()
+
+    def _left(self, found: ReadResult, done: asyncio.Future[int | None]) -> None:
+        """Its reader is gone, and may ask again."""
+        try:
+            if not done.cancelled() and done.exception() is None and self._desk.alive:
+                self._given(found)
+        finally:
+            self._desk.turn.release()
+
+    def _again(self, key: str) -> ConsumerRead | None:
+        kept = self._attempts.find(self._consumer.consumer_id, key, self._engine.monotonic_ms())
+        return None if kept is None else msgspec.structs.replace(kept, repeated=True)
+
     def _given(self, found: ReadResult) -> ConsumerRead:
         answer = self._answer(found)
         if self._key is not None and (found.records or found.tombstone is not None):
             self._attempts.remember(self._consumer.consumer_id, self._key, answer, self._engine.monotonic_ms())
         return answer
-
-    def _remember(self, found: ReadResult, done: asyncio.Future[int | None]) -> None:
-        """Its reader is gone, and may ask again."""
-        if not done.cancelled() and done.exception() is None and self._desk.alive:
-            self._given(found)
