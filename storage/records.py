@@ -47,7 +47,8 @@ class PlainRecords(list[msgspec.Raw]):
         try:
             return self._sizes
         except AttributeError:
-            self._sizes = array("I", map(len, self))
+            alike = {*map(len, self)}  # as most are: then there is no need for a number each
+            self._sizes = array("I", alike) * len(self) if len(alike) == 1 else array("I", map(len, self))
             return self._sizes
 
 

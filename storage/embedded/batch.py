@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, overload
 
 import structlog
@@ -12,8 +13,6 @@ from storage.consumers.values import ConsumerRead
 from storage.format.binary import OPENING, OVERHEAD
 from storage.records import StoredRecord, Tombstone
 
-#: How many of a body's first bytes tell raw bytes that stand alone.
-_OPENS = len(OPENING)
 _log = structlog.get_logger("storage")
 
 
@@ -81,7 +80,7 @@ class RecordBatch(Sequence[StoredRecord]):
     def data(self) -> list[bytes]:
         """`data` of each: what was appended, byte for byte."""
         bodies = [body for _, _, _, _, body in self.records]
-        if {body[:_OPENS] for body in bodies} == {OPENING}:
+        if all(map(bytes.startswith, bodies, repeat(OPENING))):
             return [body[OVERHEAD:] for body in bodies]
         return [record.data for record in self.records]
 
