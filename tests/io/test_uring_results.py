@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage.filesystem import Read, SyncFailed
-from storage.io.ring import OP_FSYNC, OP_READ, OP_WRITE, Entry
+from storage.io.ring import DATASYNC, LINK, OP_FSYNC, OP_READ, OP_WRITE, Entry
 from storage.io.submitter import RingBroken, Submitter
 from storage.io.uring import UringFile, UringFileSystem
 from storage.posix import PosixFileSystem
@@ -55,6 +55,7 @@ WHOLE = (OP_WRITE, 0, 10)
 def test_a_write_and_its_sync_are_one_submission(rig: Rig) -> None:
     rig.write()
     assert rig.done() == [WHOLE, SYNC]
+    assert [(each.flags, each.operation_flags) for each in rig.ring.done] == [(LINK, 0), (0, DATASYNC)]
     assert rig.file._submitter.submissions == 1
     assert rig.file.pread(99, 0) == DATA
 
