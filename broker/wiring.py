@@ -9,6 +9,7 @@ from broker.auth.gate import Gate
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.service.limits import Parking
+from broker.slow import Quota
 
 if TYPE_CHECKING:
     from broker.settings import Settings
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
 class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
-    __slots__ = ("engine", "gate", "http_metrics", "live", "parking", "settings", "started", "stopping", "streams")
+    __slots__ = (
+        "body_pace",
+        "engine",
+        "gate",
+        "http_metrics",
+        "live",
+        "parking",
+        "settings",
+        "started",
+        "stopping",
+        "streams",
+    )
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
@@ -29,6 +41,8 @@ class Broker:
         )
         self.live = Live(engine, max_sessions=settings.max_watch_sessions)
         self.http_metrics = HttpMetrics()
+        #: How fast the body of a request has to come.
+        self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()
         #: None: there are no keys, and everything is open.
         self.gate = (
