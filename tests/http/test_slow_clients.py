@@ -324,6 +324,7 @@ async def test_a_stream_under_way_that_makes_no_room_is_reset() -> None:
         async def pieces() -> AsyncGenerator[bytes]:
             while True:
                 yield b"x" * 100_000
+                await asyncio.sleep(0)
 
         return Streamed(b"", pieces(), length=None, content_type=b"text/plain")
 
