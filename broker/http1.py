@@ -6,6 +6,8 @@ uvicorn as if it had just come.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -13,14 +15,23 @@ import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
+from broker.http import errors
+from broker.http.answers import with_protection
+from broker.http.errors import HeadTooLarge
 from broker.http.hot import Sent
+from broker.http.request import request_id
+from broker.slow import Look, Phase, look_at_http1
+from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from broker.auth.access import Flight
+    from broker.door import Door
     from broker.http.hot import HotRequests
 
 _log = structlog.get_logger("broker.http")
 
+#: What zttp says of a head that it does not take.
+_TOO_LARGE: Final = "message exceeded configured size limit"
 
 #: Where a connection may become a WebSocket.
 WEBSOCKET_PATH: Final = "/v0/ws"
@@ -34,6 +45,11 @@ class _Never:
 
 
 _never = _Never()
+
+
+def head_bytes(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The size of a head, each field with what stands around it."""
+    return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 class HotCycle:
@@ -115,13 +131,39 @@ class HotCycle:
 
 
 class Http1Protocol(ZttpProtocol):
-    """uvicorn's protocol, asked only for what is not hot. `hot` is set by `broker.protocols`."""
+    """uvicorn's protocol, asked only for what is not hot. `hot` and `door` are set by `broker.protocols`."""
 
     hot: ClassVar[HotRequests | None] = None
+    door: ClassVar[Door]
+    received = resumed = 0
+    _head_from = 0
     _collecting: HotCycle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        super().data_received(data)
+
+    def resume_writing(self) -> None:
+        self.resumed += 1
+        super().resume_writing()
+
+    def look(self) -> Look | None:
+        """See `broker.slow`."""
+        return look_at_http1(self)
+
+    def too_slow(self, phase: Phase) -> None:
+        """As `look` has found it."""
+        collecting = self._collecting
+        if collecting is not None and phase is Phase.BODY:
+            collecting.keep_alive = False
+            assert self.hot is not None
+            self.hot.too_slow(collecting.event.path, collecting.headers, collecting.started, collecting)
+        self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
 
     def handle_events(self, event: Any) -> None:
         while event is not zttp.NEED_DATA:
+            if isinstance(event, zttp.Request) and self._head_is_too_long(event):
+                return
             collecting = self._collecting
             if collecting is None:
                 if not isinstance(event, zttp.Request) or not self._begin(event):
@@ -136,6 +178,41 @@ class Http1Protocol(ZttpProtocol):
                     self.hand_over(collecting)
                     return
             event = self.conn.next_event()
+
+    def _head_is_too_long(self, event: zttp.Request) -> bool:
+        """Whether it was refused for that."""
+        limit = self.door.max_header_bytes
+        before, self._head_from = self._head_from, self.received
+        if self.received - before <= limit:
+            return False  # the commonest case: all that came is less
+        assert isinstance(event.headers, zttp.HeaderBlock)
+        if head_bytes(event.target, event.headers.to_list()) <= limit:
+            return False
+        self._refuse(HeadTooLarge(limit))
+        return True
+
+    def send_400_response(self, msg: str) -> None:
+        """In the form of all refusals; called where the parser gave up."""
+        too_large = str(sys.exc_info()[1]) == _TOO_LARGE
+        self._refuse(HeadTooLarge(self.door.max_header_bytes) if too_large else InvalidRequest(f"request: {msg}"))
+
+    def _refuse(self, error: Exception) -> None:
+        """Instead of a request; the connection ends."""
+        self.door.metrics.refused(error)
+        identity = request_id(None)
+        answer = errors.answer(error, request_id=identity.decode())
+        headers = [
+            (b"x-request-id", identity),
+            *with_protection(answer.headers),
+            (b"content-type", answer.content_type),
+            (b"content-length", b"%d" % len(answer.body)),
+            (b"connection", b"close"),
+        ]
+        self.conn.send_response(answer.status, self.server_state.default_headers + headers)
+        self.conn.send_data(answer.body)
+        self.conn.end_message()
+        self.transport.write(self.conn.data_to_send())
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         collecting = self._collecting

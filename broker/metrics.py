@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from storage.errors import LimitReached, RequestError
+from broker.slow import Phase
+from storage.errors import LimitReached
 from storage.metrics import Family, HistogramSample, Sample
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -50,7 +51,13 @@ class HttpMetrics:
         self._gone: dict[str, int] = {}
         #: By limit: refused because it was reached.
         self._limits: dict[str, int] = {}
-        self._denied = {"unauthorized": 0, "forbidden": 0}
+        #: By phase (see `broker.slow`): connections cut off because their client was too slow.
+        self._slow = dict.fromkeys(Phase, 0)
+        self.connections_refused = 0
+        #: Those there are; set by the server.
+        self.connections: Sized = ()
+        #: By code: refused before it was known what was wanted, or because it was not for them.
+        self._refused = dict.fromkeys(("unauthorized", "forbidden", "request_timeout", "header_too_large"), 0)
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -64,23 +71,42 @@ class HttpMetrics:
         latencies.add(seconds)
 
     def refused(self, error: Exception) -> None:
-        """Count a refusal for want of a key, or for a limit that is reached."""
+        """Count a refusal that belongs to one of the families here."""
         if isinstance(error, LimitReached):
             limit: str = error.detail["limit"]
             self._limits[limit] = self._limits.get(limit, 0) + 1
-        elif isinstance(error, RequestError) and error.code in self._denied:
-            self._denied[error.code] += 1
+            return
+        code: str = getattr(error, "code", "")
+        if code in self._refused:
+            self._refused[code] += 1
+
+    def too_slow(self, phase: Phase) -> None:
+        """Count a connection that is cut off, or a body that was given up."""
+        self._slow[phase] += 1
 
     def client_gone(self, route: str) -> None:
         """Count a request that was not, because its client had left."""
         self._gone[route] = self._gone.get(route, 0) + 1
 
     def families(self) -> Iterator[Family]:
+        yield Family("topics_connections", "gauge", "Open connections.", [Sample((), len(self.connections))])
         yield Family(
-            "topics_auth_refused",
+            "topics_connections_refused",
             "counter",
-            "Requests and commands refused for want of a key (unauthorized), or because theirs is not for that.",
-            [Sample((("code", code),), count) for code, count in self._denied.items()],
+            "Connections closed at once because too many were open.",
+            [Sample((), self.connections_refused)],
+        )
+        yield Family(
+            "topics_slow_clients",
+            "counter",
+            "Clients cut off for being too slow, by what they were slow at.",
+            [Sample((("phase", phase.value),), count) for phase, count in self._slow.items()],
+        )
+        yield Family(
+            "topics_refused",
+            "counter",
+            "Requests and commands refused for want of a key, because theirs is not for that, for their pace or head.",
+            [Sample((("code", code),), count) for code, count in self._refused.items()],
         )
         yield Family(
             "topics_limit_refused",

@@ -8,16 +8,24 @@ one stream: all that such a stream is sent would gather in memory.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
-from broker.http1 import Http1Protocol
+from broker.http.errors import HeadTooLarge
+from broker.http1 import Http1Protocol, head_bytes
+from broker.slow import Look, Phase, Progress, Quota, look_at_http1
 
 if TYPE_CHECKING:
+    from broker.door import Door
     from broker.http.hot import HotRequests
+
+#: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).
+_ENHANCE_YOUR_CALM: Final = 0xB
+_CANCEL: Final = 0x8
 
 
 class StreamFlow:
@@ -27,6 +35,8 @@ class StreamFlow:
         self._connection = connection
         self._cycle = cycle
         self._moved = asyncio.Event()
+        #: How often there was room again.
+        self.passed = 0
 
     @property
     def write_paused(self) -> bool:
@@ -38,15 +48,102 @@ class StreamFlow:
         while self.write_paused and not self._cycle.disconnected:
             self._moved.clear()
             await self._moved.wait()
+        self.passed += 1
 
     def look_again(self) -> None:
         self._moved.set()
 
 
+class _Taking:
+    """How fast a client takes what a stream has for it."""
+
+    __slots__ = ("_pace", "_passed", "_pending", "_progress")
+
+    def __init__(self, pace: Quota, now: float) -> None:
+        self._pace = pace
+        self._progress = Progress(pace, now)
+        self._pending = self._passed = 0
+
+    def is_slow(self, pending: int, passed: int, now: float) -> bool:
+        """`passed`: how often there was room for more in between, which is as good as any number of bytes."""
+        taken = max(0, self._pending - pending) if passed == self._passed else self._pace.bytes
+        self._progress.moved(taken, now)
+        self._pending, self._passed = pending, passed
+        return now >= self._progress.deadline()
+
+
 class Http2Protocol(ZttpH2Protocol):
-    """A request that ends with its headers has no body to wait for; a stream that is full is waited for."""
+    """A request that ends with its headers has no body to wait for; a stream that is full is waited for.
+
+    Bodies that do not come are seen to by those who read them: other streams of the connection may be well.
+    """
+
+    door: ClassVar[Door]
+    _requests = 0
+    _resumed = 0
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        #: Streams whose answer is complete, and was not taken as a whole when it was.
+        self._untaken: dict[int, Any] = {}
+        #: Those whose client makes no room, by number.
+        self._takings: dict[int, _Taking] = {}
+
+    def look(self) -> Look | None:
+        """See `broker.slow`. Answers that are not taken are seen to right here: their streams are reset."""
+        self._see_to_answers()
+        if self.flow.write_paused:
+            return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
+        if not self.cycles and not self._untaken:
+            return Look(Phase.IDLE if self._requests else Phase.HEAD, self._requests, 0)
+        return None
+
+    def too_slow(self, phase: Phase) -> None:
+        """As `look` has found it."""
+        if phase is Phase.IDLE:
+            self._close_connection()
+        else:
+            self.transport.abort()
+
+    def _see_to_answers(self) -> None:
+        now = self.loop.time()
+        self._untaken = {number: stream for number, stream in self._untaken.items() if waiting(stream)}
+        before, self._takings = self._takings, {}
+        under_way: dict[int, Any] = {**self.cycles}
+        streams = {**self._untaken, **{number: cycle.stream for number, cycle in under_way.items()}}
+        for number, stream in streams.items():
+            pending = waiting(stream)
+            if not pending:
+                continue
+            cycle = under_way.get(number)
+            taking = before.get(number) or _Taking(self.door.answer_pace, now)
+            if taking.is_slow(pending, 0 if cycle is None else cycle.flow.passed, now):
+                self._give_up(number, stream, cycle)
+            else:
+                self._takings[number] = taking
+
+    def _give_up(self, number: int, stream: Any, cycle: Any) -> None:
+        self.door.metrics.too_slow(Phase.ANSWER)
+        self._untaken.pop(number, None)
+        stream.reset(_CANCEL)
+        self.flush()
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            cycle.flow.look_again()
+
+    def on_response_complete(self, stream_id: int) -> None:
+        cycle: Any = self.cycles.get(stream_id)
+        if cycle is not None and waiting(cycle.stream):
+            self._untaken[stream_id] = cycle.stream
+        super().on_response_complete(stream_id)
 
     def handle_request(self, event: Any) -> None:
+        self._requests += 1
+        if head_bytes(event.target, event.headers) > self.door.max_header_bytes:
+            self.door.metrics.refused(HeadTooLarge(self.door.max_header_bytes))
+            self.conn.stream(event.stream_id).reset(_ENHANCE_YOUR_CALM)
+            return
         super().handle_request(event)
         cycle: Any = self.cycles.get(event.stream_id)
         if cycle is not None:
@@ -60,6 +157,7 @@ class Http2Protocol(ZttpH2Protocol):
         self._look_again()
 
     def resume_writing(self) -> None:
+        self._resumed += 1
         super().resume_writing()
         self._look_again()
 
@@ -79,13 +177,33 @@ class Http2Protocol(ZttpH2Protocol):
             flow.look_again()
 
 
+def waiting(stream: Any) -> int:
+    """Bytes of an answer that its client has given no room for."""
+    return stream.pending_bytes or 0
+
+
 class OnePortProtocol(AutoZttpProtocol):
     """Looks at a connection's first bytes (or ALPN) and hands it to `Http1Protocol` or `Http2Protocol`."""
 
     http1: ClassVar[type[Http1Protocol]] = Http1Protocol
+    http2: ClassVar[type[Http2Protocol]] = Http2Protocol
+    door: ClassVar[Door]
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        if not self.door.turns_away(self.connections, transport):
+            super().connection_made(transport)
+
+    def look(self) -> Look | None:
+        """See `broker.slow`: nothing has come that says what this will be."""
+        return Look(Phase.HEAD, self, 0)
+
+    def too_slow(self, _: Phase) -> None:
+        """As `look` has found it."""
+        self.transport.close()
 
     def _switch(self, http2: bool, initial_data: bytes = b"") -> None:
-        protocol_class: type[asyncio.Protocol] = Http2Protocol if http2 else self.http1
+        protocol_class: type[asyncio.Protocol] = self.http2 if http2 else self.http1
         protocol: Any = protocol_class(  # pyright: ignore[reportCallIssue]
             config=self.config, server_state=self.server_state, app_state=self.app_state, _loop=self.loop
         )
@@ -95,14 +213,78 @@ class OnePortProtocol(AutoZttpProtocol):
             protocol.data_received(initial_data)
 
 
-def one_port(hot: HotRequests) -> type[OnePortProtocol]:
+class PlainProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 by httptools, with the same limits."""
+
+    door: ClassVar[Door]
+    received = resumed = 0
+    _head = 0
+
+    def connection_made(self, transport: Any) -> None:
+        if self.door.turns_away(self.connections, transport):
+            self.transport = transport
+        else:
+            super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        super().data_received(data)
+
+    def look(self) -> Look | None:
+        """See `broker.slow`."""
+        return look_at_http1(self)
+
+    def too_slow(self, phase: Phase) -> None:
+        """As `look` has found it."""
+        self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
+
+    def resume_writing(self) -> None:
+        self.resumed += 1
+        super().resume_writing()
+
+    def on_message_begin(self) -> None:
+        self._head = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        self._head += size
+        if self._head > self.door.max_header_bytes:
+            error = HeadTooLarge(self.door.max_header_bytes)
+            self.door.metrics.refused(error)
+            raise error  # which the parser makes a failure of its own
+
+
+def one_port(hot: HotRequests, door: Door) -> type[OnePortProtocol]:
     """The protocol class of a server whose hot requests go to `hot`."""
 
     class Hot(Http1Protocol):
         pass
 
+    class Two(Http2Protocol):
+        pass
+
     class OnePort(OnePortProtocol):
         http1 = Hot
+        http2 = Two
 
     Hot.hot = hot
+    Hot.door = Two.door = OnePort.door = door
     return OnePort
+
+
+def plain(door: Door) -> type[PlainProtocol]:
+    """The protocol class of a server for HTTP/1.1 alone."""
+
+    class Plain(PlainProtocol):
+        pass
+
+    Plain.door = door
+    return Plain

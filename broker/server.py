@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from uvicorn import Config, Server
 
+from broker.door import Door
 from broker.http.answers import Receive, Scope, Send
 from broker.http.dispatch import Dispatcher
 from broker.http.hot import HotRequests
-from broker.protocols import one_port
+from broker.protocols import one_port, plain
 from broker.settings import HttpServer, Settings
+from broker.slow import Sweeper
 
 #: How long requests in flight may take to end once the sockets are closed.
 GRACE_S: Final = 10
@@ -37,10 +41,14 @@ class BrokerServer(Server):
         self.config.timeout_graceful_shutdown = grace_s  # pyright: ignore[reportAttributeAccessIssue]
         try:
             self.config.load()
-        except OSError as error:  # those of ssl are OSErrors too
+        except CannotListen:
             listener.close()
-            raise CannotListen(f"TOPICS_TLS_CERT or TOPICS_TLS_KEY cannot be used: {error}.") from None
+            raise
         self._listener = listener
+        self._patience_s = settings.header_timeout_s
+        metrics = app.broker.http_metrics
+        metrics.connections = self.server_state.connections
+        self._sweeper = Sweeper(lambda: self.server_state.connections, settings, metrics.too_slow)
         self._accepting = asyncio.Event()
         self._scheme = "https" if settings.tls_cert else "http"
         self._host = settings.host
@@ -56,14 +64,34 @@ class BrokerServer(Server):
 
     async def serve_until_told(self) -> None:
         """Serve until `tell_to_stop`; then close the sockets and give requests in flight `GRACE_S`."""
-        await self.serve(sockets=[self._listener])
+        sweeping = asyncio.create_task(self._sweeper.run())
+        try:
+            await self.serve(sockets=[self._listener])
+        finally:
+            sweeping.cancel()
 
     async def listening(self) -> None:
         """Until connections are accepted."""
         await self._accepting.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # As the base class does it, with a bound for how long a TLS handshake may take.
+        await self.lifespan.startup()
+        loop = asyncio.get_running_loop()
+        config = self.config
+
+        def connected() -> asyncio.Protocol:
+            protocol: Any = config.http_protocol_class
+            return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        patience_s = None if config.ssl is None else self._patience_s
+        self.servers = [
+            await loop.create_server(
+                connected, sock=each, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=patience_s
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
         self._accepting.set()
 
     def tell_to_stop(self) -> None:
@@ -104,10 +132,11 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
 
+    door = Door(settings, app.broker.http_metrics)
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
-        http=one_port(HotRequests(app.broker)) if settings.http is HttpServer.ZTTP else settings.http.value,
+        http=one_port(HotRequests(app.broker), door) if settings.http is HttpServer.ZTTP else plain(door),
         ws="websockets-sansio",
         ws_max_size=settings.max_body_bytes,
         # Records go to many connections as the same bytes; compressing them for each would cost more than it saves.
@@ -121,6 +150,32 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
         date_header=True,
         backlog=BACKLOG,
         timeout_keep_alive=settings.keep_alive_s,
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
+        ssl_context_factory=None if settings.tls_cert is None else partial(_tls, settings.tls_cert, settings.tls_key),
     )
+
+
+def _tls(cert: Path, key: Path | None, config: Config, _: object) -> ssl.SSLContext:
+    """TLS 1.2 and later. Raises CannotListen with a sentence naming the setting."""
+    for variable, path in (("TOPICS_TLS_CERT", cert), ("TOPICS_TLS_KEY", key)):
+        try:
+            if path is not None:
+                path.read_bytes()
+        except OSError as error:
+            raise CannotListen(f"{variable} is {str(path)!r}, which cannot be read: {error.strerror}.") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    where = "TOPICS_TLS_CERT" if key is None else "TOPICS_TLS_KEY"
+
+    def passphrase() -> str:
+        # Else the terminal would be asked.
+        raise CannotListen(f"The private key in {where} is encrypted; it has to be there in plain.")
+
+    try:
+        context.load_cert_chain(cert, key, passphrase)
+    except OSError as error:  # those of ssl are OSErrors too
+        lacking = " and TOPICS_TLS_KEY is not set" if key is None else ""
+        both = "TOPICS_TLS_CERT" if key is None else "TOPICS_TLS_CERT and TOPICS_TLS_KEY"
+        raise CannotListen(f"{both} cannot be used{lacking}: {error}.") from None
+    alpn: list[str] | None = getattr(config.http_protocol_class, "alpn_protocols", None)
+    context.set_alpn_protocols(alpn or ["http/1.1"])
+    return context

@@ -19,6 +19,7 @@ from broker.storage_settings import Count, StorageSettings
 PREFIX = "TOPICS_"
 MIB = 1 << 20
 
+Seconds = Annotated[float, Field(gt=0)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -88,6 +89,14 @@ class Settings(StorageSettings):
     tls_cert: Path | None = Field(None, description="Certificate chain (PEM): serve TLS.")
     tls_key: Path | None = Field(None, description="Its private key, when not in the same file.")
     keep_alive_s: Annotated[int, Field(ge=1)] = Field(75, description="How long an idle connection is kept.")
+    header_timeout_s: Seconds = Field(10, description="How long the head of a request may take, and a TLS handshake.")
+    body_timeout_s: Seconds = Field(30, description="Bodies have to come at min_bytes_per_s, averaged over this time.")
+    send_timeout_s: Seconds = Field(60, description="Answers have to be taken at min_bytes_per_s, likewise.")
+    min_bytes_per_s: Count = Field(1024, description="How slow a client may be; 0 = anything that moves.")
+    max_header_bytes: Annotated[int, Field(ge=256, le=16_384)] = Field(
+        16_384, description="Longest head of a request: target and header fields."
+    )
+    max_connections: Count = Field(20_000, description="Most connections; 0 = no limit.")
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error.")
     log_format: LogFormat = Field(LogFormat.CONSOLE, description="console or json.")
     drain_ms: Count = Field(0, description="How long service goes on after SIGTERM, with /v0/ready at 503.")

@@ -10,6 +10,7 @@ from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
 from broker.service.limits import Parking
+from broker.slow import Quota
 
 if TYPE_CHECKING:
     from broker.settings import Settings
@@ -20,6 +21,7 @@ class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
     __slots__ = (
+        "body_pace",
         "engine",
         "gate",
         "http_metrics",
@@ -44,6 +46,8 @@ class Broker:
         )
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.http_metrics = HttpMetrics()
+        #: How fast the body of a request has to come.
+        self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()
         #: None: there are no keys, and everything is open.
         self.gate = (

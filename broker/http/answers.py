@@ -91,13 +91,30 @@ class Streamed(Answer):
         self.last_words = last_words
 
 
+#: On every answer that does not say otherwise itself: nobody keeps it, takes it for anything else, or shows it framed.
+PROTECTION: Final[Headers] = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+def with_protection(headers: Headers) -> Headers:
+    """An answer's own headers, and those of `PROTECTION` that are not among them."""
+    if not headers:
+        return PROTECTION
+    own = {name for name, _ in headers}
+    return [*headers, *(each for each in PROTECTION if each[0] not in own)]
+
+
 async def send_streamed(answer: Streamed, send: Send, *, request_id: bytes) -> None:
     """Send it piece by piece, as fast as the client takes them. What `rest` raises comes after the status was sent:
     all that is left then is not to complete the answer, and the server below ends the connection or stream.
 
     Raises TimeoutError when the client takes longer for a piece than it may. `rest` is closed in any case.
     """
-    headers = [(b"x-request-id", request_id), *answer.headers, (b"content-type", answer.content_type)]
+    headers = [(b"x-request-id", request_id), *with_protection(answer.headers), (b"content-type", answer.content_type)]
     if answer.length is not None:
         headers.append((b"content-length", b"%d" % answer.length))
     async with aclosing(answer.rest or _nothing()) as rest:
@@ -133,7 +150,7 @@ async def send_answer(
     False: it was withdrawn, because the client has `left`.
     """
     body = answer.body
-    headers = [(b"x-request-id", request_id), *answer.headers]
+    headers = [(b"x-request-id", request_id), *with_protection(answer.headers)]
     if len(body) >= MIN_GZIP_BYTES:
         headers.append((b"vary", b"accept-encoding"))
         if accept_encoding is not None and accepts_gzip(accept_encoding):

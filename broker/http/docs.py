@@ -66,7 +66,7 @@ class DocsPages:
         return Answer(b"", status=TEMPORARY_REDIRECT, content_type=b"text/plain", headers=[(b"location", b"/docs")])
 
     async def page(self, request: Request) -> Answer:
-        headers = [(b"content-security-policy", _POLICY), (b"x-content-type-options", b"nosniff")]
+        headers = [(b"content-security-policy", _POLICY)]
         return Answer(_PAGE, content_type=b"text/html; charset=utf-8", headers=headers)
 
     async def asset(self, request: Request) -> Answer:
@@ -74,7 +74,7 @@ class DocsPages:
         content_type = _ASSETS.get(name)
         if content_type is None:
             raise PathNotFound
-        headers = [(b"cache-control", b"max-age=3600"), (b"x-content-type-options", b"nosniff")]
+        headers = [(b"cache-control", b"max-age=3600")]
         return Answer(self._asset(name), content_type=content_type, headers=headers)
 
     async def openapi(self, request: Request) -> Answer:

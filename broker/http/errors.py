@@ -5,7 +5,9 @@
       MethodNotAllowed           405 method_not_allowed     Allow
       NotAcceptable              406 not_acceptable
       UnsupportedMediaType       415 unsupported_media_type
+      BodyTooSlow                408 request_timeout
       PayloadTooLarge            413 payload_too_large
+      HeadTooLarge               431 header_too_large
       PreconditionFailed         412 precondition_failed
       RangeNotSatisfiable        416 range_not_satisfiable  Content-Range
       Refused                    any code: what a framework refused, by its status
@@ -42,6 +44,7 @@ STATUS: Final[dict[str, tuple[int, int | None]]] = {
     "not_found": (404, None),
     "method_not_allowed": (405, None),
     "not_acceptable": (406, None),
+    "request_timeout": (408, None),
     "topic_exists_incompatible": (409, None),
     "topic_not_empty": (409, None),
     "router_cycle": (409, None),
@@ -55,6 +58,7 @@ STATUS: Final[dict[str, tuple[int, int | None]]] = {
     "range_not_satisfiable": (416, None),
     "topic_full": (422, None),
     "throttled": (429, 1),
+    "header_too_large": (431, None),
     "internal": (500, None),
     "segment_corrupt": (500, None),
     "not_ready": (503, 1),
@@ -125,6 +129,23 @@ class PayloadTooLarge(ApiError):
         super().__init__(f"The body is larger than {max_bytes} bytes, the most this broker takes.", max=max_bytes)
 
 
+class BodyTooSlow(ApiError):
+    """The rest of the body did not come, or too slowly; nothing was done."""
+
+    code = "request_timeout"
+
+
+class HeadTooLarge(ApiError):
+    """The head of the request is longer than this broker takes."""
+
+    code = "header_too_large"
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"Target and header fields are longer than {max_bytes} bytes, or more than 100.", max=max_bytes
+        )
+
+
 class PreconditionFailed(ApiError):
     """It is not any more what If-Match names."""
 
@@ -150,6 +171,8 @@ def answer(error: Exception, *, request_id: str) -> Answer:
         headers.append((b"allow", error.allow.encode()))
     if isinstance(error, RangeNotSatisfiable):
         headers += (b"accept-ranges", b"bytes"), (b"content-range", b"bytes */%d" % error.size)
+    if isinstance(error, BodyTooSlow):
+        headers.append((b"connection", b"close"))  # the rest of the body may still come
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
     if retry_after_s is not None:

@@ -19,7 +19,8 @@ import msgspec
 
 from broker.auth.access import UNCOUNTED, Flight
 from broker.http import errors, hot_actions, strict_json
-from broker.http.answers import MIN_GZIP_BYTES, Answer, Message, send_answer
+from broker.http.answers import MIN_GZIP_BYTES, Answer, Message, send_answer, with_protection
+from broker.http.errors import BodyTooSlow
 from broker.http.hot_actions import Action
 from broker.http.request import request_id
 from broker.wiring import Broker
@@ -115,6 +116,12 @@ class HotRequests:
         assert action is not None
         self._answer(action, b"", headers, started, caller, ShuttingDown(outcome="unknown"))
 
+    def too_slow(self, path: bytes, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
+        """The rest of its body does not come."""
+        action = _action(path)
+        assert action is not None
+        self._answer(action, b"", headers, started, caller, BodyTooSlow())
+
     def client_gone(self, path: bytes) -> None:
         """Count a request whose client left in the middle of its body."""
         action = _action(path)
@@ -149,7 +156,7 @@ class HotRequests:
             self._sending.add(sending)  # the loop itself would let it be collected
             sending.add_done_callback(self._sending.discard)
             return
-        out = [(b"x-request-id", identity), *answer.headers]
+        out = [(b"x-request-id", identity), *with_protection(answer.headers)]
         if large:
             out.append((b"vary", b"accept-encoding"))
         out += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))

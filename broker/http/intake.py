@@ -10,8 +10,9 @@ import re
 import zlib
 from collections.abc import Mapping
 
-from broker.http.answers import Receive
-from broker.http.errors import PayloadTooLarge, UnsupportedMediaType
+from broker.http.answers import Message, Receive
+from broker.http.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
+from broker.slow import Progress, Quota
 from storage.errors import InvalidRequest
 
 _JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
@@ -21,11 +22,11 @@ _GUNZIP_ON_LOOP_BYTES = 2048
 _CHUNK_BYTES = 1 << 20
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes | None:
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, pace: Quota) -> bytes | None:
     """The body, decompressed; b"" when there is none; None when the client left in the middle of it.
 
-    Raises UnsupportedMediaType, PayloadTooLarge, InvalidRequest (bad gzip). A body that is refused is not read to
-    its end here: the server below drops the rest.
+    Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (it does not keep `pace`), InvalidRequest (bad gzip). A
+    body that is refused is not read to its end here: the server below drops the rest.
     """
     content_type = headers.get(b"content-type")
     typed = content_type is not None and (content_type == b"application/json" or is_json_type(content_type))
@@ -34,12 +35,14 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
         raise UnsupportedMediaType
     if length > max_bytes:
         raise PayloadTooLarge(max_bytes)
-    message = await receive()
+    loop = asyncio.get_running_loop()
+    progress = Progress(pace, loop.time())
+    message = await _next(receive, progress)
     if message["type"] == "http.disconnect":
         return None
     body: bytes = message.get("body", b"")
     if message.get("more_body", False):
-        rest = await _read_on(body, typed, receive, max_bytes)
+        rest = await _read_on(body, typed, receive, max_bytes, progress)
         if rest is None:
             return None
         body = rest
@@ -63,7 +66,16 @@ def _declared_length(headers: Mapping[bytes, bytes]) -> int:
     return int(value) if value.isdigit() else 0
 
 
-async def _read_on(first: bytes, typed: bool, receive: Receive, max_bytes: int) -> bytes | None:
+async def _next(receive: Receive, progress: Progress) -> Message:
+    """The next part. Raises BodyTooSlow."""
+    try:
+        async with asyncio.timeout_at(progress.deadline()):
+            return await receive()
+    except TimeoutError:
+        raise BodyTooSlow from None
+
+
+async def _read_on(first: bytes, typed: bool, receive: Receive, max_bytes: int, progress: Progress) -> bytes | None:
     parts = [first]
     got = len(first)
     while True:
@@ -71,7 +83,8 @@ async def _read_on(first: bytes, typed: bool, receive: Receive, max_bytes: int) 
             raise UnsupportedMediaType
         if got > max_bytes:
             raise PayloadTooLarge(max_bytes)
-        message = await receive()
+        progress.moved(len(parts[-1]), asyncio.get_running_loop().time())
+        message = await _next(receive, progress)
         if message["type"] == "http.disconnect":
             return None
         part: bytes = message.get("body", b"")

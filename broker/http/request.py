@@ -71,8 +71,8 @@ class Request:
 
     async def body(self) -> bytes:
         """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`."""
-        limit = self.broker.settings.max_body_bytes
-        body = await intake.read_body(self.headers, self._receive, limit)
+        broker = self.broker
+        body = await intake.read_body(self.headers, self._receive, broker.settings.max_body_bytes, broker.body_pace)
         if body is None:
             raise ClientGone
         return body

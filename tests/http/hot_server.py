@@ -78,6 +78,10 @@ class Wire:
             size = next((int(value) for name, value in headers if name == "content-length"), 0)
             return Reply(status, headers, await self._reader.readexactly(size))
 
+    async def read(self) -> bytes:
+        """What has come, at least a byte; b"" at the end."""
+        return await self._reader.read(1 << 16)
+
     async def ended(self) -> None:
         """The server closes the connection, and says no more."""
         async with asyncio.timeout(PATIENCE_S):
@@ -98,7 +102,9 @@ class HotServer:
         self.engine = Engine(DATA, limits or options(), fs=self.disk)
         settings = Settings.model_validate({"data_dir": Path(DATA), **given})
         self.broker = Broker(self.engine, settings)
-        self.server = BrokerServer(build_app(self.broker), settings, listen("127.0.0.1", 0), grace_s=grace_s)
+        app = build_app(self.broker)
+        self.routes = app.table
+        self.server = BrokerServer(app, settings, listen("127.0.0.1", 0), grace_s=grace_s)
         self.taken = self.left = 0
         self._wires: list[Wire] = []
         self._serving: asyncio.Task[None] | None = None

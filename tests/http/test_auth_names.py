@@ -190,7 +190,7 @@ async def test_every_command_takes_its_scope_and_its_names() -> None:
                 said = await Socket(connection).ask(kind, request_id=7, **fields)
                 assert said["request_id"] == 7
                 assert answer in (said["type"], said.get("code")), (given, kind, fields, said)
-        assert server.counted("topics_auth_refused")["forbidden",] == 13
+        assert server.counted("topics_refused")["forbidden",] == 13
 
 
 @examples(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

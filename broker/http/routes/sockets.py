@@ -22,7 +22,7 @@ import structlog
 from broker.auth.access import ANYBODY, Access
 from broker.auth.table import rule_of
 from broker.http import errors, events
-from broker.http.answers import Answer, Receive, Scope, Send
+from broker.http.answers import Answer, Receive, Scope, Send, with_protection
 from broker.http.push import LINGER_S, send_now
 from broker.http.request import Request, request_id
 from broker.http.routes.commands import Commands
@@ -90,7 +90,7 @@ def _gate(broker: Broker, scope: Scope) -> Access:
 
 async def _refuse(answer: Answer, send: Send) -> None:
     """Instead of switching protocols. When it is too late for that, the connection ends."""
-    headers = [*answer.headers, (b"content-type", answer.content_type)]
+    headers = [*with_protection(answer.headers), (b"content-type", answer.content_type)]
     with suppress(RuntimeError, OSError):
         await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": answer.body})

@@ -1,0 +1,32 @@
+"""What all connections of a server share: how many there may be, how long heads, how slow readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Any
+
+from broker.slow import Quota
+
+if TYPE_CHECKING:
+    from broker.metrics import HttpMetrics
+    from broker.settings import Settings
+
+
+class Door:
+    """Of one server."""
+
+    __slots__ = ("answer_pace", "max_connections", "max_header_bytes", "metrics")
+
+    def __init__(self, settings: Settings, metrics: HttpMetrics) -> None:
+        self.max_connections = settings.max_connections
+        self.max_header_bytes = settings.max_header_bytes
+        self.answer_pace = Quota(settings.send_timeout_s, settings.min_bytes_per_s)
+        self.metrics = metrics
+
+    def turns_away(self, connections: Sized, transport: Any) -> bool:
+        """Whether a connection is one too many; then it is closed without a word."""
+        if not self.max_connections or len(connections) < self.max_connections:
+            return False
+        self.metrics.connections_refused += 1
+        transport.abort()
+        return True
