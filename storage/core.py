@@ -19,17 +19,14 @@ from storage.absorber import Absorber
 from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.clock import Clock, EngineTime, SystemClock
-from storage.cold.directory import DirectoryStore
-from storage.cold.marker import Marker
-from storage.cold.open import open_store
+from storage.cold.open import open_tier
 from storage.cold.store import ColdStore
-from storage.cold.tier import ColdTier
 from storage.consumers.consumers import Consumers
 from storage.consumers.reclaim import Reclaim
 from storage.details import DetailsCache
 from storage.directory import came_up, lock_text, make_folders, open_format, page_cache_kept, take_lock
 from storage.encode import EncodedUnit, internal
-from storage.errors import NotReady, OpenError, ShuttingDown, StorageError, TopicNotFound
+from storage.errors import NotReady, ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
 from storage.filesystem import FileSystem, Lock
 from storage.housekeeping import Housekeeping
@@ -185,7 +182,7 @@ class EngineCore:
             trusted=trusted,
             now_ms=self._time_from,
             progress=self._set_progress,
-            cold=self._open_cold(),
+            cold=open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id),
         )
         if is_due(self.fs, self.path, found.shards, loaded, shards):
             now_ms = self._time.now_ms()
@@ -197,19 +194,6 @@ class EngineCore:
         self._directories = make_folders(self.fs, self.path, shards)
         recovered.report.seconds = (self.clock.monotonic_ns() - begin) / 1e9
         return recovered
-
-    def _open_cold(self) -> ColdTier | None:
-        store, options = self._cold_store, self.options
-        if store is None and options.cold_dir:
-            try:
-                store = open_store(options.cold_dir, self.fs, timeout_s=options.cold_timeout_s)
-            except ValueError as error:
-                raise OpenError(f"{error}.") from error
-        if not isinstance(store, DirectoryStore):
-            return None if store is None else ColdTier(store, self.cluster_id)
-        marker = Marker(self.fs, self.path, store, self.cluster_id)
-        marker.check()
-        return ColdTier(store, self.cluster_id, marker.settle)
 
     def _time_from(self, stored_ms: int) -> int:
         self._time.raise_to(stored_ms)

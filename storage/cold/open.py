@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 
 from storage.cold.directory import DirectoryStore
+from storage.cold.marker import Marker
 from storage.cold.object_store import SCHEMES, TIMEOUT_S, open_url
 from storage.cold.store import ColdStore
+from storage.cold.tier import ColdTier
+from storage.errors import OpenError
 from storage.filesystem import FileSystem
+from storage.options import Options
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -33,3 +37,20 @@ def open_store(location: str, fs: FileSystem, *, timeout_s: float = TIMEOUT_S) -
         return open_url(location, fs, timeout_s)
     except ValueError as error:
         raise ValueError(f"TOPICS_COLD_DIR: {error}") from None
+
+
+def open_tier(store: ColdStore | None, options: Options, fs: FileSystem, path: str, cluster_id: str) -> ColdTier | None:
+    """The cold tier of the data directory at `path`, in `store` or where the options say; None: it has none.
+
+    Raises OpenError, also when a directory is there that is not the one this data directory's segments went to.
+    """
+    if store is None and options.cold_dir:
+        try:
+            store = open_store(options.cold_dir, fs, timeout_s=options.cold_timeout_s)
+        except ValueError as error:
+            raise OpenError(f"{error}.") from error
+    if not isinstance(store, DirectoryStore):
+        return None if store is None else ColdTier(store, cluster_id)
+    marker = Marker(fs, path, store, cluster_id)
+    marker.check()
+    return ColdTier(store, cluster_id, marker.settle)
