@@ -48,6 +48,9 @@ class StorageSettings(BaseSettings):
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
     max_routers: Count = Field(_OPTIONS.max_routers, description="0 = no limit.")
     max_consumers: Count = Field(_OPTIONS.max_consumers, description="Of all topics; 0 = no limit.")
+    consumer_answers_bytes: Count = Field(
+        _OPTIONS.consumer_answers_bytes, description="Most bytes of answers kept for a repeat."
+    )
     max_total_bytes: Count = Field(_OPTIONS.max_total_bytes, description="Most live bytes of all topics; 0 = no limit.")
     max_idempotency_keys: Count = Field(_OPTIONS.max_idempotency_keys, description="Most keys remembered at a time.")
     max_batch_records: Positive = Field(_OPTIONS.max_batch_records, description="Most records in one write.")
