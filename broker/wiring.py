@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
+from broker.service.backups import BackupJobs
 from broker.service.limits import Parking
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
-    __slots__ = ("engine", "http_metrics", "live", "parking", "settings", "started", "stopping", "streams")
+    __slots__ = ("backups", "engine", "http_metrics", "live", "parking", "settings", "started", "stopping", "streams")
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
@@ -27,6 +28,7 @@ class Broker:
             settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"
         )
         self.live = Live(engine, max_sessions=settings.max_watch_sessions)
+        self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()
         self.started = monotonic()
         #: True from the first signal on: not ready any more, but served until the sockets close.

@@ -6,7 +6,8 @@ A round that was begun ends, also when the worker is stopped: threads of its own
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from storage.absorber import Absorber
@@ -26,6 +27,8 @@ class Upkeep:
         self._absorber = absorber
         self._housekeeping = housekeeping
         self._round: asyncio.Task[None] | None = None
+        self._going = asyncio.Event()
+        self._going.set()
 
     async def tick(self) -> None:
         """One round. Raises what it could not do; it is tried again."""
@@ -37,12 +40,30 @@ class Upkeep:
 
     async def _run(self, *, everything: bool) -> None:
         await self.settled()
+        while self.pausing:
+            await self._going.wait()
+            await self.settled()
         self._round = asyncio.ensure_future(self._work(everything))
         await asyncio.shield(self._round)
 
     async def _work(self, everything: bool) -> None:
         await (self._absorber.absorb_all() if everything else self._absorber.work())
         await self._housekeeping.work()
+
+    @property
+    def pausing(self) -> bool:
+        """Whether somebody waits for the round to end; it does so at its next step."""
+        return not self._going.is_set()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncGenerator[None]:
+        """Meanwhile no round is under way, and none begins."""
+        self._going.clear()
+        try:
+            await self.settled()
+            yield
+        finally:
+            self._going.set()
 
     async def settled(self) -> None:
         """No round is under way any more."""

@@ -18,10 +18,10 @@ from broker import VERSION
 from broker.http import strict_json
 from broker.http.answers import Answer, Headers, Message
 from broker.http.request import Request
-from broker.http.routes import health, metrics, queues, routers, topics, watch
+from broker.http.routes import backups, health, metrics, queues, routers, topics, watch
 from broker.http.routing import RouteTable
 
-_ROUTERS = (topics.router, queues.router, routers.router, watch.router, health.router, metrics.router)
+_ROUTERS = (topics.router, queues.router, routers.router, watch.router, backups.router, health.router, metrics.router)
 _WITH_BODY = {"PUT", "POST"}
 _ALWAYS = {"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"}
 
