@@ -52,7 +52,7 @@ class Backups:
         engine = self._engine
         engine.check_open()
         path = _absolute(directory)
-        if (path + "/").startswith(engine.path + "/") or (engine.path + "/").startswith(path + "/"):
+        if lies_within(path, engine.path) or lies_within(engine.path, path):
             raise BackupRefused(f"{path} and the data directory {engine.path} must not lie one in the other.")
         if self._taking is not None:
             raise LimitReached("A backup is under way; there is one at a time.", limit="backups", max=1)
@@ -80,6 +80,11 @@ class Backups:
         await asyncio.wait([task])
         if not task.cancelled():
             task.exception()  # whoever waits for it was told
+
+
+def lies_within(path: str, folder: str) -> bool:
+    """Whether it is the folder or below it; both absolute."""
+    return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

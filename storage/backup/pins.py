@@ -1,7 +1,7 @@
 """What a backup keeps from being removed or changed while it is copied. In memory: whatever ends it, ends them.
 
 Asked on the loop and on the I/O pool. A full disk takes precedence: when one fills up meanwhile, all pins are let go,
-and the backup fails (`broken`), because nothing that it would still copy can be trusted to be as it was.
+and the backup fails (`intact`), because nothing that it would still copy can be trusted to be as it was.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Pins:
         self._log = False
         self._full_before = False
         self._segments: set[SegmentId] = set()
-        self.broken = False
+        self._broken = False
 
     def begin(self) -> None:
         """From now on the log is not trimmed."""
-        self.broken = False
+        self._broken = False
         self._full_before = self._full()
         self._log = True
 
@@ -54,7 +54,11 @@ class Pins:
         """Logs of which a segment is held."""
         return set() if not self._segments or self._is_broken() else {id.topic_id for id in self._segments}
 
+    def intact(self) -> bool:
+        """Whether everything pinned was there all the time."""
+        return not self._is_broken()
+
     def _is_broken(self) -> bool:
-        if not self.broken and not self._full_before and self._full():
-            self.broken = True
-        return self.broken
+        if self._log or self._segments:
+            self._broken = self._broken or (not self._full_before and self._full())
+        return self._broken

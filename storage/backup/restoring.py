@@ -22,6 +22,7 @@ import msgspec
 
 from storage import layout
 from storage.backup import manifest as files
+from storage.backup.backups import lies_within
 from storage.backup.errors import BackupDamaged, BackupRefused
 from storage.backup.manifest import Manifest
 from storage.backup.source import BackupSource
@@ -111,7 +112,7 @@ def restore(
 
 
 def _check_place(fs: FileSystem, backup: str, root: str) -> None:
-    if (root + "/").startswith(backup + "/") or (backup + "/").startswith(root + "/"):
+    if lies_within(root, backup) or lies_within(backup, root):
         raise BackupRefused(f"{root} and {backup} must not lie one in the other.")
     if not fs.exists(root):
         return

@@ -38,7 +38,8 @@ class BackupSource:
     def open(self, number: int) -> None:
         """The backup of that number, 0: the newest. Raises BackupRefused, BackupDamaged, OSError."""
         fs, root = self._fs, self.root
-        if not fs.is_dir(root) or target.read_marker(fs, root) is None:
+        cluster_id = target.read_marker(fs, root) if fs.is_dir(root) else None
+        if cluster_id is None:
             raise BackupRefused(f"{root} holds no backups: there is no file {files.MARKER}.")
         try:
             self._lock = target.hold(fs, root)
@@ -58,6 +59,8 @@ class BackupSource:
             raise BackupDamaged(path, f"{chosen}{hint}") from chosen
         if chosen.number != number:
             raise BackupDamaged(path, f"it is the manifest of backup {chosen.number}")
+        if chosen.cluster_id != cluster_id:
+            raise BackupDamaged(layout.join(root, files.MARKER), f"it is not of cluster {chosen.cluster_id}")
         self.manifest = chosen
         self._pieces = {piece.path: piece for piece in chosen.pieces}
         self._state_path = layout.join(root, files.state_name(number))

@@ -140,7 +140,7 @@ class Taking:
     def _intact(self) -> None:
         if self.stopping:
             raise ShuttingDown()
-        if self._pins.broken:
+        if not self._pins.intact():
             raise BackupFailed(
                 "The disk of the data directory is full, and the backup was given up to make room there."
             )
