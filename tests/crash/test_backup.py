@@ -29,7 +29,7 @@ SHARDS = 2
 
 
 class Stage(NamedTuple):
-    """A killed engine's disk with one backup on it, made before the last changes, and what was there both times."""
+    """A killed engine's disk with two backups on it; what was there at the second, and what is there now."""
 
     crashed: Crashed
     first: dict[str, TopicView]
@@ -41,6 +41,10 @@ def stage() -> Stage:
         session = Session(SimDisk(), shards(SHARDS))
         await session.start()
         await some_of_everything(session)
+        await session.absorb()
+        await session.engine.backup(BACKUPS)
+        await session.remove("f", before_seq=3)
+        await session.append("e", 4)
         await session.absorb()
         first = await view(session.engine)
         await session.engine.backup(BACKUPS)
@@ -115,6 +119,8 @@ async def _examine(stage: Stage, found: SimDisk) -> list[str]:
     problems = differences(stage.first, now)
     if problems:
         problems = differences(stage.second, now)
+    for number in _numbers(found):
+        made_of(found.process_kill(), crashed.clock, OPTIONS, number=number)
     disk = found.process_kill()
     session = await _session(disk, crashed)
     there = await view(session.engine)
@@ -122,7 +128,7 @@ async def _examine(stage: Stage, found: SimDisk) -> list[str]:
     problems += [f"next: {each}" for each in differences(there, await _restored(disk, crashed))]
     named = _named(disk)
     problems += [f"left behind: {path}" for path in _in_backup(disk) if path not in named]
-    return problems if summary.number > 1 else [*problems, "the next backup is number 1"]
+    return problems if summary.number > 2 else [*problems, f"the next backup is number {summary.number}"]
 
 
 async def _restored(disk: SimDisk, crashed: Crashed) -> dict[str, TopicView]:
@@ -133,10 +139,15 @@ def _in_backup(disk: SimDisk) -> set[str]:
     return {path.removeprefix(BACKUPS + "/") for path in disk.content() if path.startswith(BACKUPS + "/")}
 
 
+def _numbers(disk: SimDisk) -> list[int]:
+    """Backups that there are."""
+    return sorted(number for name in _in_backup(disk) if (number := files.manifest_number(name)) is not None)
+
+
 def _named(disk: SimDisk) -> set[str]:
     """Files that the manifests there name, and those that are always there."""
     found = {".lock", files.MARKER}
-    numbers = sorted(number for name in _in_backup(disk) if (number := files.manifest_number(name)) is not None)
+    numbers = _numbers(disk)
     assert len(numbers) <= 2
     for number in numbers:
         name = files.manifest_name(number)
@@ -154,7 +165,7 @@ def test_both_backups_are_what_was_there_and_they_differ(staged: Stage) -> None:
     disk = staged.crashed.disk.process_kill()
     run(_backed_up(disk, staged.crashed))
     newest = run(restored_view(disk.process_kill(), staged.crashed.clock, OPTIONS))
-    before = run(restored_view(disk.process_kill(), staged.crashed.clock, OPTIONS, number=1))
+    before = run(restored_view(disk.process_kill(), staged.crashed.clock, OPTIONS, number=2))
     assert differences(staged.second, newest) == []
     assert differences(staged.first, before) == []
     assert differences(staged.first, newest) != []
