@@ -144,10 +144,10 @@ async def test_with_the_newest_damaged_the_one_before_is_named_and_can_be_restor
 async def test_a_directory_that_is_not_empty_is_refused_and_not_touched(rig: Rig) -> None:
     await rig.fill()
     await rig.back_up()
-    rig.disk.mkdir("/home")
-    rig.disk.mkdir("/home/letters")
+    rig.disk.mkdir("/desk")
+    rig.disk.mkdir("/desk/letters")
     before = rig.disk.tree()
-    for target in ("/home", BACKUPS, f"{BACKUPS}/here", "/"):
+    for target in ("/desk", BACKUPS, f"{BACKUPS}/here", "/"):
         with pytest.raises(BackupRefused):
             rig.restore(target)
         assert rig.disk.tree() == before
