@@ -27,6 +27,7 @@ class Backups:
         #: Counters for the metrics.
         self.taken = 0
         self.failed = 0
+        self.newest_ms = 0
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -69,6 +70,7 @@ class Backups:
         finally:
             self._taking = self._task = None
         self.taken += 1
+        self.newest_ms = summary.taken_ms
         return summary
 
     async def stop(self) -> None:

@@ -14,7 +14,7 @@ from storage.backup import manifest as files
 from storage.backup.errors import BackupRefused
 from storage.backup.restoring import restore
 from storage.errors import OpenError
-from tests.crash.resharding import OPTIONS, cut_by, shards, some_of_everything
+from tests.crash.resharding import cut_by, shards, some_of_everything
 from tests.crash.workloads import FSYNC
 from tests.support.backup_rig import BACKUPS, TARGET, differences, made_of, opened, restored_view
 from tests.support.crash_check import End
@@ -26,6 +26,8 @@ from tests.support.sim_disk import Loss, SimDisk, When
 SAMPLE_POINTS = 25
 MAX_FAILURES = 3
 SHARDS = 2
+#: As many shards as the directory has.
+OPTIONS = shards(0)
 
 
 class Stage(NamedTuple):

@@ -33,6 +33,20 @@ async def test_everything_is_restored_as_it_was(rig: Rig) -> None:
     assert differences(there, await rig.found()) == []
 
 
+async def test_backups_are_counted(rig: Rig) -> None:
+    await rig.fill()
+    summary = await rig.back_up()
+    rig.disk.fail("rename", f"{BACKUPS}/*")
+    with pytest.raises(BackupFailed):
+        await rig.back_up()
+    counted = {each.name: each.samples[0].value for each in rig.engine.metrics() if "backup" in each.name}
+    assert counted == {
+        "topics_backups": 1,
+        "topics_backups_failed": 1,
+        "topics_backup_newest_ms": summary.taken_ms,
+    }
+
+
 async def test_what_was_copied_before_is_not_copied_again(rig: Rig) -> None:
     await rig.fill(count=25)
     await rig.absorb()
