@@ -38,9 +38,11 @@ _SHARED = re.compile(r"(seg-\d{20}(?:\.[1-9]\d{0,19})?\.data)\.[0-9a-f]{16}")
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the data directory, as bytes of the state file. `path` is relative to the data directory."""
+    """A file of the data directory, from byte `begin` on, as bytes of the state file. `path` is relative to the data
+    directory. What is in front of `begin` no replay reads."""
 
     path: str
+    begin: int = 0
     offset: int
     size: int
     checksum: str

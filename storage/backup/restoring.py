@@ -174,7 +174,10 @@ class _Restoration:
         for piece in self._source.pieces:
             parsed = _segment_of(piece.path)
             with closing(self._create(layout.join(self._root, piece.path))) as file:
-                self._source.read_piece(piece, lambda data, at, file=file: self._write(file, data, at))
+                file.truncate(piece.begin)
+                self._source.read_piece(
+                    piece, lambda data, at, file=file, piece=piece: self._write(file, data, piece.begin + at)
+                )
                 if parsed is not None:  # an active segment's .data
                     self._flag(file, parsed)
                 file.sync()

@@ -85,7 +85,10 @@ class BackupSource:
         return self.manifest.pieces
 
     def read_piece(self, piece: Piece, sink: Sink) -> None:
-        """Raises BackupDamaged when the bytes are not what was written, OSError."""
+        """The sink is told of offsets from the piece's first byte on.
+
+        Raises BackupDamaged when the bytes are not what was written, OSError.
+        """
         assert self._state is not None
         what = f"{self._state_path}, offset {piece.offset} ({piece.path})"
         self._read(self._state, what, piece.offset, piece.size, piece.checksum, sink)

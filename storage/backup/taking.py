@@ -206,23 +206,24 @@ class Taking:
     async def _copy_log(self, number: int, redo: Sequence[int], instant: Instant) -> None:
         engine = self._engine
         path = layout.join("meta", layout.snapshot_name(number))
-        await self._run(False, self._add, path, engine.fs.file_size(layout.join(engine.path, path)))
-        for shard, (begin, end) in enumerate(zip(redo, instant.ends, strict=True)):
+        await self._run(False, self._add, path, 0, engine.fs.file_size(layout.join(engine.path, path)))
+        for shard, (redo_from, end) in enumerate(zip(redo, instant.ends, strict=True)):
             folder = layout.shard_dir("", shard, len(engine.shards)).lstrip("/")
-            last, offset = split(end)
-            for wal in range(split(begin)[0], last + 1):
+            (first, begin), (last, offset) = split(redo_from), split(end)
+            for wal in range(first, last + 1):
                 path = layout.join(folder, layout.wal_name(wal))
                 if wal == last and not offset:
                     break  # nothing of it counts: it may not even be there
                 size = offset if wal == last else engine.fs.file_size(layout.join(engine.path, path))
-                self.total_bytes += size
+                self.total_bytes += size - begin
                 self._intact()
-                await self._run(False, self._add, path, size)
+                await self._run(False, self._add, path, begin, size)
+                begin = 0
         self._intact()
 
-    def _add(self, path: str, size: int) -> None:
+    def _add(self, path: str, begin: int, end: int) -> None:
         with closing(self._open(path)) as file:
-            self._target.add(path, file, size)
+            self._target.add(path, file, begin, end)
 
     def _open(self, path: str) -> File:
         return self._engine.fs.open(layout.join(self._engine.path, path), write=False)
@@ -250,7 +251,7 @@ class Taking:
                 self._share(part, idx)
             elif part.seqs:
                 # Behind the last entry is what no mark covers, and what may be appended right now.
-                self._add(files.data_path(part.id), idx_entry.unpack(idx, part.seqs - 1).end)
+                self._add(files.data_path(part.id), 0, idx_entry.unpack(idx, part.seqs - 1).end)
 
     def _index(self, part: Part) -> bytes:
         """What counts of the .idx, sound: what is deleted in a shared .data it alone says."""

@@ -147,21 +147,21 @@ class Target:
 
     # -- what every backup holds anew --------------------------------------------------------------------------------
 
-    def add(self, path: str, source: Source, size: int) -> None:
-        """The first `size` bytes of a file. Raises BackupFailed, OSError."""
+    def add(self, path: str, source: Source, begin: int, end: int) -> None:
+        """The bytes [begin, end) of a file. Raises BackupFailed, OSError."""
         assert self._state is not None
-        checksum = copy(source, path, 0, size, self._state, self._end, self._going)
-        self._note(path, size, checksum)
+        checksum = copy(source, path, begin, end - begin, self._state, self._end, self._going)
+        self._note(path, begin, end - begin, checksum)
 
     def add_bytes(self, path: str, data: bytes) -> None:
         """A file that has been read."""
         assert self._state is not None
         write_whole(self._state, data, self._end)
         self._going.on(len(data))
-        self._note(path, len(data), xxhash.xxh3_64_hexdigest(data))
+        self._note(path, 0, len(data), xxhash.xxh3_64_hexdigest(data))
 
-    def _note(self, path: str, size: int, checksum: str) -> None:
-        self.pieces.append(Piece(path=path, offset=self._end, size=size, checksum=checksum))
+    def _note(self, path: str, begin: int, size: int, checksum: str) -> None:
+        self.pieces.append(Piece(path=path, begin=begin, offset=self._end, size=size, checksum=checksum))
         self._end += size
         self.copied_bytes += size
 

@@ -62,6 +62,21 @@ async def test_what_was_copied_before_is_not_copied_again(rig: Rig) -> None:
     assert third.reused_bytes == sum(len(data) for path, data in rig.files().items() if path in shared(rig))
 
 
+async def test_of_the_log_only_what_a_replay_reads_is_copied(rig: Rig) -> None:
+    await rig.fill(count=200)
+    await rig.absorb()
+    await rig.back_up()
+    second = await rig.back_up()
+    log = sum(len(data) for path, data in rig.files(f"{DATA}/wal").items() if path.endswith(".log"))
+    records = sum(segment.data_bytes for segment in rig.engine.catalog.topics["t"].log.held.manifest.segments)
+    assert second.reused_bytes == records
+    assert second.copied_bytes < 200 * 20 + 4000 < records < log
+    await rig.fill(count=3)
+    there = await rig.seen()
+    await rig.back_up()
+    assert differences(there, await rig.found()) == []
+
+
 async def test_only_the_two_newest_backups_and_what_they_name_stay(rig: Rig) -> None:
     await rig.fill(count=25)
     await rig.absorb()
