@@ -85,6 +85,9 @@ class Settings(StorageSettings):
     port: Port = Field(4000, description="Port to listen on; 0 = any free one.")
     port_file: Path | None = Field(None, description="File to write the port to, once listening.")
     data_dir: Path = Field(Path("data"), description="Where everything is stored.")
+    backup_dir: Path | None = Field(
+        None, description="Where `topics backup` may write, there and below; unset = nowhere, it is refused."
+    )
     http: HttpServer = Field(HttpServer.ZTTP, description="zttp (HTTP/1.1 and HTTP/2) or httptools (HTTP/1.1).")
     tls_cert: Path | None = Field(None, description="Certificate chain (PEM): serve TLS.")
     tls_key: Path | None = Field(None, description="Its private key, when not in the same file.")

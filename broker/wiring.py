@@ -9,6 +9,7 @@ from broker.auth.gate import Gate
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
+from broker.service.backups import BackupJobs
 from broker.service.limits import Parking
 from broker.slow import Quota
 
@@ -21,6 +22,7 @@ class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
     __slots__ = (
+        "backups",
         "body_pace",
         "engine",
         "gate",
@@ -45,6 +47,7 @@ class Broker:
             engine, loop_lag_ms=settings.pressure_loop_lag_ms, commit_ms=settings.pressure_commit_ms
         )
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
+        self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from client.commands.append import append
+from client.commands.backup import backup, restore
 from client.commands.claim import claim
 from client.commands.consumers import consumers
 from client.commands.delete import delete
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_QUEUES = "Queues"
+_QUEUES, _BACKUPS = "Queues", "Backups"
 for name, command, panel in (
     ("serve", serve, None),
     ("list", list_topics, None),
@@ -57,6 +58,8 @@ for name, command, panel in (
     ("resume", resume, _QUEUES),
     ("purge", purge, _QUEUES),
     ("redrive", redrive, _QUEUES),
+    ("backup", backup, _BACKUPS),
+    ("restore", restore, _BACKUPS),
 ):
     app.command(name, epilog=EXIT_CODES_HELP, rich_help_panel=panel)(command)
 app.add_typer(consumers, name="consumers", epilog=EXIT_CODES_HELP)

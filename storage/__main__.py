@@ -1,4 +1,7 @@
-"""`python -m storage dump|verify DIR`: read any data directory, live or not, without changing it."""
+"""`python -m storage dump|verify DIR`: read any data directory, live or not, without changing it.
+
+`backup` and `restore`: see `storage.backup.cli`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from storage.backup import cli as backups
 from storage.inspect import DataDirectory, NotADataDirectory
 from storage.inspect_dump import DumpOptions, NoSuchFile, dump
 from storage.inspect_text import LEGEND
@@ -20,9 +24,10 @@ OK, WRONG, USAGE = 0, 1, 2
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m storage",
-        description="Look into a data directory. Nothing is written, no lock is taken: a broker may be running on it.",
+        description="Look into a data directory, or back one up. dump and verify write nothing and take no lock: "
+        "a broker may be running on it.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify|backup|restore")
     show = commands.add_parser(
         "dump",
         help="show what is in the log, the snapshots and the segments",
@@ -45,12 +50,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     for command in (show, check):
         command.add_argument("directory", metavar="DIR", help="the data directory: the one that holds the file FORMAT")
+    backups.add_to(commands)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
+    if options.command in ("backup", "restore"):
+        return backups.run(options)
     try:
         directory = DataDirectory(PosixFileSystem(), options.directory)
         if options.command == "verify":

@@ -68,7 +68,7 @@ class Absorber:
     async def work(self) -> None:
         """Absorb what is due. Raises StorageError, OSError, SegmentError; all of it is tried again."""
         before = -1
-        while before != self.records:  # a log takes several turns when much has come; nothing moved = nothing can be
+        while before != self.records and not self._engine.upkeep.pausing:  # nothing moved = nothing can be
             before = self.records
             due = await self._logs(self._due)
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.absorbed + 1) or 0)

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from storage.absorber import Absorber
+from storage.backup.backups import Backups
 from storage.cache import TailCache
 from storage.catalog import Catalog, Topic
 from storage.clock import Clock, EngineTime, SystemClock
@@ -107,6 +108,7 @@ class EngineCore:
         self.queues = Queues(self)
         self.routers = Routers(self)
         self.consumers = Consumers(self)
+        self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
         self._adopt(Catalog(1))
@@ -244,6 +246,7 @@ class EngineCore:
             return
         self.closing = True
         self.begin_shutdown()
+        await self.backups.stop()
         await self.supervisor.stop()
         await self.queues.stop()
         await self.routers.stop()

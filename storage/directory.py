@@ -100,6 +100,11 @@ def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
     if wanted_shards and not 1 <= wanted_shards <= MAX_SHARDS:
         raise OpenError(f"wal_shards must be 1 to {MAX_SHARDS}, it is {wanted_shards}.")
     path = layout.join(root, layout.FORMAT)
+    if fs.exists(layout.join(root, layout.RESTORING)):
+        raise OpenError(
+            f"A restore into {root} has not come to its end ({layout.RESTORING} is there), so this is no whole data "
+            "directory. Empty it and restore again."
+        )
     if not fs.exists(path):
         return _create(fs, root, wanted_shards)
     file = fs.open(path, write=False)
@@ -122,7 +127,11 @@ def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
         raise MetadataLost(
             f"{root} holds {', '.join(strangers)} but no FORMAT file; it is not started as a new directory."
         )
-    shards = wanted_shards or min(os.cpu_count() or 1, 8)
+    return write_format(fs, root, wanted_shards or min(os.cpu_count() or 1, 8))
+
+
+def write_format(fs: FileSystem, root: str, shards: int) -> Format:
+    """Put FORMAT in place, with a cluster id of its own; durable on return. Raises OSError."""
     made = Format(uuid.uuid4().hex, shards)
     path = layout.join(root, layout.FORMAT)
     temporary = path + layout.TMP_SUFFIX

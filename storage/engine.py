@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 from storage.append import Write
+from storage.backup.taking import Summary
 from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.consumers.metrics import collect_consumers
@@ -211,6 +212,10 @@ class Engine(Embedded):
     def touch(self, name: str) -> None:
         """Note that somebody has read the topic."""
         self.topic(name).last_read_ts = self.now_ms()
+
+    async def backup(self, directory: str | os.PathLike[str], *, include_cold: bool = False) -> Summary:
+        """Copy all there is, as of one instant, into a backup directory; durable on return. See `Backups.take`."""
+        return await self.backups.take(directory, include_cold=include_cold)
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""

@@ -54,7 +54,7 @@ class Housekeeping:
                 due = [segment for segment in log.held.manifest.segments if wants_care(log, segment)]
                 if due and engine.shards[log.shard].log.failed is None:
                     for segment in due:
-                        if self._has_waited(log, segment):
+                        if not engine.upkeep.pausing and self._has_waited(log, segment):
                             await self._keep(log, segment)
         await self._remove_retired()
         await self._remove_folders()
@@ -73,7 +73,7 @@ class Housekeeping:
         return now - segment.worn_since_ms >= engine.options.flag_age_ms
 
     async def _keep(self, log: Log, segment: Segment) -> None:
-        if segment in self.busy:
+        if segment in self.busy or self._engine.backups.pins.holds(id_of(log.topic_id, segment)):
             return  # its turn comes with a later round
         self.busy.add(segment)
         try:
@@ -157,13 +157,13 @@ class Housekeeping:
 
     async def _remove_retired(self) -> None:
         engine = self._engine
-        while self._retired:
-            await engine.run_io(remove, engine.fs, engine.path, self._retired[0])
-            self._retired.pop(0)
+        for id in [id for id in self._retired if not engine.backups.pins.holds(id)]:
+            await engine.run_io(remove, engine.fs, engine.path, id)
+            self._retired.remove(id)
 
     async def _remove_folders(self) -> None:
         engine = self._engine
-        for topic_id in engine.catalog.pending_deletes - engine.relocator.deleted:
+        for topic_id in engine.catalog.pending_deletes - engine.relocator.deleted - engine.backups.pins.topics():
             engine.absorber.forget(topic_id)
             await engine.run_io(remove_folder, engine.fs, engine.path, topic_id)
             if not engine.relocator.take_deleted(topic_id):

@@ -1,7 +1,7 @@
 """File names in a data directory, and nothing else. Source: storage.md §1.
 
 DATA_DIR/
-  .lock  FORMAT
+  .lock  FORMAT  RESTORING
   meta/snapshot-<n, 16 digits>.bin  meta/reserve  meta/cold-store
   wal/CURRENT, wal-<n, 16 digits>.log, reserve            when there is 1 shard
   wal/shard-NN/CURRENT, wal-<n>.log, reserve              when there are more
@@ -18,6 +18,8 @@ FORMAT = "FORMAT"
 CURRENT = "CURRENT"
 RESERVE = "reserve"
 COLD_STORE = "cold-store"
+#: There until a restore is complete: nobody may start on what is there by then.
+RESTORING = "RESTORING"
 TMP_SUFFIX = ".tmp"
 
 _WAL = re.compile(r"wal-(\d{16})\.log")

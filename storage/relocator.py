@@ -188,7 +188,8 @@ class Relocator:
             return None
         for segment in relocation.beyond_retention(segments, options.hot_retain_segments, options.hot_retain_bytes):
             if segment.tier == HOT and segment.live:
-                waits = segment in housekeeping.busy or needs_rewrite(log, segment)
+                pinned = self._engine.backups.pins.holds(id_of(log.topic_id, segment))
+                waits = pinned or segment in housekeeping.busy or needs_rewrite(log, segment)
                 return None if waits else segment
         return None
 
@@ -203,8 +204,8 @@ class Relocator:
             self._present.add(log.topic_id)
             await self._run(relocation.copy, engine.store, cold, log.topic_id, segment, self._go_on)
             self._go_on()
-            if not self._names(id, HOT):
-                return False  # the topic was deleted
+            if not self._names(id, HOT) or engine.backups.pins.holds(id):
+                return False  # the topic was deleted; or this has to wait, and is put again
             frame = encode_controls([segment.frame("tier", tier=COLD)], log.topic_id, engine.now_ms())
             await engine.submit_controls(log, frame, frees=True)
             if not self._names(id, COLD):

@@ -86,7 +86,24 @@ def reshard(
 
     Raises WalCorrupt, OSError; then a start finds the old layout or the new one, and all of the state in either.
     """
-    catalog, before = recovered.catalog, recovered.catalog.shards
+    before = recovered.catalog.shards
+    moved, recovered = lay_out_anew(fs, root, options, recovered, shards, now_ms=now_ms, progress=progress)
+    _log.info("shards_changed", before=before, after=shards, records_moved=moved)
+    return recovered
+
+
+def lay_out_anew(
+    fs: FileSystem,
+    root: str,
+    options: Options,
+    recovered: Recovered,
+    shards: int,
+    *,
+    now_ms: int,
+    progress: Callable[[float], None],
+) -> tuple[int, Recovered]:
+    """The records moved, and what `reshard` returns; the count may be the one it was."""
+    catalog = recovered.catalog
     moved = _drain(fs, root, options, recovered, progress)
     first = max(2, *recovered.next_files, leftovers.highest_number(fs, root) + 1)
     _lay_out(catalog, shards, position(first, 0))
@@ -115,8 +132,7 @@ def reshard(
     for end in recovered.wounds:
         heal(fs, root, end, options)  # sets the damage aside; its loss is announced in both snapshots
     _remove_all_but(fs, root, kept)
-    _log.info("shards_changed", before=before, after=shards, records_moved=moved)
-    return recovered._replace(
+    return moved, recovered._replace(
         next_files=[first] * shards, kept=kept, next_snapshot=number + 2, sections=sections, wounds=[]
     )
 

@@ -45,6 +45,8 @@ def collect_segments(engine: Engine) -> list[Family]:
             engine.reclaim.failures,
         ),
         ("topics_cold_segments_removed", "Segments removed from the cold store.", relocator.removed),
+        ("topics_backups", "Backups taken.", engine.backups.taken),
+        ("topics_backups_failed", "Backups that could not be finished.", engine.backups.failed),
         ("topics_cold_reads", "Reads of records that the cold store was asked for.", cold.reads if cold else 0),
         ("topics_cold_errors", "Requests to the cold store that failed.", cold.errors if cold else 0),
     ]
@@ -63,6 +65,7 @@ def collect_segments(engine: Engine) -> list[Family]:
             sum(log.head - max(log.held.absorbed, log.marks.live_floor - 1) for log in logs),
         ),
         ("topics_absorb_process_running", "1 while there is a process that copies.", int(copying.pid is not None)),
+        ("topics_backup_newest_ms", "Instant of the newest backup since the start; 0: none.", engine.backups.newest_ms),
         ("topics_pending_deletes", "Deleted topics whose files are still there.", len(engine.catalog.pending_deletes)),
     ]
     return [

@@ -77,8 +77,11 @@ class Snapshotter:
         # Nothing of a stopped shard is captured again: it is recovered from its last section on.
         return [last[index] if index in stopped else place for index, place in enumerate(places)]
 
-    async def take(self, *, clean: bool = False) -> None:
-        """One snapshot, durable on return, and the trim it allows. Raises StorageError or OSError; retried later."""
+    async def take(self, *, clean: bool = False) -> tuple[int, list[int]]:
+        """One snapshot, durable on return, and the trim it allows. Raises StorageError or OSError; retried later.
+
+        Its number, and where the replay of each shard begins.
+        """
         async with self._running:
             begin = self._engine.clock.monotonic_ns()
             commits = self._engine.publisher.commits
@@ -100,6 +103,7 @@ class Snapshotter:
             self._last_wal_bytes, self._last_commits = wal_bytes, commits
             self.taken += 1
             self.last_seconds = (self._last_ns - begin) / 1e9
+            return number, redo
 
     async def _capture(
         self, redo: list[int], stopped: frozenset[int], *, clean: bool
@@ -145,7 +149,7 @@ class Snapshotter:
         engine = self._engine
         directory = layout.meta_dir(engine.path)
         del self._kept[:-2]
-        if len(self._kept) < 2:
+        if len(self._kept) < 2 or engine.backups.pins.holds_log():
             return
         for number in layout.snapshot_numbers(engine.fs.listdir(directory)):
             if number < self._kept[0][0]:  # also one that a crash before this left over, or that was damaged

@@ -6,7 +6,8 @@ A round that was begun ends, also when the worker is stopped: threads of its own
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from storage.absorber import Absorber
@@ -31,6 +32,8 @@ class Upkeep:
         #: Rounds of absorbing since the start, and how long the last one took.
         self.rounds = 0
         self.last_seconds = 0.0
+        self._going = asyncio.Event()
+        self._going.set()
 
     async def tick(self) -> None:
         """One round. Raises what it could not do; it is tried again."""
@@ -42,6 +45,9 @@ class Upkeep:
 
     async def _run(self, *, everything: bool) -> None:
         await self.settled()
+        while self.pausing:
+            await self._going.wait()
+            await self.settled()
         self._round = asyncio.ensure_future(self._work(everything))
         await asyncio.shield(self._round)
 
@@ -55,6 +61,21 @@ class Upkeep:
         full = any(shard.log.full for shard in self._engine.shards)
         if everything or full or not self._engine.relief.puts_off("housekeeping"):
             await self._housekeeping.work()
+
+    @property
+    def pausing(self) -> bool:
+        """Whether somebody waits for the round to end; it does so at its next step."""
+        return not self._going.is_set()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncGenerator[None]:
+        """Meanwhile no round is under way, and none begins."""
+        self._going.clear()
+        try:
+            await self.settled()
+            yield
+        finally:
+            self._going.set()
 
     async def settled(self) -> None:
         """No round is under way any more."""

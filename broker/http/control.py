@@ -18,7 +18,7 @@ from broker import VERSION
 from broker.http import strict_json
 from broker.http.answers import Answer, Headers, Message
 from broker.http.request import Request
-from broker.http.routes import consumers, health, metrics, queues, routers, topics, watch
+from broker.http.routes import backups, consumers, health, metrics, queues, routers, topics, watch
 from broker.http.routing import RouteTable
 
 _ROUTERS = (
@@ -27,6 +27,7 @@ _ROUTERS = (
     routers.router,
     consumers.router,
     watch.router,
+    backups.router,
     health.router,
     metrics.router,
 )

@@ -141,6 +141,15 @@ class Shard:
             with self._condition:
                 self._condition.notify()
 
+    @property
+    def settled_end(self) -> int:
+        """The end of the last unit whose outcome is known, or of all that is known: nothing settled is behind it.
+
+        Units in front of it may still wait for their sync, which the next one issued covers.
+        """
+        ends = [each.place + len(each.payload) for each in self.unresolved if each.resolved and each.error is None]
+        return max([self.applied_place, *ends])
+
     # -- the outcome -------------------------------------------------------------------------------------------------
 
     def post(self, group: list[Submission]) -> None:

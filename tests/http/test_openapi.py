@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi.openapi.models import OpenAPI
 
+from broker.settings import Settings
 from broker.wiring import Broker
-from schemas import config, consumers, errors, health, queues, records, routers, segments, topics, watch
+from schemas import backups, config, consumers, errors, health, queues, records, routers, segments, topics, watch
 from tests.http.calls import refused
 
 MODELS = {
     name: model
-    for module in (config, consumers, errors, health, queues, records, routers, segments, topics, watch)
+    for module in (backups, config, consumers, errors, health, queues, records, routers, segments, topics, watch)
     for name, model in vars(module).items()
     if isinstance(model, type) and hasattr(model, "model_validate")
 }
@@ -24,6 +26,8 @@ OPERATIONS = {
     ("get", "/v0/health"),
     ("get", "/v0/ready"),
     ("get", "/v0/metrics"),
+    ("get", "/v0/admin/backup"),
+    ("post", "/v0/admin/backup"),
     ("get", "/v0/topics"),
     ("put", "/v0/topics/{topic}"),
     ("get", "/v0/topics/{topic}"),
@@ -61,6 +65,12 @@ OPERATIONS = {
     ("get", "/v0/topics/{topic}/segments/{first_seq}/data"),
     ("get", "/v0/topics/{topic}/segments/{first_seq}/idx"),
 }
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """With all that the operations shown need."""
+    return Settings(data_dir=tmp_path / "data", backup_dir=tmp_path / "backups")
 
 
 @pytest.fixture

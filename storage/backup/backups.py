@@ -1,0 +1,96 @@
+"""Backups of one engine, one at a time: what `Engine.backup` calls, and what the engine's workers ask."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from storage.backup.errors import BackupFailed, BackupRefused
+from storage.backup.pins import Pins
+from storage.backup.taking import Summary, Taking
+from storage.errors import LimitReached
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+
+class Backups:
+    """Belongs to the engine's loop, but for the pins."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self.pins = Pins(lambda: any(shard.log.full for shard in engine.shards))
+        self._taking: Taking | None = None
+        self._task: asyncio.Task[Summary] | None = None
+        #: Counters for the metrics.
+        self.taken = 0
+        self.failed = 0
+        self.newest_ms = 0
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """(bytes done, bytes to be done as far as is known) of the backup under way."""
+        taking = self._taking
+        return None if taking is None else (taking.done_bytes, max(taking.total_bytes, taking.done_bytes))
+
+    async def take(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        include_cold: bool = False,
+        at_instant: Callable[[], None] = lambda: None,
+    ) -> Summary:
+        """A backup of everything as it is at one instant; durable on return. Nothing waits for it.
+
+        Until it is done, and whatever ends it, the backups that were there are as good as before. `at_instant` is
+        called on the loop at the instant. Cold segments are referred to, or with `include_cold` copied.
+
+        Raises BackupRefused (nothing was changed), BackupFailed, LimitReached while there is another, ShuttingDown,
+        StorageFailed when a shard of the log has stopped.
+        """
+        engine = self._engine
+        engine.check_open()
+        path = _absolute(directory)
+        if lies_within(path, engine.path) or lies_within(engine.path, path):
+            raise BackupRefused(f"{path} and the data directory {engine.path} must not lie one in the other.")
+        if self._taking is not None:
+            raise LimitReached("A backup is under way; there is one at a time.", limit="backups", max=1)
+        taking = self._taking = Taking(engine, path, include_cold=include_cold, at_instant=at_instant)
+        self._task = asyncio.ensure_future(taking.run())
+        try:
+            summary = await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        except BaseException:
+            self.failed += 1
+            raise
+        finally:
+            self._taking = self._task = None
+        self.taken += 1
+        self.newest_ms = summary.taken_ms
+        return summary
+
+    async def stop(self) -> None:
+        """Give up the backup under way: nobody is at any file on return."""
+        taking, task = self._taking, self._task
+        if taking is None or task is None:
+            return
+        taking.stopping = True
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # whoever waits for it was told
+
+
+def lies_within(path: str, folder: str) -> bool:
+    """Whether it is the folder or below it; both absolute."""
+    return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    return os.path.abspath(os.fspath(path))
+
+
+__all__ = ["BackupFailed", "BackupRefused", "Backups", "Summary"]

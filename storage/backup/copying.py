@@ -1,0 +1,62 @@
+"""Bytes from one file into another, and what they add up to. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import xxhash
+
+from storage.backup.errors import BackupFailed
+from storage.filesystem import File, write_whole
+
+CHUNK_BYTES = 1 << 20
+
+
+class Source(Protocol):
+    """What can be read like an open file."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`."""
+        ...
+
+
+class Going:
+    """Told of every chunk that was copied; may raise to end the work there."""
+
+    def __init__(self, went_on: Callable[[int], None]) -> None:
+        self._went_on = went_on
+
+    def on(self, size: int) -> None:
+        self._went_on(size)
+
+
+def copy(source: Source, what: str, begin: int, size: int, into: File, at: int, going: Going) -> str:
+    """Copy [begin, begin + size) of the source to `at`; its checksum. Nothing is synced.
+
+    `what` names the source. Raises BackupFailed when it is shorter, OSError.
+    """
+    digest = xxhash.xxh3_64()
+    done = 0
+    while done < size:
+        data = source.pread(min(CHUNK_BYTES, size - done), begin + done)
+        if not data:
+            raise BackupFailed(
+                f"{what} ends after {begin + done} bytes, and {begin + size} should be there.", file=what
+            )
+        digest.update(data)
+        write_whole(into, data, at + done)
+        done += len(data)
+        going.on(len(data))
+    return digest.hexdigest()
+
+
+def checksum_of(source: Source, size: int, going: Going) -> str:
+    """The checksum of the first `size` bytes, or of what there is of them."""
+    digest = xxhash.xxh3_64()
+    done = 0
+    while done < size and (data := source.pread(min(CHUNK_BYTES, size - done), done)):
+        digest.update(data)
+        done += len(data)
+        going.on(len(data))
+    return digest.hexdigest()

@@ -1,0 +1,328 @@
+"""Takes a backup of an engine at work: one instant of all of it. Source: docs/adr/0027.
+
+1. Sealed segments that the backup directory does not have are copied. Nothing waits for that.
+2. From here on the log is not trimmed. A snapshot is taken.
+3. Absorbing and housekeeping stand still for a moment. Every segment there is is pinned, and what was on its way into
+   the log has come out of it: from now on no manifest changes.
+4. The instant: on the loop, for all shards at once, the place up to which anything was answered. What was answered
+   before is below it, and nothing is below it that was caused by anything behind it. Then all goes on as ever.
+5. When that much is synced: the log from where the snapshot begins up to there, the snapshot, every .idx.
+6. What has been sealed since 1. Then the manifest.
+
+Writers never wait. A segment is let go as soon as it is copied, and so is the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from storage import layout
+from storage.backup import manifest as files
+from storage.backup.copying import Going
+from storage.backup.errors import BackupFailed
+from storage.backup.manifest import Manifest, Referenced
+from storage.backup.target import Target
+from storage.encode import EncodedUnit
+from storage.errors import ShuttingDown, StorageError
+from storage.filesystem import File
+from storage.format import idx_entry
+from storage.format.idx_entry import ENTRY_SIZE
+from storage.manifest import COLD, SegmentState
+from storage.segment.errors import SegmentError
+from storage.segment.names import SegmentId
+from storage.slices import in_slices
+from storage.wal.position import split
+from storage.wal.submission import Unit
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+#: Segments that are copied in one go on the I/O pool.
+_TOGETHER = 64
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup that was taken. `referenced` segments are in the cold store only; `heads` of all topics, as copied."""
+
+    directory: str
+    number: int
+    cluster_id: str
+    taken_ms: int
+    seconds: float
+    topics: int
+    segments: int
+    copied_bytes: int
+    reused_bytes: int
+    referenced_segments: int
+    referenced_bytes: int
+    heads: dict[str, int]
+
+
+class Part(NamedTuple):
+    """A segment as a manifest names it."""
+
+    topic_id: int
+    state: SegmentState
+
+    @property
+    def id(self) -> SegmentId:
+        return SegmentId(self.topic_id, self.state.first_seq, self.state.gen)
+
+    @property
+    def seqs(self) -> int:
+        return self.state.end_seq - self.state.first_seq
+
+    @property
+    def cold(self) -> bool:
+        return self.state.tier == COLD
+
+
+class Instant(NamedTuple):
+    """What the backup is of. `ends`: a place in each shard's log, between two units."""
+
+    taken_ms: int
+    ends: list[int]
+    heads: dict[str, int]
+
+
+class Taking:
+    """One backup. Raises what `Backups.take` does."""
+
+    def __init__(
+        self, engine: EngineCore, directory: str, *, include_cold: bool, at_instant: Callable[[], None]
+    ) -> None:
+        self._engine = engine
+        self._pins = engine.backups.pins
+        self._include_cold = include_cold
+        self._at_instant = at_instant
+        self._target = Target(engine.fs, directory, engine.cluster_id, Going(self._went_on))
+        self._referenced: list[Referenced] = []
+        self._cold: list[tuple[int, int]] = []
+        #: Bytes looked at so far, and how many they will be as far as is known.
+        self.done_bytes = 0
+        self.total_bytes = 0
+        self.stopping = False
+
+    def _went_on(self, size: int) -> None:
+        self.done_bytes += size
+        if self.stopping:
+            raise ShuttingDown()
+
+    async def run(self) -> Summary:
+        """See the module."""
+        engine = self._engine
+        begin = engine.clock.monotonic_ns()
+        try:
+            await engine.run_io(self._target.open)
+            await self._copy_ahead()
+            self._pins.begin()
+            number, redo = await engine.snapshotter.take()
+            async with engine.upkeep.paused():
+                parts = await self._pin_segments()
+                instant = self._now()
+            await self._barrier()
+            await self._copy_log(number, redo, instant)
+            self._pins.release_log()
+            await self._copy_segments(parts)
+            summary = await self._finish(instant, parts, begin)
+        except (OSError, SegmentError) as error:
+            raise BackupFailed(f"The backup could not be finished: {error}.") from error
+        finally:
+            self._pins.end()
+            await engine.run_io(self._target.close)
+        return summary
+
+    def _intact(self) -> None:
+        if self.stopping:
+            raise ShuttingDown()
+        if not self._pins.intact():
+            raise BackupFailed(
+                "The disk of the data directory is full, and the backup was given up to make room there."
+            )
+
+    # -- 1: ahead ----------------------------------------------------------------------------------------------------
+
+    async def _copy_ahead(self) -> None:
+        parts = [part for part in await self._parts() if part.state.sealed and self._is_copied(part)]
+        parts = [part for part in parts if not self._target.has(part.id)]
+        self.total_bytes += sum(part.state.data_bytes for part in parts)
+        for part in parts:
+            self._intact()
+            with suppress(FileNotFoundError):  # dropped, rewritten or moved meanwhile: its turn comes later, or never
+                await self._run(part.cold, self._share, part, None)
+
+    def _is_copied(self, part: Part) -> bool:
+        return self._include_cold or not part.cold
+
+    async def _parts(self) -> list[Part]:
+        found: list[Part] = []
+        async for topic in in_slices(list(self._engine.catalog.topics.values()), self._engine.clock):
+            for log in topic.logs:
+                found += [Part(log.topic_id, state) for state in log.held.manifest.states()]
+        return found
+
+    async def _run(self, cold: bool, job: Callable[..., None], *arguments: object) -> None:
+        """On the pool of those who may wait for what is asked."""
+        try:
+            await (self._engine.run_cold(job, *arguments) if cold else self._engine.run_io(job, *arguments))
+        except StorageError as error:
+            if isinstance(error, BackupFailed | ShuttingDown):
+                raise
+            raise BackupFailed(f"The backup could not be finished. {error.message}") from error
+
+    # -- 3, 4: the instant -------------------------------------------------------------------------------------------
+
+    async def _pin_segments(self) -> list[Part]:
+        self._pins.add(part.id for part in await self._parts())
+        await self._barrier()
+        parts = await self._parts()  # as frames have left it that were on their way, a move to the cold tier say
+        self._pins.add(part.id for part in parts)
+        return parts
+
+    async def _barrier(self) -> None:
+        """What was submitted before has come out of the log, and is durable."""
+        engine = self._engine
+        waiting = [
+            engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in engine.shards
+        ]
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _now(self) -> Instant:
+        engine = self._engine
+        topics = [topic for topic in engine.catalog.topics.values() if not topic.provisional]
+        heads = {each.name: each.log.durable_head if each.log.ephemeral else each.log.head for each in topics}
+        self._at_instant()
+        return Instant(engine.now_ms(), [shard.settled_end for shard in engine.shards], heads)
+
+    # -- 5: what every backup holds anew -----------------------------------------------------------------------------
+
+    async def _copy_log(self, number: int, redo: Sequence[int], instant: Instant) -> None:
+        engine = self._engine
+        path = layout.join("meta", layout.snapshot_name(number))
+        await self._run(False, self._add, path, 0, engine.fs.file_size(layout.join(engine.path, path)))
+        for shard, (redo_from, end) in enumerate(zip(redo, instant.ends, strict=True)):
+            folder = layout.shard_dir("", shard, len(engine.shards)).lstrip("/")
+            (first, begin), (last, offset) = split(redo_from), split(end)
+            for wal in range(first, last + 1):
+                path = layout.join(folder, layout.wal_name(wal))
+                if wal == last and not offset:
+                    break  # nothing of it counts: it may not even be there
+                size = offset if wal == last else engine.fs.file_size(layout.join(engine.path, path))
+                self.total_bytes += size - begin
+                self._intact()
+                await self._run(False, self._add, path, begin, size)
+                begin = 0
+        self._intact()
+
+    def _add(self, path: str, begin: int, end: int) -> None:
+        with closing(self._open(path)) as file:
+            self._target.add(path, file, begin, end)
+
+    def _open(self, path: str) -> File:
+        return self._engine.fs.open(layout.join(self._engine.path, path), write=False)
+
+    # -- 6: segments -------------------------------------------------------------------------------------------------
+
+    async def _copy_segments(self, parts: list[Part]) -> None:
+        self.total_bytes += sum(part.seqs * ENTRY_SIZE for part in parts)
+        for cold in (False, True):
+            for some in _groups([part for part in parts if part.cold is cold]):
+                self._intact()
+                await self._run(cold and self._include_cold, self._copy_some, some)
+                self._intact()
+                self._pins.release(part.id for part in some)
+
+    def _copy_some(self, parts: list[Part]) -> None:
+        for part in parts:
+            idx = self._index(part)
+            self._target.add_bytes(files.idx_path(part.id), idx)
+            if part.cold:
+                self._cold.append((part.topic_id, part.state.first_seq))
+            if not self._is_copied(part):
+                self._refer(part)
+            elif part.state.sealed:
+                self._share(part, idx)
+            elif part.seqs:
+                # Behind the last entry is what no mark covers, and what may be appended right now.
+                self._add(files.data_path(part.id), 0, idx_entry.unpack(idx, part.seqs - 1).end)
+
+    def _index(self, part: Part) -> bytes:
+        """What counts of the .idx, sound: what is deleted in a shared .data it alone says."""
+        if not part.seqs:
+            return b""
+        path, size = files.idx_path(part.id), part.seqs * ENTRY_SIZE
+        with closing(self._open(path)) as file:
+            idx = file.pread(size, 0)
+        if len(idx) < size or idx_entry.damaged(idx):
+            raise BackupFailed(f"{path} is damaged; a start of the broker makes it anew from the records.", file=path)
+        return idx
+
+    def _share(self, part: Part, idx: bytes | None) -> None:
+        idx = self._index(part) if idx is None else idx
+        cold = self._engine.store.cold
+        if not part.cold:
+            source = self._open(files.data_path(part.id))
+        elif cold is None:
+            raise BackupFailed("There are segments in the cold tier, and none is configured.")
+        else:
+            source = cold.data(part.id)
+        with closing(source):
+            self._target.share(part.id, idx, source, part.state.data_bytes)
+
+    def _refer(self, part: Part) -> None:
+        self._referenced.append(
+            Referenced(
+                topic_id=part.topic_id,
+                first_seq=part.state.first_seq,
+                gen=part.state.gen,
+                size=part.state.data_bytes,
+                records=part.state.live,
+            )
+        )
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def _finish(self, instant: Instant, parts: list[Part], begin_ns: int) -> Summary:
+        engine, target = self._engine, self._target
+        self._intact()
+        there = {part.id for part in parts}
+        manifest = Manifest(
+            version=files.VERSION,
+            number=target.number,
+            cluster_id=engine.cluster_id,
+            taken_ms=instant.taken_ms,
+            shards=len(engine.shards),
+            state_bytes=target.state_bytes,
+            pieces=target.pieces,
+            shared=[each for id, each in target.shared.items() if id in there],
+            cold=self._cold,
+            referenced=self._referenced,
+            heads=instant.heads,
+        )
+        await engine.run_io(target.commit, manifest)
+        return Summary(
+            directory=target.root,
+            number=target.number,
+            cluster_id=engine.cluster_id,
+            taken_ms=instant.taken_ms,
+            seconds=(engine.clock.monotonic_ns() - begin_ns) / 1e9,
+            topics=len(instant.heads),
+            segments=len(parts),
+            copied_bytes=target.copied_bytes,
+            reused_bytes=target.reused_bytes,
+            referenced_segments=len(self._referenced),
+            referenced_bytes=sum(each.size for each in self._referenced),
+            heads=instant.heads,
+        )
+
+
+def _groups(parts: list[Part]) -> Iterator[list[Part]]:
+    for begin in range(0, len(parts), _TOGETHER):
+        yield parts[begin : begin + _TOGETHER]
