@@ -71,6 +71,8 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     # Each command has its own.
     ("GET", "/v0/ws"): Rule(NOTHING),
     ("GET", "/v0/metrics"): Rule(READ),
+    ("POST", "/v0/admin/backup"): Rule(ADMIN),
+    ("GET", "/v0/admin/backup"): Rule(ADMIN),
     ("GET", "/v0/health"): _PROBE,
     ("GET", "/healthz"): _PROBE,
     ("GET", "/v0/ready"): _PROBE,
@@ -80,9 +82,6 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", "/docs/{}"): _PROBE,
     ("GET", "/openapi.json"): _PROBE,
 }
-
-#: Whatever is below these, by any method.
-_FAMILIES: Final = (("/v0/backup", Rule(ADMIN)),)
 
 #: What a WebSocket takes. A publish with an inline config needs admin, too.
 COMMANDS: Final[dict[str, Scopes]] = {
@@ -106,9 +105,6 @@ def rule_of(method: str, template: str) -> Rule:
     found = _RULES.get((method, _PARAMETER.sub("{}", template)))
     if found is not None:
         return found
-    for family, rule in _FAMILIES:
-        if template == family or template.startswith(family + "/"):
-            return rule
     raise Unruled(f"{method} {template}")
 
 

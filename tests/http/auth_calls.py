@@ -51,6 +51,8 @@ EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", "/v0/watch/{}"): R,
     ("GET", "/v0/ws"): "",
     ("GET", "/v0/metrics"): R,
+    ("POST", "/v0/admin/backup"): A,
+    ("GET", "/v0/admin/backup"): A,
     ("GET", "/v0/health"): OPEN,
     ("GET", "/healthz"): OPEN,
     ("GET", "/v0/ready"): OPEN,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter
 
+from broker.auth.access import Forbidden
 from broker.http.refusals import refusals
 from broker.http.routes.topics import Current, StrictRoute, performance
 from broker.service.backups import BackupJob
@@ -24,13 +25,21 @@ router = APIRouter(prefix="/v0/admin", tags=["operations"], route_class=StrictRo
     responses=refusals("invalid_request", "throttled"),
 )
 async def begin_backup(current: Current, body: BackupRequest) -> BackupAnswer:
+    _require_all(current)
     job = current.broker.backups.start(body.directory, include_cold=body.include_cold)
     return _answer(current, job)
 
 
 @router.get("/backup", summary="The backup under way, or the last one", response_model_exclude_unset=True)
 async def get_backup(current: Current) -> BackupAnswer:
+    _require_all(current)
     return _answer(current, current.broker.backups.latest())
+
+
+def _require_all(current: Current) -> None:
+    """A backup is of all topics, and tells of all."""
+    if current.access.prefixes:
+        raise Forbidden("A backup is of all topics, and this key is for some of them only.")
 
 
 def _answer(current: Current, job: BackupJob | None) -> BackupAnswer:
