@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from broker.auth.access import Forbidden
 from broker.live.cursor import Position
 from broker.live.session import TTL_MS, Session, SessionNotFound, Sessions
 from broker.live.wish import Options, Wish
@@ -60,10 +61,10 @@ def test_those_whose_time_is_over_make_room() -> None:
     assert sessions.find(kept.wid, None, TTL_MS) is kept
 
 
-def test_somebody_elses_session_is_not_there() -> None:
+def test_somebody_elses_session_is_refused() -> None:
     sessions = Sessions(0)
     session = make(sessions, owner="a")
     assert sessions.find(session.wid, "a", 0) is session
     for other in (None, "b"):
-        with pytest.raises(SessionNotFound):
+        with pytest.raises(Forbidden):
             sessions.find(session.wid, other, 0)
