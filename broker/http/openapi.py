@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
+from broker.auth.table import rule_of
 from broker.http.consumer_operations import CONSUMER_OPERATIONS
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
 from broker.http.queue_operations import QUEUE_OPERATIONS
@@ -37,6 +38,7 @@ def document(framework: FastAPI) -> dict[str, Any]:
         doc["paths"].setdefault(operation.path, {})[operation.method] = _described(operation)
     schemas.update(_hot_schemas())
     _drop_framework_refusals(doc)
+    _say_who_may(doc)
     _lift_examples(doc)
     return doc
 
@@ -102,6 +104,17 @@ def _drop_framework_refusals(doc: dict[str, Any]) -> None:
                 del operation["responses"]["422"]
     for name in ("HTTPValidationError", "ValidationError"):
         doc["components"]["schemas"].pop(name, None)
+
+
+def _say_who_may(doc: dict[str, Any]) -> None:
+    """A key, where the broker has any, and its scopes."""
+    doc["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    for path, operations in doc["paths"].items():
+        for method, operation in operations.items():
+            rule = rule_of(method.upper(), path)
+            if not rule.probe:
+                operation["security"] = [{"key": []}, {}]
+                operation["x-scopes"] = sorted(rule.scopes)
 
 
 def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.http.answers import PROTECTION
 from broker.http.hot import HotRequests
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data
@@ -28,7 +29,9 @@ async def server() -> AsyncIterator[HotServer]:
 async def test_a_plain_write_goes_past_asgi(server: HotServer) -> None:
     answer = await server.ask(post("t", ONE))
     assert (answer.status, answer.body["seqs"], server.taken) == (200, [1], 1)
-    assert [name for name, _ in answer.headers] == ["date", "x-request-id", "content-type", "content-length"]
+    protection = [name.decode() for name, _ in PROTECTION]
+    names = ["date", "x-request-id", *protection, "content-type", "content-length"]
+    assert [name for name, _ in answer.headers] == names
 
 
 async def test_pipelined_writes_are_answered_in_order(server: HotServer) -> None:

@@ -14,6 +14,7 @@ from fastapi.openapi.models import OpenAPI
 from broker.settings import Settings
 from broker.wiring import Broker
 from schemas import backups, config, consumers, errors, health, queues, records, routers, segments, topics, watch
+from tests.http.auth_calls import EXPECTED, OPEN
 from tests.http.calls import refused
 
 MODELS = {
@@ -205,3 +206,14 @@ async def test_the_root_leads_to_the_page(client: httpx.AsyncClient) -> None:
     answer = await client.get("/")
     assert answer.status_code == 307
     assert answer.headers["location"] == "/docs"
+
+
+def test_every_operation_says_who_may_call_it(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            expected = EXPECTED[method.upper(), re.sub(r"\{[^}]*\}", "{}", path)]
+            if expected == OPEN:
+                assert "security" not in operation
+            else:
+                assert operation["security"] == [{"key": []}, {}]
+                assert sorted(scope[0] for scope in operation["x-scopes"]) == sorted(expected)
