@@ -17,7 +17,20 @@ from client import backup_calls
 from client.backup_calls import Backup
 from client.blocking import Client
 from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
-from client.commands.terminal import ExitCode, amount, emit, fail, grid, moment, note, printable, say, show, size
+from client.commands.terminal import (
+    ExitCode,
+    amount,
+    complain,
+    emit,
+    fail,
+    grid,
+    moment,
+    note,
+    printable,
+    say,
+    show,
+    size,
+)
 
 _LOOK_EVERY_S = 0.2
 #: So many topics' heads are shown to people.
@@ -60,7 +73,10 @@ def backup(
         found = client.run(backup_calls.begin_backup(directory, include_cold=include_cold))
         found = _wait(client, found)
         if found.error is not None:
-            fail(found.error.message, ExitCode.REFUSED, as_json=as_json)
+            complain(found.error.message, as_json=as_json, code=found.error.code)
+            raise typer.Exit(ExitCode.REFUSED)
+        if found.state != "done":
+            fail("The broker was started anew before the backup was done.", ExitCode.REFUSED, as_json=as_json)
         if as_json:
             emit(msgspec.json.encode(found))
         else:

@@ -278,6 +278,8 @@ def test_what_cannot_be_done_is_said_with_its_exit_status(broker: BrokerProcess,
     (tmp_path / "backups" / "letters" / "one").touch()
     stranger = topics(broker, "backup", "letters")
     assert (stranger.returncode, "not empty" in stranger.stderr) == (1, True)
+    told = topics(broker, "backup", "letters", "--json")
+    assert json.loads(told.stderr)["error"]["code"] == "invalid_request"
     live = topics(broker, "backup", tmp_path / "x", "--data-dir", broker.data_dir)
     assert (live.returncode, "in use by another process" in live.stderr) == (1, True)
     none = topics(broker, "restore", tmp_path / "elsewhere", tmp_path / "new")
