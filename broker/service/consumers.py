@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.service import reads
-from broker.service.limits import Parking
+from broker.service.limits import Places
 from broker.service.predicates import check_consumer_name, check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from schemas.consumers import ConsumerRequest, SeekRequest
@@ -82,7 +82,7 @@ async def read(engine: Engine, asked: Read) -> ConsumerRead:
     return await _read(engine, asked, 0)
 
 
-async def read_on(engine: Engine, parking: Parking, asked: Read, empty: ConsumerRead, began: float) -> ConsumerRead:
+async def read_on(engine: Engine, parking: Places, asked: Read, empty: ConsumerRead, began: float) -> ConsumerRead:
     """Go on with a read that found nothing until there is something or its wait_ms since `began` have passed.
 
     Cancelled while it waits, it has handed out nothing. At shutdown the `empty` answer is given at once.

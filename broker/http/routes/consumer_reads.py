@@ -55,7 +55,7 @@ async def read(request: Request) -> Answer:
         raise ClientGone  # before anything is taken that others might have had
     done = await consumers.read(broker.engine, asked)
     if asked.wait_ms and reads.has_nothing(done.result):
-        waiting = consumers.read_on(broker.engine, broker.parking, asked, done, began)
+        waiting = consumers.read_on(broker.engine, request.parking, asked, done, began)
         done = await request.unless_gone(waiting, discard=lambda late: late.undo())
     shape = Shape(
         tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
