@@ -162,12 +162,12 @@ async def test_a_folder_with_data_but_without_format_is_not_started_as_new() -> 
         await Session(disk, TINY).start()
 
 
-async def test_a_second_process_is_refused_while_the_first_lives() -> None:
+async def test_a_second_engine_is_refused_while_the_first_lives() -> None:
     first = Session(SimDisk(), SMALL)
     await first.start()
     await first.append("t", config=FSYNC)
     second = Session(first.disk, SMALL)
-    with pytest.raises(AlreadyLocked, match="in use by another process"):
+    with pytest.raises(AlreadyLocked, match="open in this process already"):
         await second.start()
     await first.append("t")
     await first.close()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import islice
-from random import Random
 
 import pytest
 
@@ -16,13 +13,14 @@ from storage.options import IoBackend
 from tests.crash import test_sweep as sweep
 from tests.crash import test_threads as threads
 from tests.crash.workloads import WORKLOADS
+from tests.support import crash_run
 from tests.support.backends import OTHERS, VARIABLE, everywhere
 from tests.support.broker_process import ROOT
-from tests.support.crash_run import trace
+from tests.support.crash_sweep import Sweep, torn_cuts
 from tests.support.sim_disk import quiet_crashes
 
 CHOSEN = ("fsync_batches", "disk_singles", "reservations_run_out")
-POINTS = 15
+SWEEP = Sweep(WORKLOADS, crash_run, points=15, errors=15, cuts=torn_cuts)
 #: What the long mode runs again with each backend.
 SUITES = ("tests/unit/storage", "tests/crash", "tests/property", "tests/process", "tests/regression")
 
@@ -35,18 +33,12 @@ def _on_a_ring() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_promises_survive_a_crash_at_some_calls(name: str) -> None:
-    rng = Random(random.getrandbits(32))
-    points = sweep._points(WORKLOADS[name])
-    tries = ((point, sweep._some_cuts(rng)) for point in rng.sample(points, min(POINTS, len(points))))
-    assert list(islice(sweep._failures(WORKLOADS[name], tries), sweep.MAX_FAILURES)) == []
+    assert SWEEP.some_crashes(name) == []
 
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_promises_survive_an_error_at_some_calls(name: str) -> None:
-    rng = Random(random.getrandbits(32))
-    calls = range(len(trace(WORKLOADS[name]).disk.calls))
-    sample = [(index, rng.choice(sweep.ERRORS)) for index in rng.sample(calls, min(POINTS, len(calls)))]
-    assert list(islice(sweep._error_failures(WORKLOADS[name], sample, rng), sweep.MAX_FAILURES)) == []
+    assert SWEEP.some_errors(name) == []
 
 
 @pytest.mark.parametrize("name", CHOSEN)
