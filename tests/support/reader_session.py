@@ -137,6 +137,15 @@ class ReaderSession:
             if life.made is Outcome.DONE and life.deleted is None and life.topic not in self.ledger.gone:
                 life.cursor_seq = self.engine.consumers.state(life.topic, life.name).cursor_seq
                 assert life.cursor_seq >= life.floor_seq, f"a clean stop forgot where {life.name} stood"
+                self._taken_back(life)
+
+    @staticmethod
+    def _taken_back(life: Life) -> None:
+        """A stop that was not clean has left the cursor here: what is behind it comes again."""
+        again = [seq for seq, _ in life.handed if seq > life.cursor_seq]
+        assert not (again and life.strict), f"{life.name} gives {again} again"
+        assert len(again) <= life.persist_every, f"{life.name} gives {again} again, more than {life.persist_every}"
+        life.handed = [(seq, number) for seq, number in life.handed if seq <= life.cursor_seq]
 
     async def settle(self, turns: int = SETTLING_TURNS) -> None:
         for _ in range(turns):
@@ -197,7 +206,7 @@ class ReaderSession:
     async def consumer(
         self, topic: str, name: str, *, strict: bool = False, every: int = 4, start: Start = "earliest"
     ) -> None:
-        """Make a consumer, or set it anew."""
+        """Make a consumer, or set it anew. It is refused where the topic is, or has become, one in memory only."""
         consistency = Consistency.STRICTLY_AT_ONCE if strict else Consistency.AT_LEAST_ONCE
         life = self.ledger.life(topic, name)
         if life is None:
@@ -282,8 +291,12 @@ class ReaderSession:
     async def _ask(self, operation: Awaitable[Any]) -> tuple[Outcome, Any]:
         try:
             return Outcome.DONE, await operation
-        except InvalidRequest:
-            raise
+        except InvalidRequest as error:
+            if error.detail.get("field") != "topic":  # that is one in memory only, perhaps for a change that has failed
+                raise
+            return Outcome.REFUSED, None
+        except OSError:  # a read of the log has failed: nothing was handed out
+            return Outcome.REFUSED, None
         except StorageFailed:
             return Outcome.OPEN, None
         except StorageFull:
