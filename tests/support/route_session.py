@@ -167,6 +167,9 @@ class RouteSession:
         """Make a router, or define it anew."""
         definition = Definition(source=source, dest=dest, **more)
         route = next((each for each in self.ledger.routes if each.name == name and each.deleted is None), None)
+        if route is not None and route.made is Outcome.REFUSED:
+            self.ledger.routes.remove(route)  # there was none: this one begins here
+            route = None
         if route is None:
             route = Route(name, definition, len(self.ledger.sent))
             self.ledger.routes.append(route)
