@@ -284,8 +284,7 @@ class Log:
             # A turn was absorbed in between: only what it moved was not looked up yet.
             more = self._find(request, found.absorbed + 1)
             found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
-        gone = 0
-        floor, absorbed = self.marks.live_floor, self.held.absorbed
+        gone, floor, absorbed = 0, self.marks.live_floor, self.held.absorbed
         if found.seqs:
             wanted = {
                 seq: size

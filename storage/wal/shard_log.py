@@ -359,11 +359,10 @@ class ShardLog:
             return False
         if not self.full:
             return True
-        number = self._next_number
         if self._active is not None and self._active.size - self._end > self._options.wal_file_bytes // 2:
             return self._resume_in_active()
         try:
-            prepared = self.files.take(number, 0)
+            prepared = self.files.take(self._next_number, 0)
         except OSError:
             return False
         try:
