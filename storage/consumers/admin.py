@@ -109,6 +109,7 @@ class ConsumerAdmin:
             topic = self._engine.topic(topic_name)
             old = topic.log.consumers.by_name.get(name)
             if old is None:
+                self._check_writable(topic)
                 return False
             value = control.Consumer(consumer_id=old.consumer_id, name=name, event="delete")
             encoded = encode_controls([value], topic.topic_id, self._engine.now_ms())

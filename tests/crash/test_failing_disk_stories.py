@@ -11,7 +11,7 @@ from storage import Durability, TopicConfig
 from storage.catalog import shard_of
 from storage.errors import StorageFailed
 from tests.support.crash_check import End
-from tests.support.crash_run import SMALL, Cut, succeed
+from tests.support.crash_run import SMALL, Cut, carry_on, succeed
 from tests.support.crash_session import ROOT, Session
 from tests.support.crash_view import view
 from tests.support.sim_disk import Loss, SimDisk
@@ -102,6 +102,20 @@ async def test_what_a_failed_sync_left_in_the_page_cache_is_written_again(config
     await third.append("t")
     assert (await view(third.engine))["f"] == before["f"]
     assert (await view(third.engine))["t"].records[: len(before["t"].records)] == before["t"].records
+
+
+async def test_a_write_lost_with_the_power_counts_as_lost_though_it_was_to_be_deleted() -> None:
+    """Its key is forgotten with it, and the loss announced: a deletion whose end is open does not explain it."""
+    session = Session(SimDisk(), SMALL)
+    await session.start()
+    await session.put("t", TopicConfig(durability=Durability.MEMORY))
+    session.disk.fail("datasync")
+    await session.append("t", 3, tag="red", key="k")
+    await session.remove("t", tag="red")
+    after = await succeed(session, LOST, orderly=False)
+    (write,) = session.ledger.lives[0].writes
+    assert write.lost
+    await carry_on(after)
 
 
 @pytest.mark.parametrize("op", ["pwritev", "sync"])

@@ -174,7 +174,8 @@ class _Comparison:
             self.problems.append(f"write {write.number} is there in part: {by_crash} of its records went in the crash")
         if by_crash and not self._may_lose(write):
             self.problems.append(f"acked write {write.number} ({write.durability}) at {write.first_seq} was lost")
-        write.lost = write.lost or by_crash > 0
+        # Of a mixed range nobody knows what went in the crash and what by a bound.
+        write.lost = write.lost or by_crash > 0 or ("mixed" in explained and self._may_lose(write))
 
     def _may_lose(self, write: Write) -> bool:
         if write.lost:
@@ -187,13 +188,15 @@ class _Comparison:
 
     def _why_gone(self, seq: int, record: SentRecord) -> str | None:
         tombstone = self.found.tombstone_over(seq)
+        if tombstone is not None and tombstone.reason == "crash":
+            return "crash"  # whatever was to be deleted: with a deletion in the log there is no loss to announce
         if any(removal.takes(seq, record.tag) for removal in self._removals_possible()):
             return "deleted"
         if tombstone is None:
             return "consumed" if seq <= self.life.consumed_to else None
         if tombstone.reason in ("cap", "ttl", "mixed") and self.life.ever_bounded:
             return tombstone.reason
-        return tombstone.reason if tombstone.reason == "crash" else None
+        return None
 
     def _removals_possible(self) -> Iterator[Removal]:
         return (removal for removal in self.life.removals if removal.outcome is not Outcome.REFUSED)

@@ -14,6 +14,7 @@ from storage.errors import (
     InvalidRequest,
     LimitReached,
     NotReady,
+    StorageFailed,
     StorageFull,
     TopicIncompatible,
     TopicNotFound,
@@ -365,3 +366,14 @@ async def test_before_the_start_there_are_none(machine: Machine) -> None:
     engine = Engine("/data", fs=machine.disk, clock=machine.clock, threaded=False)
     with pytest.raises(NotReady):
         await engine.consumers.read("a", "c")
+
+
+async def test_of_a_stopped_shard_nobody_is_told_that_there_is_no_such_consumer(machine: Machine) -> None:
+    """Its making, of open end, may be in the log: the next start would find it."""
+    engine = await consumed(machine, 2)
+    machine.disk.fail("datasync")
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            await engine.consumers.put("a", "d")
+        with pytest.raises(StorageFailed):
+            await engine.consumers.delete("a", "d")
