@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-
 from storage import Durability, Engine, Options, TopicConfig
 from storage.errors import StorageError, StorageFailed
 from storage.segment.errors import SegmentError
