@@ -26,7 +26,9 @@ def ignored(environment: Mapping[str, str], settings: Collection[str]) -> list[s
     for variable, value in environment.items():
         name = variable.upper().removeprefix(PREFIX)
         if is_injected(variable, value):
-            sentences.append(f"{variable} is ignored: {value!r} was put there by Kubernetes for a service of that name.")
+            sentences.append(
+                f"{variable} is ignored: {value!r} was put there by Kubernetes for a service of that name."
+            )
         elif variable.upper() == name or name in settings or _OTHERS.fullmatch(name) or _SERVICE_LINK.fullmatch(name):
             continue
         else:
