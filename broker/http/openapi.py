@@ -12,8 +12,8 @@ from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
 from broker.auth.table import rule_of
-from broker.http.control import ALWAYS
 from broker.http.consumer_operations import CONSUMER_OPERATIONS
+from broker.http.control import ALWAYS
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
 from broker.http.queue_operations import QUEUE_OPERATIONS
 from broker.http.refusals import of_any, refusals

@@ -1,4 +1,4 @@
-"""Requests made up from the OpenAPI document: each answer is one that the document knows, and never a failure of ours."""
+"""Requests made up from the OpenAPI document: each answer is one that the document knows, none a failure of ours."""
 
 from __future__ import annotations
 
