@@ -15,9 +15,8 @@ async def test_a_field_without_an_end_is_refused() -> None:
     async with HotServer(http="httptools", header_timeout_s=1000) as server:
         wire = await server.connect()
         wire.send(b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: ")
-        answering = asyncio.create_task(wire.answer())
-        while not answering.done():
+        while not wire.transport.is_closing():
             wire.send(PIECE)
             await asyncio.sleep(0.001)
-        answer = await answering
-        assert (answer.status, answer.code) == (431, "header_too_large")
+        # The refusal itself may be lost: the connection is reset when it is closed with more to read.
+        assert server.counted("topics_refused")["header_too_large",] == 1
