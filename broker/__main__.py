@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ import uvloop
 from broker import VERSION, log_events
 from broker.http.app import build_app
 from broker.lifecycle import ExitCode, Lifecycle
+from broker.notify import Notifier
 from broker.server import BrokerServer, CannotListen, listen
 from broker.settings import Settings, SettingsError, described, load
 from broker.wiring import Broker
@@ -43,7 +45,7 @@ def main() -> int:
             _log.warning("setting_ignored", reason=warning)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         listener = listen(settings.host, settings.port)
-        return uvloop.run(_serve(settings, listener))
+        return uvloop.run(_serve(settings, listener, Notifier.taken_from(os.environ)))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -52,10 +54,10 @@ def main() -> int:
         return ExitCode.CANNOT_START
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> ExitCode:
+async def _serve(settings: Settings, listener: socket.socket, notifier: Notifier) -> ExitCode:
     broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings)
     server = BrokerServer(build_app(broker), settings, listener)
-    lifecycle = Lifecycle(broker, server)
+    lifecycle = Lifecycle(broker, server, notifier)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, lifecycle.stop)

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 class Door:
     """Of one server."""
 
-    __slots__ = ("answer_pace", "max_connections", "max_header_bytes", "metrics")
+    __slots__ = ("answer_pace", "max_connections", "max_control_frames_per_s", "max_header_bytes", "metrics")
 
     def __init__(self, settings: Settings, metrics: HttpMetrics) -> None:
         self.max_connections = settings.max_connections
+        self.max_control_frames_per_s = settings.max_control_frames_per_s
         self.max_header_bytes = settings.max_header_bytes
         self.answer_pace = Quota(settings.send_timeout_s, settings.min_bytes_per_s)
         self.metrics = metrics

@@ -19,7 +19,7 @@ from broker.http import errors
 from broker.http.answers import with_protection
 from broker.http.errors import HeadTooLarge
 from broker.http.hot import Sent
-from broker.http.request import request_id
+from broker.http.request import by_name, request_id
 from broker.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
@@ -50,6 +50,21 @@ _never = _Never()
 def head_bytes(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
     """The size of a head, each field with what stands around it."""
     return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
+
+
+def refusal(error: Exception, door: Door) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body for what is no request, in the form of all refusals. It is counted."""
+    door.metrics.refused(error)
+    identity = request_id(None)
+    answer = errors.answer(error, request_id=identity.decode())
+    headers = [
+        (b"x-request-id", identity),
+        *with_protection(answer.headers),
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % len(answer.body)),
+        (b"connection", b"close"),
+    ]
+    return answer.status, headers, answer.body
 
 
 class HotCycle:
@@ -198,18 +213,9 @@ class Http1Protocol(ZttpProtocol):
 
     def _refuse(self, error: Exception) -> None:
         """Instead of a request; the connection ends."""
-        self.door.metrics.refused(error)
-        identity = request_id(None)
-        answer = errors.answer(error, request_id=identity.decode())
-        headers = [
-            (b"x-request-id", identity),
-            *with_protection(answer.headers),
-            (b"content-type", answer.content_type),
-            (b"content-length", b"%d" % len(answer.body)),
-            (b"connection", b"close"),
-        ]
-        self.conn.send_response(answer.status, self.server_state.default_headers + headers)
-        self.conn.send_data(answer.body)
+        status, headers, body = refusal(error, self.door)
+        self.conn.send_response(status, self.server_state.default_headers + headers)
+        self.conn.send_data(body)
         self.conn.end_message()
         self.transport.write(self.conn.data_to_send())
         self.transport.close()
@@ -256,7 +262,7 @@ class Http1Protocol(ZttpProtocol):
         if self.hot is None or event.end_stream or event.expect_continue or self.root_path or self.flow.write_paused:
             return False
         assert isinstance(event.headers, zttp.HeaderBlock)
-        headers = dict(event.headers.to_list(lowercase_names=True))
+        headers = by_name(event.headers.to_list(lowercase_names=True))
         if not self.hot.may_take(event.method, event.path, headers):
             return False
         flight = self.hot.enter(event.path, headers)

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from broker import VERSION
+from broker.notify import EXTEND, Notifier
 from broker.server import BrokerServer, write_port_file
 from broker.settings import OnStorageFailed
 from broker.wiring import Broker
@@ -35,9 +36,10 @@ class ExitCode(enum.IntEnum):
 class Lifecycle:
     """Takes one broker from listening to exit."""
 
-    def __init__(self, broker: Broker, server: BrokerServer) -> None:
+    def __init__(self, broker: Broker, server: BrokerServer, notifier: Notifier | None = None) -> None:
         self._broker = broker
         self._server = server
+        self._notifier = notifier or Notifier()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = ExitCode.OK
@@ -56,14 +58,25 @@ class Lifecycle:
         serving = asyncio.create_task(self._server.serve_until_told())
         # Should the server end by itself, so does the process.
         serving.add_done_callback(lambda _: self._stop.set())
+        telling = asyncio.create_task(self._notifier.keep_telling(self._state))
         await _first(self._server.listening(), self._stop.wait())
         recovering = asyncio.create_task(self._recover())
         await self._stop.wait()
         self._broker.stopping = True
+        self._notifier.tell("STOPPING=1", "STATUS=Stopping.", EXTEND)
         recovering.cancel()
         await asyncio.wait((recovering,))
         await self._wind_down(serving)
+        telling.cancel()
         return self._exit_code
+
+    def _state(self) -> list[str]:
+        """What is said again and again to who started the process."""
+        if self._broker.stopping:
+            return [EXTEND]
+        if self._broker.engine.ready:
+            return []
+        return [f"STATUS=Recovering: {self._broker.engine.recovery_progress:.0%} of the log.", EXTEND]
 
     def _announce(self) -> None:
         settings = self._broker.settings
@@ -88,6 +101,7 @@ class Lifecycle:
             return
         tune_garbage_collection()
         self._broker.pressure.start()
+        self._notifier.tell("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
     def _shard_failed(self, shard: int, number: int | None) -> None:

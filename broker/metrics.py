@@ -53,6 +53,8 @@ class HttpMetrics:
         self._limits: dict[str, int] = {}
         #: By phase (see `broker.slow`): connections cut off because their client was too slow.
         self._slow = dict.fromkeys(Phase, 0)
+        #: By what (see `broker.calm`; protocol: too many resets, heads in too many frames).
+        self._floods = dict.fromkeys(("control_frames", "protocol"), 0)
         self.connections_refused = 0
         #: Those there are; set by the server.
         self.connections: Sized = ()
@@ -84,6 +86,10 @@ class HttpMetrics:
         """Count a connection that is cut off, or a body that was given up."""
         self._slow[phase] += 1
 
+    def flooded(self, of: str) -> None:
+        """Count a connection that is closed for that."""
+        self._floods[of] += 1
+
     def client_gone(self, route: str) -> None:
         """Count a request that was not, because its client had left."""
         self._gone[route] = self._gone.get(route, 0) + 1
@@ -101,6 +107,12 @@ class HttpMetrics:
             "counter",
             "Clients cut off for being too slow, by what they were slow at.",
             [Sample((("phase", phase.value),), count) for phase, count in self._slow.items()],
+        )
+        yield Family(
+            "topics_http2_floods",
+            "counter",
+            "Connections of HTTP/2 closed for floods, by what they were of.",
+            [Sample((("of", of),), count) for of, count in self._floods.items()],
         )
         yield Family(
             "topics_refused",

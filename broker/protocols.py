@@ -8,16 +8,19 @@ one stream: all that such a stream is sent would gather in memory.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import zttp
 from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
+from broker.calm import Calm
 from broker.http.errors import HeadTooLarge
 from broker.http1 import Http1Protocol, head_bytes
-from broker.slow import Look, Phase, Progress, Quota, look_at_http1
+from broker.plain1 import PlainProtocol
+from broker.slow import Look, Phase, Progress, Quota
 
 if TYPE_CHECKING:
     from broker.door import Door
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
 #: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).
 _ENHANCE_YOUR_CALM: Final = 0xB
 _CANCEL: Final = 0x8
+_PROTOCOL_ERROR: Final = 0x1
+
+#: What asks for nothing: see `broker.calm`.
+_IDLE_FRAMES: Final = (zttp.Ping, zttp.Settings, zttp.RstStream)
+#: What zttp says of too many resets (256 a connection) or of a head in too many frames.
+_FLOOD: Final = "flood"
 
 
 class StreamFlow:
@@ -84,6 +93,7 @@ class Http2Protocol(ZttpH2Protocol):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
+        self._calm = Calm(self.door.max_control_frames_per_s, self.loop.time())
         #: Streams whose answer is complete, and was not taken as a whole when it was.
         self._untaken: dict[int, Any] = {}
         #: Those whose client makes no room, by number.
@@ -138,8 +148,27 @@ class Http2Protocol(ZttpH2Protocol):
             self._untaken[stream_id] = cycle.stream
         super().on_response_complete(stream_id)
 
+    def events(self) -> Generator[Any]:
+        for event in super().events():
+            if isinstance(event, _IDLE_FRAMES) and not self._calm.keeps(self.loop.time()):
+                self.door.metrics.flooded("control_frames")
+                self.conn.close(_ENHANCE_YOUR_CALM)
+                raise zttp.RemoteProtocolError("too many frames that ask for nothing")
+            yield event
+
+    def handle_events(self) -> None:
+        try:
+            super().handle_events()
+        except zttp.RemoteProtocolError as error:
+            if _FLOOD in str(error):
+                self.door.metrics.flooded("protocol")
+            raise
+
     def handle_request(self, event: Any) -> None:
         self._requests += 1
+        if not event.path.isascii():
+            self.conn.stream(event.stream_id).reset(_PROTOCOL_ERROR)
+            return
         if head_bytes(event.target, event.headers) > self.door.max_header_bytes:
             self.door.metrics.refused(HeadTooLarge(self.door.max_header_bytes))
             self.conn.stream(event.stream_id).reset(_ENHANCE_YOUR_CALM)
@@ -211,55 +240,6 @@ class OnePortProtocol(AutoZttpProtocol):
         protocol.connection_made(self.transport)
         if initial_data:
             protocol.data_received(initial_data)
-
-
-class PlainProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 by httptools, with the same limits."""
-
-    door: ClassVar[Door]
-    received = resumed = 0
-    _head = 0
-
-    def connection_made(self, transport: Any) -> None:
-        if self.door.turns_away(self.connections, transport):
-            self.transport = transport
-        else:
-            super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.received += len(data)
-        super().data_received(data)
-
-    def look(self) -> Look | None:
-        """See `broker.slow`."""
-        return look_at_http1(self)
-
-    def too_slow(self, phase: Phase) -> None:
-        """As `look` has found it."""
-        self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
-
-    def resume_writing(self) -> None:
-        self.resumed += 1
-        super().resume_writing()
-
-    def on_message_begin(self) -> None:
-        self._head = 0
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
-
-    def _count(self, size: int) -> None:
-        self._head += size
-        if self._head > self.door.max_header_bytes:
-            error = HeadTooLarge(self.door.max_header_bytes)
-            self.door.metrics.refused(error)
-            raise error  # which the parser makes a failure of its own
 
 
 def one_port(hot: HotRequests, door: Door) -> type[OnePortProtocol]:

@@ -100,6 +100,9 @@ class Settings(StorageSettings):
         16_384, description="Longest head of a request: target and header fields."
     )
     max_connections: Count = Field(20_000, description="Most connections; 0 = no limit.")
+    max_control_frames_per_s: Count = Field(
+        100, description="HTTP/2: most PING, SETTINGS and RST_STREAM of a connection, averaged over 10 s; 0 = no limit."
+    )
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error.")
     log_format: LogFormat = Field(LogFormat.CONSOLE, description="console or json.")
     drain_ms: Count = Field(0, description="How long service goes on after SIGTERM, with /v0/ready at 503.")

@@ -51,6 +51,7 @@ class Seen(msgspec.Struct, kw_only=True):
     failed: dict[int, int]
     cpu_s: float
     max_backlog: int = 0
+    given_up: int = 0
 
 
 class Load:
@@ -75,7 +76,7 @@ class Load:
         self._numbers = 0
         self._idle: list[Connection] = []
         self._due: deque[float] = deque()
-        self.max_backlog = 0
+        self.max_backlog = self.given_up = 0
 
     def next_request(self, connection: Connection) -> bytes:
         requests = self._requests[connection.topic]
@@ -93,10 +94,20 @@ class Load:
             connection.close()
         elif not self.task.scenario.rate:
             connection.send(self.next_request(connection), monotonic())
-        elif self._due:
-            connection.send(self.next_request(connection), self._due.popleft())
+        elif (due := self._next_due()) is not None:
+            connection.send(self.next_request(connection), due)
         else:
             self._idle.append(connection)
+
+    def _next_due(self) -> float | None:
+        """When the next request that is still wanted was due; None when there is none."""
+        patience_s = self.task.scenario.give_up_s
+        while self._due:
+            due = self._due.popleft()
+            if not patience_s or monotonic() - due < patience_s:
+                return due
+            self.given_up += self.measuring
+        return None
 
     def answered(self, since: float, ok: bool, status: int) -> None:
         if self.measuring:
@@ -121,9 +132,9 @@ class Load:
                 self._due.extend([at * _TICK_S] * int(owed))
                 owed -= int(owed)
             tick = now + 1
-            while self._due and self._idle:
+            while self._idle and (due := self._next_due()) is not None:
                 connection = self._idle.pop()
-                connection.send(self.next_request(connection), self._due.popleft())
+                connection.send(self.next_request(connection), due)
             if self.measuring:
                 self.max_backlog = max(self.max_backlog, len(self._due))
 
@@ -277,6 +288,7 @@ async def run(task: Task) -> Seen:
         failed=load.failed,
         cpu_s=cpu_s,
         max_backlog=load.max_backlog,
+        given_up=load.given_up,
     )
 
 

@@ -22,6 +22,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     record_bytes: int = 100
     topics: int = 1
     rate: float = 0.0
+    #: Requests due longer ago than this are not sent any more: whoever wanted them has given up. 0 = never.
+    give_up_s: float = 0.0
     preload: int = 100_000
     seqs: bool = True
     #: Number of the first of the topics, so that two loads at once can have topics of their own.

@@ -32,7 +32,8 @@ _ROUTERS = (
     metrics.router,
 )
 _WITH_BODY = {"PUT", "POST"}
-_ALWAYS = {"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"}
+#: What answers while the engine is not ready, too.
+ALWAYS = {"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"}
 
 
 @cache
@@ -56,7 +57,7 @@ def register(app: FastAPI, table: RouteTable) -> None:
         for route in router.routes:
             if isinstance(route, APIRoute):
                 for method in route.methods or ():
-                    table.add(method, route.path, endpoint, always=route.path in _ALWAYS)
+                    table.add(method, route.path, endpoint, always=route.path in ALWAYS)
 
 
 async def _raise_on(_request: Any, error: Exception) -> Any:

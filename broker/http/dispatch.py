@@ -17,7 +17,7 @@ from broker.http.request import ClientGone, Request
 from broker.http.routes import sockets
 from broker.http.routing import Route, RouteTable
 from broker.wiring import Broker
-from storage.errors import NotReady, ShuttingDown, StorageError
+from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 _log = structlog.get_logger("broker.http")
 
@@ -112,6 +112,8 @@ class Dispatcher:
             request.access = gate.admit(request.headers, request.scope["query_string"], rule)
         if route is None:
             raise errors.PathNotFound
+        if has_encoded_slash(request.scope["raw_path"]):
+            raise InvalidRequest("path: no name has a slash in it, percent-encoded or not.", field="path")
         endpoint = route.endpoint(method)
         if endpoint is None or rule is None:
             if method == "OPTIONS":
@@ -132,6 +134,11 @@ class Dispatcher:
 
 def _body(piece: bytes) -> Message:
     return {"type": "http.response.body", "body": piece, "more_body": True}
+
+
+def has_encoded_slash(raw_path: bytes) -> bool:
+    """Paths are matched decoded: a slash that a client took care to encode, within a name, would lead elsewhere."""
+    return b"%2" in raw_path and b"%2f" in raw_path.lower()
 
 
 def _origin_form(path: str) -> str:

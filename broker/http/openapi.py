@@ -13,8 +13,10 @@ from pydantic.json_schema import models_json_schema
 from broker import VERSION
 from broker.auth.table import rule_of
 from broker.http.consumer_operations import CONSUMER_OPERATIONS
+from broker.http.control import ALWAYS
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
 from broker.http.queue_operations import QUEUE_OPERATIONS
+from broker.http.refusals import of_any, refusals
 from broker.http.segment_operations import SEGMENT_OPERATIONS
 from broker.http.watch_operations import WATCH_OPERATIONS
 from schemas.errors import ErrorAnswer
@@ -27,6 +29,7 @@ Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are 
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
 _OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *CONSUMER_OPERATIONS, *SEGMENT_OPERATIONS, *WATCH_OPERATIONS]
+_WITH_BODY = ("post", "put")
 _REF = "#/components/schemas/{model}"
 
 
@@ -39,6 +42,7 @@ def document(framework: FastAPI) -> dict[str, Any]:
     schemas.update(_hot_schemas())
     _drop_framework_refusals(doc)
     _say_who_may(doc)
+    _add_refusals_of_any(doc)
     _lift_examples(doc)
     return doc
 
@@ -115,6 +119,18 @@ def _say_who_may(doc: dict[str, Any]) -> None:
             if not rule.probe:
                 operation["security"] = [{"key": []}, {}]
                 operation["x-scopes"] = sorted(rule.scopes)
+
+
+def _add_refusals_of_any(doc: dict[str, Any]) -> None:
+    """What does not depend on the operation but on its kind: refused before it is looked at, or a failure of ours."""
+    for path, operations in doc["paths"].items():
+        for method, operation in operations.items():
+            codes = of_any(rule_of(method.upper(), path), has_body=method in _WITH_BODY, always=path in ALWAYS)
+            for status, refusal in refusals(*codes).items():
+                answers: dict[str, Any] = operation["responses"]
+                said = answers.setdefault(str(status), _content(ErrorAnswer, ""))
+                missing = [code for code in refusal["description"].split(" or ") if code not in said["description"]]
+                said["description"] = " or ".join([said["description"], *missing] if said["description"] else missing)
 
 
 def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:

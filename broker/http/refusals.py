@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.auth.table import Rule
 from broker.http.errors import status_of
 from schemas.errors import ErrorAnswer
 
@@ -17,3 +18,18 @@ def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:
         status: {"model": ErrorAnswer, "description": " or ".join(f"`{code}`" for code in here)}
         for status, here in by_status.items()
     }
+
+
+def of_any(rule: Rule, *, has_body: bool, always: bool) -> list[str]:
+    """The codes that an operation may answer with whatever it is: for its caller, its size, or the broker's state.
+
+    `always`: it answers while the engine is not ready.
+    """
+    codes = ["header_too_large", "internal", "unauthorized", "forbidden"]
+    if not rule.settles and not rule.probe:
+        codes.append("throttled")
+    if not always:
+        codes += "not_ready", "shutting_down"
+    if has_body:
+        codes += "invalid_request", "request_timeout", "payload_too_large", "unsupported_media_type"
+    return codes

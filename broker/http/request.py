@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
 from broker.http import intake
-from broker.http.answers import Receive, Scope
+from broker.http.answers import Headers, Receive, Scope
 from broker.http.query import Query
 from broker.service.limits import Places
 
@@ -39,7 +39,7 @@ class Request:
     def __init__(self, broker: Broker, scope: Scope, receive: Receive) -> None:
         self.broker = broker
         self.scope = scope
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers: dict[bytes, bytes] = by_name(scope["headers"])
         self.request_id = request_id(self.headers.get(b"x-request-id"))
         self.started = perf_counter()
         self.values: list[str] = []
@@ -128,6 +128,14 @@ class _Parking:
         with self._request.broker.parking.place():
             self._request.flight.end()
             yield
+
+
+def by_name(headers: Headers) -> dict[bytes, bytes]:
+    """The last of each name. Of several keys none counts: what stands before the broker may have judged another one."""
+    found = dict(headers)
+    if len(found) != len(headers) and sum(name == b"authorization" for name, _ in headers) > 1:
+        found[b"authorization"] = b""
+    return found
 
 
 def request_id(given: bytes | None) -> bytes:

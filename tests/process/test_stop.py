@@ -8,17 +8,21 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from tests.http.watch_calls import session, stream
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.kill_connection import Connection, call
 from tests.support.kill_ledger import Outcome
 from tests.support.kill_load import Ledger, Load
 from tests.support.kill_settle import check, settle
 from tests.support.kill_view import views
+from tests.support.stop_jobs import TOPIC, Jobs
 
-ROUNDS = 2
+ROUNDS, LONG_ROUNDS = 3, 20
 PARKED = 8
+WATCHED = ("fsync-0", "disk-0")
 #: Longer than a stop may take: whoever waited for this long was not answered by the stop.
 WAIT_MS = 30_000
 
@@ -37,16 +41,43 @@ async def park(broker: BrokerProcess, count: int) -> list[asyncio.Task[tuple[int
     return waiting
 
 
+async def watch(port: int, ledger: Ledger) -> str:
+    """Note what a watcher is given, until it is told why that ends: the reason."""
+    books = {book.topic: book for book in ledger.fixed if book.topic in WATCHED}
+    starts = {name: {"from_seq": book.base} for name, book in books.items()}
+    async with (
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_MS / 1000) as http,
+        stream(http, await session(http, topics=starts)) as watching,
+    ):
+        while True:
+            event = await watching.next()
+            assert event.name in ("record", "caught-up", "error"), event
+            if event.name == "error":
+                return event.data["code"]
+            if event.name == "record":
+                seen = books[event.data["topic"]].seen
+                for record in event.data["records"]:
+                    seen[record["$seq"]] = (record["data"]["write"], record["data"]["index"])
+
+
 async def test_a_stop_under_load_answers_everybody_and_loses_nothing(
-    broker: BrokerProcess, dice: random.Random
+    broker: BrokerProcess, dice: random.Random, long_mode: bool
 ) -> None:
-    ledger = Ledger(dice)
+    """Writers of every class, workers of a queue, a watcher, readers who wait."""
+    ledger, jobs = Ledger(dice), Jobs(dice)
+    rounds = LONG_ROUNDS if long_mode else ROUNDS
     broker.start()
     await ledger.create(broker.port)
-    for _ in range(ROUNDS):
+    await jobs.create(broker.port)
+    for _ in range(rounds):
         await call(broker.port, "PUT", "/v0/topics/quiet")
         waiting = await park(broker, PARKED)
-        await Load(ledger, broker.port, dice.randrange(50, 600), lambda: broker.signal(signal.SIGTERM)).run()
+        async with asyncio.TaskGroup() as tasks:
+            watcher = tasks.create_task(watch(broker.port, ledger))
+            tasks.create_task(jobs.run(broker.port))
+            load = Load(ledger, broker.port, dice.randrange(50, 600), lambda: broker.signal(signal.SIGTERM))
+            tasks.create_task(load.run())
+        assert watcher.result() == "server_shutting_down"
         for status, answer in await asyncio.gather(*waiting):
             assert isinstance(answer, dict)
             nothing = status == 200 and answer["records"] == []
@@ -55,13 +86,15 @@ async def test_a_stop_under_load_answers_everybody_and_loses_nothing(
         broker.start()
         async with Connection(broker.port) as connection:
             found = await views(connection)
-            del found["quiet"]
+            del found["quiet"], found[TOPIC]
             check(ledger, found)
+            await jobs.check(connection)
             await settle(ledger, connection)
     assert broker.stop() == 0
     assert broker.complaints() == []
     verify(broker.data_dir)
-    assert ledger.counts[Outcome.OK] >= 50 * ROUNDS
+    assert ledger.counts[Outcome.OK] >= 50 * rounds
+    assert len(jobs.done) >= rounds
 
 
 def test_after_a_clean_stop_seqs_go_on_without_a_gap(broker: BrokerProcess) -> None:

@@ -24,7 +24,7 @@ from broker.auth.table import rule_of
 from broker.http import errors, events
 from broker.http.answers import Answer, Receive, Scope, Send, with_protection
 from broker.http.push import LINGER_S, send_now
-from broker.http.request import Request, request_id
+from broker.http.request import Request, by_name, request_id
 from broker.http.routes.commands import Commands
 from broker.http.routes.watch import SLOW_READER, TOO_SLOW
 from broker.http1 import WEBSOCKET_PATH
@@ -82,7 +82,7 @@ def _gate(broker: Broker, scope: Scope) -> Access:
         raise ShuttingDown if broker.stopping else NotReady(replay_progress=broker.engine.recovery_progress)
     caller = ANYBODY
     if broker.gate is not None:
-        caller = broker.gate.admit(dict(scope["headers"]), b"", rule_of("GET", WEBSOCKET_PATH))
+        caller = broker.gate.admit(by_name(scope["headers"]), b"", rule_of("GET", WEBSOCKET_PATH))
     if scope["path"] != WEBSOCKET_PATH:
         raise errors.PathNotFound
     return caller

@@ -1,0 +1,63 @@
+"""Tells the service manager how it goes, in the way of sd_notify(3): datagrams of NAME=value lines to $NOTIFY_SOCKET.
+
+    recovering   STATUS, and EXTEND_TIMEOUT_USEC: however long it takes, it is not to be taken for a start that hangs
+    serving      READY=1 once, then nothing but the watchdog
+    stopping     STOPPING=1 once, then EXTEND_TIMEOUT_USEC: a drain may be longer than a stop may usually take
+
+WATCHDOG=1 all the while, twice as often as $WATCHDOG_USEC asks, from the event loop: a loop that hangs says nothing.
+Without the variable nothing is done. Nothing here ever fails: a broker that cannot say how it is is a broker still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, MutableMapping
+from typing import Final
+
+SOCKET: Final = "NOTIFY_SOCKET"
+WATCHDOG_US: Final = "WATCHDOG_USEC"
+WATCHDOG_PID: Final = "WATCHDOG_PID"
+#: How often recovery and stop are told of, and for how long each time asks to be waited for.
+INTERVAL_S: Final = 1.0
+PATIENCE_S: Final = 30
+_US: Final = 1_000_000
+EXTEND: Final = f"EXTEND_TIMEOUT_USEC={PATIENCE_S * _US}"
+
+
+class Notifier:
+    """`address`: a path, or @name in the abstract namespace; None = there is nobody to tell."""
+
+    def __init__(self, address: str | None = None, watchdog_s: float | None = None) -> None:
+        self._address = f"\0{address[1:]}" if address and address.startswith("@") else address
+        self._watchdog_s = watchdog_s if address else None
+
+    @classmethod
+    def taken_from(cls, environment: MutableMapping[str, str]) -> Notifier:
+        """As the service manager has set it. Takes it out, so that processes started from here do not speak for it."""
+        address = environment.pop(SOCKET, None)
+        watchdog_us, pid = environment.pop(WATCHDOG_US, ""), environment.pop(WATCHDOG_PID, "")
+        for_us = pid in ("", str(os.getpid()))
+        counts = watchdog_us.isascii() and watchdog_us.isdigit() and len(watchdog_us) < 20 and int(watchdog_us) > 0
+        return cls(address or None, int(watchdog_us) / _US if counts and for_us else None)
+
+    def tell(self, *lines: str) -> None:
+        """One datagram; none when there is nobody, or nobody listens."""
+        if not self._address or not lines:
+            return
+        # ValueError: an address with a NUL in it.
+        with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto("\n".join(lines).encode(), self._address)
+
+    async def keep_telling(self, state: Callable[[], list[str]]) -> None:
+        """What `state` says, every so often, and that the loop goes round. For ever; at once when nobody listens."""
+        if not self._address:
+            return
+        interval_s = INTERVAL_S if self._watchdog_s is None else min(INTERVAL_S, self._watchdog_s / 2)
+        beat = () if self._watchdog_s is None else ("WATCHDOG=1",)
+        while True:
+            self.tell(*state(), *beat)
+            await asyncio.sleep(interval_s)

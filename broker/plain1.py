@@ -1,0 +1,115 @@
+"""HTTP/1.1 as uvicorn's httptools has it, held to what the other server does: how long heads may be, one host, refusals
+in the form of all, and none that would be taken for the answer to a request before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from broker.http.errors import HeadTooLarge
+from broker.http1 import WEBSOCKET_PATH, refusal
+from broker.slow import Look, Phase, look_at_http1
+from storage.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from broker.door import Door
+
+#: As the other server has it.
+MAX_FIELDS: Final = 100
+_VERSIONS: Final = ("1.0", "1.1")
+
+
+class PlainProtocol(HttpToolsProtocol):
+    """`door` is set by `broker.protocols`."""
+
+    door: ClassVar[Door]
+    received = resumed = 0
+    _head = _fields = 0
+    #: Bytes that came since the head began; those that began with it aside. None: no head is under way.
+    _open_head: int | None = None
+    _refusal: Exception | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        if self.door.turns_away(self.connections, transport):
+            self.transport = transport
+        else:
+            super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        if self._open_head is not None:
+            # The parser tells of a field when it is whole: until then it would keep whatever comes.
+            self._open_head += len(data)
+            if self._open_head > 2 * self.door.max_header_bytes:
+                self._refusal = HeadTooLarge(self.door.max_header_bytes)
+                self.send_400_response("")
+                return
+        super().data_received(data)
+
+    def look(self) -> Look | None:
+        """See `broker.slow`."""
+        return look_at_http1(self)
+
+    def too_slow(self, phase: Phase) -> None:
+        """As `look` has found it."""
+        self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
+
+    def resume_writing(self) -> None:
+        self.resumed += 1
+        super().resume_writing()
+
+    def on_message_begin(self) -> None:
+        self._head = self._fields = 0
+        self._open_head = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields += 1
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._open_head = None
+        version = self.parser.get_http_version()
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if version not in _VERSIONS or hosts > 1 or (version == "1.1" and not hosts):
+            self._fail(InvalidRequest("request: HTTP/1.1 names one host, once (RFC 9112 §3.2)."))
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called where the parser gave up, for `_refusal` if there is one."""
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                # A refusal now would be taken for the answer to a request that is being carried out.
+                cycle.keep_alive = False
+                return
+            if self.pipeline or cycle.response_started:
+                self.transport.close()
+                return
+        status, headers, body = refusal(self._refusal or InvalidRequest(f"request: {msg}"), self.door)
+        lines = [b"%b: %b\r\n" % each for each in (*self.server_state.default_headers, *headers)]
+        self.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+        self.transport.close()
+
+    def _should_upgrade(self) -> bool:
+        # Elsewhere the header is ignored, as a server may (RFC 9110 §7.8).
+        path = self.url.partition(b"?")[0].decode("ascii", "replace")
+        return path == WEBSOCKET_PATH and self.parser.get_method() == b"GET" and super()._should_upgrade()
+
+    def _count(self, size: int) -> None:
+        self._head += size
+        if self._head > self.door.max_header_bytes or self._fields > MAX_FIELDS:
+            self._fail(HeadTooLarge(self.door.max_header_bytes))
+
+    def _fail(self, error: Exception) -> None:
+        self._refusal = error
+        raise error  # which the parser makes a failure of its own

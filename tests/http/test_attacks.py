@@ -1,0 +1,260 @@
+"""Requests that mean harm, over real sockets: each is refused or its connection closed, no file is looked at, nothing
+is done, and the next one is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import broker
+from storage.errors import TopicNotFound
+from tests.http.auth_calls import bearer
+from tests.http.hot_server import ASGI, HotServer, Wire, post, records
+from tests.http.watch_calls import soon
+from tests.support.attacks import AMBIGUOUS, METHODS, RUBBISH, SMUGGLED, TARGETS, THERE, framed
+
+SERVERS = ["zttp", "httptools"]
+GET = f"GET /v0/topics/{THERE} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+PATIENCE_S = 20
+#: What asks a file system for something by name (the table of audit events in Python's library reference).
+FILE_EVENTS = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link"}
+#: Kept open by a server that waits for the rest: an end that never comes is another test's (`test_slow_clients`).
+UNFINISHED = {"TLS"}
+OWN_SOURCES = os.path.dirname(broker.__file__)
+
+_watched: list[str] | None = None
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watched is not None and event in FILE_EVENTS and isinstance(arguments[0], str | bytes):
+        path = os.fsdecode(arguments[0])
+        # The framework looks an endpoint up in its source to say where a refusal comes from.
+        if not (path.startswith(OWN_SOURCES) and path.endswith(".py")):
+            _watched.append(f"{event} {path!r}")
+
+
+sys.addaudithook(_hook)
+
+
+@contextmanager
+def no_file_touched() -> Iterator[None]:
+    """The broker's own disk is in memory: whatever is asked of the real one was asked for by a request."""
+    global _watched
+    _watched = []
+    try:
+        yield
+        assert _watched == []
+    finally:
+        _watched = None
+
+
+@pytest.fixture(params=SERVERS)
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[HotServer]:
+    async with HotServer(http=request.param) as server:
+        await server.topic(THERE)
+        await server.ask(GET)  # whatever is imported late is imported now
+        yield server
+
+
+async def still_serves(server: HotServer) -> None:
+    """Nothing is there that was not before, and a write is carried out."""
+    with pytest.raises(TopicNotFound):
+        server.engine.state(SMUGGLED)
+    before = server.engine.state(THERE).head_seq
+    assert (await server.ask(post(THERE, records(1)))).status == 200
+    assert server.engine.state(THERE).head_seq == before + 1
+
+
+async def statuses(wire: Wire) -> list[int]:
+    """Of all answers until the server closes the connection. Raises TimeoutError when it does not."""
+    got = b""
+    async with asyncio.timeout(PATIENCE_S):
+        try:
+            while part := await wire.read():
+                got += part
+        except ConnectionResetError:
+            pass
+    return [int(number) for number in re.findall(rb"HTTP/1\.1 (\d{3}) ", got)]
+
+
+# -- targets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_target_that_leads_nowhere_is_refused_and_no_file_looked_at(server: HotServer, method: str) -> None:
+    with no_file_touched():
+        for target in TARGETS:
+            answer = await server.ask(framed(target, method).replace(b"HEAD", b"GET"))
+            assert 400 <= answer.status < 500, target
+            assert answer.code in {"invalid_request", "not_found", "method_not_allowed", "header_too_large"}, target
+    assert len(server.engine.topics()) == 1
+    await still_serves(server)
+
+
+async def test_files_are_looked_at_where_they_are_served(server: HotServer) -> None:
+    """The watch itself: it notices what it is to notice."""
+    with pytest.raises(AssertionError), no_file_touched():
+        assert (await server.ask(b"GET /docs/swagger-ui.css HTTP/1.1\r\nhost: x\r\n\r\n")).status == 200
+
+
+async def test_names_made_up_never_reach_a_file(server: HotServer, long_mode: bool) -> None:
+    alphabet = st.sampled_from(["..", "/", "%2f", "%2e", "%00", "%", "\\", "~", "a", ".", "%c0", "%25", ";", "there"])
+    made = st.lists(st.one_of(alphabet, st.text(max_size=3).map(quote)), min_size=1, max_size=12).map("".join)
+    loop = asyncio.get_running_loop()
+
+    async def attack(name: str) -> None:
+        answer = await server.ask(framed(f"/v0/topics/{name}", "GET"))
+        assert answer.status in (200, 400, 404), name
+
+    @settings(max_examples=2000 if long_mode else 100)
+    @given(made)
+    def each(name: str) -> None:
+        asyncio.run_coroutine_threadsafe(attack(name), loop).result(PATIENCE_S)
+
+    await asyncio.to_thread(each)
+    await still_serves(server)
+
+
+# -- framing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+async def test_what_can_be_read_in_two_ways_is_not_read_at_all(server: HotServer, what: str) -> None:
+    with no_file_touched():
+        wire = await server.connect()
+        wire.send(AMBIGUOUS[what])
+        found = await statuses(wire)
+    assert found == [400]
+    await still_serves(server)
+
+
+@pytest.mark.parametrize("what", RUBBISH)
+async def test_rubbish_is_refused(server: HotServer, what: str) -> None:
+    wire = await server.connect()
+    wire.send(RUBBISH[what])
+    if what in UNFINISHED:
+        wire.send(b"\r\n\r\n")
+    found = await statuses(wire)
+    assert found in ([400], [431])
+    await still_serves(server)
+
+
+async def test_this_is_no_proxy(server: HotServer) -> None:
+    answer = await server.ask(b"CONNECT other:443 HTTP/1.1\r\nhost: other:443\r\n\r\n")
+    assert (answer.status, answer.code) in ((400, "invalid_request"), (404, "not_found"))
+    await still_serves(server)
+
+
+@pytest.mark.parametrize("kind", [{}, ASGI])
+@pytest.mark.parametrize("what", ["bytes", "NUL in a value", "two lengths", "long value", "no host"])
+async def test_rubbish_behind_a_write_does_not_hide_its_answer(
+    server: HotServer, what: str, kind: dict[str, str]
+) -> None:
+    """A refusal in its place would say that nothing was done."""
+    wire = await server.connect()
+    wire.send(post(THERE, records(1), kind) + (AMBIGUOUS | RUBBISH)[what])
+    found = await statuses(wire)
+    assert found[0] == 200
+    assert found[1:] in ([], [400], [431])
+    assert server.engine.state(THERE).head_seq == 1
+    await still_serves(server)
+
+
+async def test_a_body_that_turns_out_to_be_rubbish_is_refused_or_cut_behind_other_answers(server: HotServer) -> None:
+    bad = AMBIGUOUS["rubbish instead of a chunk"]
+    for ahead in (0, 1, 3):
+        wire = await server.connect()
+        wire.send(post(THERE, records(1), ASGI) * ahead + bad)
+        found = await statuses(wire)
+        assert found[:ahead] == [200] * len(found[:ahead])
+        assert all(status == 400 for status in found[ahead:])
+    await still_serves(server)
+
+
+async def test_many_connections_of_rubbish_leave_none_behind(server: HotServer, long_mode: bool) -> None:
+    state = server.server.server_state
+    before = set(state.connections)
+    samples = [*AMBIGUOUS.values(), *(data for name, data in RUBBISH.items() if name not in UNFINISHED)]
+    for _ in range(20 if long_mode else 2):
+        wires = [await server.connect() for _ in samples]
+        for wire, sample in zip(wires, samples, strict=True):
+            wire.send(sample[: len(sample) // 2])
+        for wire, sample in zip(wires, samples, strict=True):
+            wire.send(sample[len(sample) // 2 :])
+        for wire in wires:
+            assert all(400 <= status < 500 for status in await statuses(wire))
+    await soon(lambda: state.connections == before and not state.tasks)
+    await still_serves(server)
+
+
+# -- upgrades --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", ["websocket", "h2c", "x", "TLS/1.0"])
+async def test_other_paths_are_not_upgraded(server: HotServer, wanted: str) -> None:
+    more = f"host: x\r\nconnection: upgrade\r\nupgrade: {wanted}\r\nsec-websocket-version: 13\r\n"
+    key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nhttp2-settings: AAMAAABkAARAAAAA\r\n"
+    answer = await server.ask(f"GET /v0/topics/{THERE} HTTP/1.1\r\n{more}{key}\r\n".encode())
+    assert (answer.status, answer.body["topic"]) == (200, THERE)
+    await still_serves(server)
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=SERVERS)
+async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[HotServer]:
+    async with HotServer(http=request.param, api_keys="right,other:r") as server:
+        await server.topic(THERE)
+        yield server
+
+
+@pytest.mark.parametrize("kind", [{}, ASGI])
+@pytest.mark.parametrize("keys", [("wrong", "right"), ("right", "wrong"), ("right", "right"), ("", "right")])
+async def test_with_two_keys_nobody_is_let_in(guarded: HotServer, keys: tuple[str, str], kind: dict[str, str]) -> None:
+    """What stands before the broker may have looked at the other one."""
+    head, body = post(THERE, records(1), kind).split(b"\r\n\r\n")
+    twice = b"".join(b"\r\nAuthorization: Bearer " + key.encode() for key in keys)
+    answer = await guarded.ask(head + twice + b"\r\n\r\n" + body)
+    assert (answer.status, answer.code) == (401, "unauthorized")
+    assert guarded.engine.state(THERE).head_seq == 0
+
+
+@pytest.mark.parametrize("kind", [{}, ASGI])
+async def test_no_made_up_key_is_let_in(guarded: HotServer, kind: dict[str, str], long_mode: bool) -> None:
+    near = st.sampled_from(
+        ["right", "Right", "right ", " right", "rightx", "righ", "right,other", "right:", "ri", "ght"]
+    )
+    scheme = st.sampled_from(
+        ["Bearer ", "bearer ", "Bearer", "Bearer\t", "Basic ", "Token ", "", "Bearer  ", "BEARER "]
+    )
+    made = st.text(st.characters(min_codepoint=0x21, max_codepoint=0xFF), max_size=600)
+    loop = asyncio.get_running_loop()
+
+    async def attack(value: bytes) -> None:
+        head, body = post(THERE, records(1), kind).split(b"\r\n\r\n")
+        answer = await guarded.ask(head + b"\r\nauthorization: " + value + b"\r\n\r\n" + body)
+        key = re.fullmatch(rb"(?i:bearer) +([^ ]*) *", value.strip(b" \t"))
+        if key is not None and key[1] == b"right":
+            assert answer.status == 200
+        else:
+            assert answer.status in (400, 401, 403), value
+
+    @settings(max_examples=2000 if long_mode else 100)
+    @given(scheme, st.one_of(near, made))
+    def each(scheme: str, key: str) -> None:
+        asyncio.run_coroutine_threadsafe(attack((scheme + key).encode("latin-1")), loop).result(PATIENCE_S)
+
+    await asyncio.to_thread(each)
+    assert (await guarded.ask(post(THERE, records(1), bearer("right")))).status == 200

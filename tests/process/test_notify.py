@@ -1,0 +1,130 @@
+"""What the service manager is told, over a real socket of its own; without one, or with one that is gone, nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.notify import EXTEND, Notifier
+from tests.support.broker_process import BrokerProcess
+
+PATIENCE_S = 30
+
+
+class Manager:
+    """Listens to what it is told."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(address.replace("@", "\0", 1))
+        self._socket.settimeout(PATIENCE_S)
+
+    def next(self) -> list[str]:
+        return self._socket.recv(4096).decode().splitlines()
+
+    def until(self, line: str) -> list[list[str]]:
+        """All that it is told up to the datagram with that line."""
+        found = [self.next()]
+        while line not in found[-1]:
+            found.append(self.next())
+        return found
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+    address = str(tmp_path / "notify") if request.param == "path" else f"@topics-{os.getpid()}-{id(request)}"
+    manager = Manager(address)
+    yield manager
+    manager.close()
+
+
+def test_a_life_is_told_from_recovery_to_stop(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
+    monkeypatch.setenv("WATCHDOG_USEC", "400000")
+    with BrokerProcess(tmp_path) as broker:
+        broker.launch()
+        told = manager.until("READY=1")
+        assert told[0][0].startswith("STATUS=Recovering: ")
+        assert all(EXTEND in lines and "WATCHDOG=1" in lines for lines in told[:-1])
+        broker.wait_listening()
+        assert told[-1] == ["READY=1", f"STATUS=Serving at http://127.0.0.1:{broker.port}."]
+        assert broker.call("GET", "/v0/ready")[0] == 200
+        begin = time.monotonic()
+        assert [manager.next() for _ in range(6)] == [["WATCHDOG=1"]] * 6
+        assert time.monotonic() - begin > 0.4  # two in each WATCHDOG_USEC, not many more
+        broker.signal(signal.SIGTERM)
+        told = manager.until("STOPPING=1")
+        assert told[:-1] == [["WATCHDOG=1"]] * (len(told) - 1)
+        assert told[-1] == ["STOPPING=1", "STATUS=Stopping.", EXTEND]
+        assert broker.wait() == 0
+        assert broker.complaints() == []
+
+
+def test_a_long_drain_asks_for_time_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = Manager(f"@topics-drain-{os.getpid()}")
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
+    with BrokerProcess(tmp_path, drain_ms=60_000) as broker:
+        broker.start()
+        broker.signal(signal.SIGTERM)
+        manager.until("STOPPING=1")
+        assert [manager.next() for _ in range(2)] == [[EXTEND]] * 2
+        broker.signal(signal.SIGTERM)
+        assert broker.wait() == 0
+    manager.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "@", "/none/there/socket", "@topics-nobody-listens", "relative", "/" + "x" * 300, "/dev/null", "vsock:2"],
+)
+def test_nobody_who_listens_is_no_reason_not_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    monkeypatch.setenv("WATCHDOG_USEC", "not a number")
+    with BrokerProcess(tmp_path) as broker:
+        broker.start()
+        assert broker.stop() == 0
+        assert broker.complaints() == []
+
+
+def test_a_manager_that_does_not_read_is_not_waited_for() -> None:
+    manager = Manager(f"@topics-full-{os.getpid()}")
+    notifier = Notifier(manager.address)
+    for _ in range(5000):
+        notifier.tell("STATUS=" + "x" * 1000)
+    manager.close()
+    notifier.tell("STATUS=gone")
+    Notifier("/a\0b").tell("STATUS=x")
+
+
+@pytest.mark.parametrize(
+    ("given", "watchdog_s"),
+    [
+        ({"WATCHDOG_USEC": "2000000"}, 2.0),
+        ({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": str(os.getpid())}, 2.0),
+        ({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "-1"}, None),
+        ({"WATCHDOG_USEC": "9" * 40}, None),
+        ({"WATCHDOG_USEC": "²"}, None),
+        ({}, None),
+    ],
+)
+def test_what_the_environment_says_is_taken_out_of_it(given: dict[str, str], watchdog_s: float | None) -> None:
+    environment = {"NOTIFY_SOCKET": "@x", "OTHER": "y", **given}
+    notifier = Notifier.taken_from(environment)
+    assert environment == {"OTHER": "y"}
+    assert notifier._watchdog_s == watchdog_s  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,36 @@
+"""Twice as much as a broker can do: it refuses some, loses nothing, keeps its memory, and is well again soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.overload import Overload, lines, run
+
+#: What may be kept of writes: the log's queue, the newest records, keys, connections; the rest is the interpreter.
+MAX_GROWTH_MIB = 600
+SHORT = Overload(seconds=4, capacity_s=1, connections=512, give_up_s=0.5)
+LONG = Overload(seconds=120)
+
+
+@pytest.mark.timeout(900)
+def test_twice_the_capacity_is_survived(tmp_path: Path, long_mode: bool) -> None:
+    wanted = LONG if long_mode else SHORT
+    found = run(wanted, parent=str(tmp_path))
+    print(*lines(wanted, found), sep="\n")
+    assert found.failed == {}
+    assert found.verdict.problems == []
+    assert found.verdict.acknowledged >= 100
+    assert found.normal_after_s is not None
+    assert found.resident_mib["peak"] - found.resident_mib["before"] < MAX_GROWTH_MIB
+
+
+def test_writes_are_refused_where_the_queue_is_full_and_none_is_lost(tmp_path: Path) -> None:
+    """A log that takes next to nothing at a time: what does not fit is refused, with 429 or 503, and nothing else."""
+    found = run(SHORT, settings={"WAL_QUEUE_FRAMES": "20", "WAL_ENQUEUE_TIMEOUT_MS": "50"}, parent=str(tmp_path))
+    print(*lines(SHORT, found), sep="\n")
+    assert set(found.failed) <= {503}
+    assert found.refused + found.failed.get(503, 0) > 0
+    assert found.verdict.problems == []
+    assert found.normal_after_s is not None

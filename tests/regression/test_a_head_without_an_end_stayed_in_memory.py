@@ -1,0 +1,22 @@
+"""With TOPICS_HTTP=httptools one field of a head could be as long as its client liked, for as long as heads may take:
+its length was looked at when it was whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.http.hot_server import HotServer
+
+PIECE = b"b" * 10_000
+
+
+async def test_a_field_without_an_end_is_refused() -> None:
+    async with HotServer(http="httptools", header_timeout_s=1000) as server:
+        wire = await server.connect()
+        wire.send(b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: ")
+        while not wire.transport.is_closing():
+            wire.send(PIECE)
+            await asyncio.sleep(0.001)
+        # The refusal itself may be lost: the connection is reset when it is closed with more to read.
+        assert server.counted("topics_refused")["header_too_large",] == 1

@@ -1,0 +1,24 @@
+"""Over HTTP/2 a path with other bytes than ASCII failed in the server below, which took down all streams of its
+connection.
+"""
+
+from __future__ import annotations
+
+import h2.events
+
+from tests.http.hot_server import HotServer
+from tests.http.test_http2_attacks import get
+from tests.http.test_slow_clients import Two
+
+
+async def test_only_its_stream_is_reset() -> None:
+    async with HotServer() as server:
+        await server.topic("t")
+        two = Two(await server.connect())
+        two.ask(1, "GET", "/v0/topics/t")
+        await two.until(h2.events.StreamEnded, 1)
+        two.http.send_headers(3, [*get("/v0/topics/t")[:1], (":path", "/v0/topics/é"), *get("/")[2:]], end_stream=True)
+        two.flush()
+        await two.until(h2.events.StreamReset, 3)
+        two.ask(5, "GET", "/v0/topics/t")
+        await two.until(h2.events.StreamEnded, 5)

@@ -1,0 +1,129 @@
+"""Requests made up from the OpenAPI document, and what has to hold for every answer to one.
+
+    cases = Cases()
+    for label in cases.labels: ...            # "POST /v0/topics/{topic}"
+    @given(cases.of(label))
+    def each(case): check(case, case.call(base_url=url))
+
+Half of the names in paths are those of what is there (see `furnish`): elsewhere every call would end in a 404.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import requests
+import schemathesis
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from schemathesis.config import SchemathesisConfig
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from broker.http.control import control_plane
+from broker.http.errors import STATUS
+from broker.http.openapi import document
+
+CHECKS: Final = [
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+LOG, QUEUE, DEAD, CONSUMER, ROUTER = "there-log", "there-queue", "there-dead", "there-consumer", "there-router"
+#: What a name in a path may be, when it is not made up.
+THERE: Final[dict[str, list[Any]]] = {
+    "topic": [LOG, QUEUE],
+    "consumer": [CONSUMER],
+    "router": [ROUTER],
+    "seq": [0, 1, 2, 3, 4, 2**64 - 1],
+    "first_seq": [0, 1, 2],
+}
+#: An answer to this one has no end: only its refusals are asked for.
+STREAM: Final = "GET /v0/topics/{topic}/work"
+MAX_WAIT_MS: Final = 5
+PATIENCE_S: Final = 30
+
+Case = schemathesis.Case
+
+
+class Cases:
+    """Of the document as this source makes it."""
+
+    def __init__(self) -> None:
+        schema = schemathesis.openapi.from_dict(document(control_plane()), config=SchemathesisConfig())
+        self._operations = {
+            operation.label: operation for operation in (result.ok() for result in schema.get_all_operations())
+        }
+        self.labels = sorted(self._operations)
+
+    def of(self, label: str) -> SearchStrategy[Case]:
+        """Requests of one operation: as described, and with something wrong in them."""
+        operation = self._operations[label]
+        right = operation.as_strategy(GenerationMode.POSITIVE)
+        has_input = bool(operation.path_parameters or operation.query or operation.headers or operation.body)
+        made = st.one_of(right, right, operation.as_strategy(GenerationMode.NEGATIVE)) if has_input else right
+        return _furnished(made, label)
+
+
+@st.composite
+def _furnished(draw: Any, made: SearchStrategy[Case], label: str) -> Case:
+    case = draw(made)
+    for name in case.path_parameters or {}:
+        known = [each for each in THERE.get(name, []) if (label, each) != (STREAM, QUEUE)]
+        if known and draw(st.booleans()):
+            case.path_parameters[name] = draw(st.sampled_from(known))
+    for container in (case.query, case.body):
+        if isinstance(container, dict):
+            _hurried(container)
+    return case
+
+
+def _hurried(fields: dict[str, Any]) -> None:
+    """A wait that is one, cut short."""
+    wait_ms = fields.get("wait_ms")
+    if isinstance(wait_ms, int | float) and wait_ms > MAX_WAIT_MS:
+        fields["wait_ms"] = MAX_WAIT_MS
+    elif isinstance(wait_ms, str) and wait_ms.isdigit():
+        fields["wait_ms"] = str(min(int(wait_ms[:20]), MAX_WAIT_MS))
+    rate_per_s = fields.get("rate_per_s")
+    if isinstance(rate_per_s, int | float) and 0 < rate_per_s < 1000:
+        fields["rate_per_s"] = 1000
+
+
+def check(case: Case, response: Any) -> None:
+    """It is one of the document's answers, and a refusal is one of the API's."""
+    status: int = response.status_code
+    assert status < 500, response.text
+    case.validate_response(response, checks=CHECKS)
+    if status < 400:
+        return
+    error = json.loads(response.content)["error"]
+    assert set(error) <= {"code", "message", "detail"}
+    assert STATUS[error["code"]][0] == status, error
+    assert error["message"]
+    headers = response.headers
+    assert ("retry-after" in headers) == (STATUS[error["code"]][1] is not None)
+    assert ("www-authenticate" in headers) == (status == 401)
+
+
+def furnish(session: requests.Session, url: str) -> None:
+    """Make what the names in `THERE` stand for, as far as it is not there any more."""
+    wanted: list[tuple[str, str, dict[str, Any]]] = [
+        ("PUT", f"topics/{LOG}", {}),
+        ("PUT", f"topics/{DEAD}", {}),
+        ("PUT", f"topics/{QUEUE}", {"type": "queue", "dead_letter": DEAD, "lease_ms": 100, "max_deliveries": 2}),
+        ("PUT", f"topics/{LOG}/consumers/{CONSUMER}", {}),
+        ("PUT", f"routers/{ROUTER}", {"source": LOG, "dest": DEAD}),
+        ("POST", f"topics/{LOG}", {"records": [{"data": number, "tag": "a"} for number in range(3)]}),
+        ("POST", f"topics/{QUEUE}", {"records": [{"data": number, "meta": {"a": 1}} for number in range(3)]}),
+    ]
+    for method, path, body in wanted:
+        answer = session.request(method, f"{url}/v0/{path}", json=body, timeout=PATIENCE_S)
+        assert answer.ok, answer.text
