@@ -87,6 +87,7 @@ class Reader:
                     continue
                 pieces, reached = await self._fetch(topic, cursor + 1, end, scan, missing)
             except Unreadable:
+                log.usage.unreadable_reads += 1
                 if cursor == begin and tombstone is None:
                     raise
                 break  # what lies in front is given: the next read says what is behind

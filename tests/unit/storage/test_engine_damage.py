@@ -231,7 +231,7 @@ async def test_a_disk_that_gives_nothing_is_told_and_not_taken_for_damage(
         assert (caught.value.detail["topic"], caught.value.detail["seq"]) == ("t", 3)
     with pytest.raises(kind):
         await engine.read_one("t", 7)
-    assert engine.catalog.usage.corrupt_reads == 0
+    assert (engine.catalog.usage.corrupt_reads, engine.catalog.usage.unreadable_reads) == (0, 3)
     machine.disk.clear_faults()
     assert await seqs(engine, "t") == [*range(1, 21)]
 
