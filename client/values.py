@@ -8,6 +8,8 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from client.errors import TopicsError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecord:
@@ -163,8 +165,9 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened in a watched topic.
 
     `kind`: record (`records`, up to and with `to_seq`; `corrupt_seqs` of them are damaged and left out), tombstone
-    (`tombstone` says what is gone), caught-up (what follows is live), topic-deleted (nothing of the topic follows).
-    `id` is the place behind it in all topics.
+    (`tombstone` says what is gone), caught-up (what follows is live), topic-deleted (nothing of the topic follows),
+    error (`error` says why nothing of this topic can be given; the other topics go on, and when it is transient the
+    topic is tried again). `id` is the place behind it in all topics.
     """
 
     topic: str
@@ -175,6 +178,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     tombstone: Tombstone | None = None
     to_seq: int = 0
     id: str = ""
+    error: TopicsError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

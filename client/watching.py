@@ -13,7 +13,10 @@ from client.errors import ConnectionFailed, InvalidRequest, NotFound, TopicNotFo
 from client.retry import Pause, RetryPolicy
 from client.values import Watched
 from client.wire import Call, Request
-from client.working import Reconnecting, told
+from client.working import Reconnecting, told, told_of
+
+#: A topic that the broker cannot give for the moment is tried again so much later, by another connection.
+AGAIN_S = 5.0
 
 #: Names, to be watched from now on; or by name the seq to start behind, None for now.
 WatchTopics: TypeAlias = str | Iterable[str] | Mapping[str, int | None]
@@ -71,6 +74,11 @@ class Watching:
         self._known = False
         self.request: Request | None = None
         self._connection = Reconnecting(policy, now, draw)
+        self._now = now
+        #: Topics of which this connection gives nothing more.
+        self._stopped: set[str] = set()
+        #: When to connect again for one of them, and why.
+        self._again: tuple[float, TopicsError] | None = None
 
     def session(self) -> Call[Session]:
         """Makes a session. Topics that are gone are an error at first; later they have been deleted."""
@@ -92,18 +100,25 @@ class Watching:
     def stream(self) -> Request:
         """The request for the events. A session is there."""
         assert self.request is not None
+        self._stopped.clear()
+        self._again = None
         headers = {"Accept": "text/event-stream"}
         if self._last_id:
             headers["Last-Event-ID"] = self._last_id
         return Request(method="GET", target=self.request.target, headers=headers)
 
     def feed(self, piece: bytes) -> Iterator[Watched]:
-        """The events that are whole now. Raises what the broker says the stream ends with."""
+        """The events that are whole now. Raises what the broker says the stream ends with, and what is to be tried
+        again by another connection.
+        """
         self._connection.alive()
+        if self._again is not None and self._now() >= self._again[0]:
+            raise self._again[1]
         try:
             for event in self._connection.parser.feed(piece):
                 if event.name == "error":
-                    raise told(event.data)
+                    yield self._stop(event.data)
+                    continue
                 found = answers.watched(event.name, event.id, event.data)
                 self._last_id = event.id or self._last_id
                 if found.kind == "topic-deleted":
@@ -117,6 +132,17 @@ class Watching:
                     raise TopicNotFound("Every topic that was watched has been deleted.", status=404)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnexpectedAnswer(f"The stream of events cannot be read: {error}.") from error
+
+    def _stop(self, text: str) -> Watched:
+        """What is told of one topic, while there are others. Raises it when there are none."""
+        error, topic = told(text), told_of(text)
+        if topic is not None:
+            self._stopped.add(topic)
+        if topic is None or self._stopped >= self._starts.keys():
+            raise error
+        if error.transient and self._again is None:
+            self._again = (self._now() + AGAIN_S, error)
+        return Watched(topic=topic, kind="error", head_seq=0, error=error)
 
     def ended(self) -> TopicsError:
         """What a stream means that ends without a word."""

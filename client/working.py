@@ -132,3 +132,9 @@ def told(text: str) -> TopicsError:
         return NotReady(message, code="shutting_down", status=503)
     status = code if isinstance(code, int) else 500
     return api_error(status, str(data.get("reason", "internal")), message, None, None)
+
+
+def told_of(text: str) -> str | None:
+    """The one topic that such an event is about. Raises DecodeError."""
+    topic = msgspec.json.decode(text).get("topic")
+    return topic if isinstance(topic, str) else None

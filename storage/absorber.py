@@ -42,6 +42,8 @@ _SIDE_BY_SIDE = 8
 _ROUND_LOGS = 512
 #: Most segments kept open for writing between two rounds, the ones last written to: two descriptors each.
 _HELD_WRITERS = 256
+#: Segments too old are sealed so many at a time: their frames share a sync, and the loop goes on in between.
+_SEALED_TOGETHER = 64
 #: Segments too old are looked for so many times within the age they may have.
 _SEEK_OLD = 100
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop.
@@ -266,9 +268,16 @@ class Absorber:
         if engine.monotonic_ms() - self._sought_old_ms < max_age_ms // _SEEK_OLD:
             return  # it is a long way through all topics
         self._sought_old_ms = engine.monotonic_ms()
-        for log in await self._logs(lambda log: _begun_before(log, oldest)):
-            if (segment := log.held.manifest.active) is not None and _begun_before(log, oldest):
-                await self._seal(log, segment)
+        logs = await self._logs(lambda log: _begun_before(log, oldest))
+        for begin in range(0, len(logs), _SEALED_TOGETHER):
+            if engine.upkeep.pausing:
+                self._sought_old_ms = 0  # the others with the next round
+                return
+            await _all(
+                self._seal(log, segment)
+                for log in logs[begin : begin + _SEALED_TOGETHER]
+                if (segment := log.held.manifest.active) is not None and _begun_before(log, oldest)
+            )
 
     async def _seal(self, log: Log, segment: Segment) -> None:
         engine = self._engine

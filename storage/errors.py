@@ -24,8 +24,12 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     WalSaturated                 wal_saturated           nothing happened
     StorageFull                  storage_full            nothing happened
     StorageFailed                storage_failed          outcome unknown: only a restart can tell
+    Unreadable                   storage_failed          nothing was changed; detail: topic
+      SegmentUnreadable                                  segment, tier, from_seq, to_seq; of a read seq, too
+      LogUnreadable                                      seq, file
   DataError                      the bytes on disk are not what was written
-    RecordCorrupt                segment_corrupt         detail: topic, seq, file, offset
+    RecordCorrupt                segment_corrupt         detail: topic, file, offset; seq or from_seq, to_seq
+      SegmentIncomplete                                  from_seq, to_seq; of a read seq, too
     WalCorrupt                   refuse to start         file, offset
     MetadataLost                 refuse to start
     UnsupportedFormat            refuse to start         written by a newer version
@@ -203,10 +207,18 @@ class StorageFailed(Unavailable):
         super().__init__(message, **{"outcome": "unknown", **detail})
 
 
-class SegmentUnreadable(Unavailable):
-    """The disk does not give what a request needs of a segment; nothing was changed."""
+class Unreadable(Unavailable):
+    """Records are there, and the disk does not give them; nothing was changed. Retry after a moment."""
 
     code = "storage_failed"
+
+
+class SegmentUnreadable(Unreadable):
+    """The disk, or the cold store, does not give what a request needs of a segment."""
+
+
+class LogUnreadable(Unreadable):
+    """The disk does not give what a request needs of the write-ahead log."""
 
 
 class DataError(StorageError):
@@ -217,6 +229,10 @@ class RecordCorrupt(DataError):
     """A stored record fails its checksum and is not served."""
 
     code = "segment_corrupt"
+
+
+class SegmentIncomplete(RecordCorrupt):
+    """A file of a segment is missing, or ends before the segment does: the records behind are not there."""
 
 
 class WalCorrupt(DataError):

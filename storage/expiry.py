@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.encode import encode_controls
-from storage.errors import Unavailable
+from storage.errors import DataError, Unavailable
 from storage.format import control
 from storage.format.wal_frame import FrameType
 from storage.records import LossCause
@@ -28,13 +28,16 @@ class Expiry:
         self._engine = engine
         self._pending: dict[int, asyncio.Future[int | None]] = {}
 
-    def due(self, topic: Topic) -> int:
-        """The floor that ttl asks for now; 0 when nothing is expired. May read a segment: `prepare` does it before."""
+    def due(self, topic: Topic, *, loaded: bool = False) -> int:
+        """The floor that ttl asks for now; 0 when nothing is expired. May read a segment: `prepare` does it before.
+
+        `loaded`: it reads none. Of one that could not be loaded nothing is expired before all of it is.
+        """
         if not topic.config.ttl_ms:
             return 0
         log = topic.log
         first = log.earliest_seq  # what was deleted is not lost to the ttl as well
-        floor = log.held.expired_floor(first, self._oldest_ms(topic), log.head + 1)
+        floor = log.held.expired_floor(first, self._oldest_ms(topic), log.head + 1, loaded=loaded)
         return floor if floor > first else 0
 
     def _oldest_ms(self, topic: Topic) -> int:
@@ -49,7 +52,10 @@ class Expiry:
     async def expire(self, topic: Topic) -> None:
         """Evict what is expired. Raises what keeps the log from saying so."""
         await self.prepare(topic)
-        floor = self.due(topic)
+        await self._expire(topic)
+
+    async def _expire(self, topic: Topic) -> None:
+        floor = self.due(topic, loaded=True)
         if not floor:
             return
         log = topic.log
@@ -66,11 +72,12 @@ class Expiry:
         await asyncio.shield(pending)
 
     async def expire_if_possible(self, topic: Topic) -> None:
-        """`expire`, unless the log cannot take it now: reads leave out what has expired all the same."""
-        await self.prepare(topic)
-        if self.due(topic) and self._engine.shards[topic.log.shard].log.failed is None:
+        """`expire`, as far as log and segments let it: reads leave out what has expired all the same."""
+        with suppress(Unavailable, DataError):
+            await self.prepare(topic)
+        if self.due(topic, loaded=True) and self._engine.shards[topic.log.shard].log.failed is None:
             with suppress(Unavailable):
-                await self.expire(topic)
+                await self._expire(topic)
 
     async def tick(self) -> None:
         """The worker's round over all topics."""

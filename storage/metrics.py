@@ -124,6 +124,7 @@ def _engine(engine: Engine) -> list[Family]:
         Family("topics_idempotency_keys", "gauge", "Idempotency keys held.", [Sample((), usage.keys)]),
         Family("topics_tail_cache_bytes", "gauge", "Bytes in the tail cache.", [Sample((), engine.cache.bytes)]),
         Family("topics_corrupt_reads", "counter", "Records that failed a check.", [Sample((), usage.corrupt_reads)]),
+        Family("topics_unreadable_reads", "counter", "Reads the disk failed.", [Sample((), usage.unreadable_reads)]),
         Family(
             "topics_worker_failures", "counter", "Background rounds that raised.",
             [Sample((("worker", name),), count) for name, count in engine.supervisor.failures.items()],

@@ -37,6 +37,8 @@ class Publisher:
         #: Called, by topic_id, after something of that log was committed, its deletion included.
         self.listeners: dict[int, Callable[[], None]] = {}
         self.commits = 0
+        #: Logs of which something was committed, since whoever wants to know has last emptied this.
+        self.touched: set[int] = set()
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -65,6 +67,7 @@ class Publisher:
         removed = apply_unit(self._catalog, unit, place, end, row)
         self.commits += 1
         for step in unit.steps:
+            self.touched.add(step.topic_id)
             log = self._catalog.log(step.topic_id)
             if isinstance(step, ControlStep):
                 if isinstance(step.value, TopicDelete):

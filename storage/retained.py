@@ -157,12 +157,17 @@ class Retained:
             seq = segment.end_seq
         return None
 
-    def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:
-        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
+    def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
+        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
+
+        `loaded`: it stays in front of a segment whose details are wanted for that, and that has none.
+        """
         for segment in self.manifest.behind(seq):
             if segment.first_ts >= oldest_ts:
                 return seq
             if segment.last_ts >= oldest_ts:
+                if loaded and segment.details is None:
+                    return max(seq, segment.first_seq)
                 stamps = self.details(segment).stamps
                 return max(seq, segment.first_seq + bisect_left(stamps, oldest_ts))
             seq = segment.end_seq

@@ -7,13 +7,13 @@ over in silence.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from storage import columns
 from storage.catalog import Topic
-from storage.errors import RecordCorrupt
+from storage.errors import RecordCorrupt, SegmentIncomplete
 from storage.format import idx_entry, segment_frame
 from storage.format.checksum import checksum
 from storage.format.segment_frame import lengths_of_live
@@ -36,11 +36,8 @@ class Piece(NamedTuple):
     dead: bytes | None
 
 
-class Damaged(NamedTuple):
-    """A frame that failed its check."""
-
-    seq: int
-    place: int
+#: A read that has passed over so many records ends there: what it lists stays smaller than what it may give.
+MAX_CORRUPT = 10_000
 
 
 def cut(span: Span, max_records: int, max_bytes: int) -> Span:
@@ -54,8 +51,12 @@ def cut(span: Span, max_records: int, max_bytes: int) -> Span:
 class Scan:
     """Takes frames until the query is satisfied."""
 
-    def __init__(self, topic: Topic, query: ReadQuery, now_ms: int, max_scan: int) -> None:
+    def __init__(
+        self, topic: Topic, query: ReadQuery, now_ms: int, max_scan: int, missing: Container[int] = ()
+    ) -> None:
+        """`missing`: numbers of WAL files that are not there; pieces of them come without bytes."""
         self._topic = topic
+        self._missing = missing
         self._max_scan = max_scan
         self._query = query
         self._exclude = query.exclude_nodes if topic.config.dedupe_node else frozenset[bytes]()
@@ -169,16 +170,41 @@ class Scan:
     def damaged(self, seq: int, file: str, offset: int, number: int | None = None) -> None:
         """A record that cannot be served: raises RecordCorrupt, or notes it when the reader wants to go on."""
         self.scanned += 1 if number is None else 0
-        self._topic.log.usage.corrupt_reads += 1
         if not self._query.skip_corrupt:
+            self._topic.log.usage.corrupt_reads += 1
+            gone = number is not None and number in self._missing
+            what = "cannot be read: the file is missing" if gone else "fails its checksum"
             raise RecordCorrupt(
-                f"Record {seq} of {self._topic.name} fails its checksum ({file}, offset {offset}).",
+                f"Record {seq} of {self._topic.name} {what} ({file}, offset {offset}).",
                 topic=self._topic.name,
                 seq=seq,
                 file=file.rpartition("/")[2] if number is None else number,
                 offset=offset,
             )
-        self.corrupt.append(seq)
+        self._pass_over([seq])
+
+    def _pass_over(self, seqs: Sequence[int]) -> None:
+        self._topic.log.usage.corrupt_reads += len(seqs)
+        self.corrupt += seqs
+        self.done = self.done or len(self.corrupt) >= MAX_CORRUPT
+
+    def cut_off(self, seqs: Sequence[int], last_seq: int, error: SegmentIncomplete) -> int:
+        """These records, the live ones up to `last_seq`, are not in their segment: raises that, or notes them all.
+
+        The last seq examined. At most MAX_CORRUPT `seqs` are looked at; without any, they were deleted meanwhile.
+        """
+        if not seqs:
+            return last_seq
+        if not self._query.skip_corrupt:
+            self._topic.log.usage.corrupt_reads += 1
+            detail = {**error.detail, "topic": self._topic.name, "seq": seqs[0], "from_seq": seqs[0]}
+            which = f"Records {seqs[0]} to {detail['to_seq']} of {self._topic.name}"
+            raise SegmentIncomplete(f"{which} are not there. {error.message}", **detail)
+        seqs = seqs[: MAX_CORRUPT - len(self.corrupt)]
+        self.scanned += len(seqs)
+        self._pass_over(seqs)
+        self.done = self.done or self.scanned >= self._max_scan
+        return seqs[-1] if self.done else last_seq
 
     def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
         """Examine records of a segment; the last seq examined. `dead` has a bit for each of them."""

@@ -24,7 +24,7 @@ from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
 from storage.format.segment_frame import DELETED as DELETE_BYTE
 from storage.manifest import COLD, Segment
 from storage.segment import names
-from storage.segment.errors import SegmentCorrupt
+from storage.segment.errors import SegmentCorrupt, SegmentShort
 from storage.segment.handles import Readable, SegmentFiles
 from storage.segment.names import DATA, IDX, SegmentId
 from storage.segment_io import SegmentGone, look_into, look_into_here
@@ -144,7 +144,7 @@ def _read_entries(store: SegmentStore, id: SegmentId, first: int, count: int) ->
     with _opened(store, path) as file:
         content = file.pread(count * ENTRY_SIZE, offset)
     if len(content) < count * ENTRY_SIZE:
-        raise SegmentCorrupt(path, offset + len(content), "the index ends before the segment does")
+        raise SegmentShort(path, offset + len(content), "the index ends before the segment does")
     for number in idx_entry.damaged(content):
         raise SegmentCorrupt(path, offset + number * ENTRY_SIZE, "the index entry fails its check")
     return content

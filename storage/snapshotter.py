@@ -33,6 +33,8 @@ class Snapshotter:
         self._kept = kept
         self._next_number = next_number
         self._saved = sections
+        #: Logs that the WAL had to keep something of when that was last asked; None: any, so all are looked at.
+        self._needing: set[int] | None = None
         self._running = asyncio.Lock()
         self._last_ns = engine.clock.monotonic_ns()
         self._last_wal_bytes = 0
@@ -58,21 +60,30 @@ class Snapshotter:
         oldest = self._kept[0][1] if len(self._kept) >= 2 else [0] * len(self._engine.shards)
         return any(
             split(now)[0] > max(1, split(then)[0])
-            for now, then in zip(self._redo_places(self._stopped()), oldest, strict=True)
+            for now, then in zip(self.redo_places(self._stopped()), oldest, strict=True)
         )
 
     def _stopped(self) -> frozenset[int]:
         return frozenset(shard.index for shard in self._engine.shards if shard.log.failed is not None)
 
-    def _redo_places(self, stopped: frozenset[int]) -> list[int]:
-        """Per shard the lowest place that a replay has to begin at."""
+    def redo_places(self, stopped: frozenset[int]) -> list[int]:
+        """Per shard the lowest place that a replay has to begin at.
+
+        A log begins to need its WAL with a commit, and no other way: of those that were not touched since they needed
+        nothing, none is looked at.
+        """
         engine = self._engine
         places = [shard.applied_place for shard in engine.shards]
-        for topic in engine.catalog.topics.values():
-            for log in topic.logs:
-                needed = log.wal_needed_from()
-                if needed is not None:
-                    places[log.shard] = min(places[log.shard], needed)
+        touched = engine.publisher.touched
+        asked = set(engine.catalog.by_id) if self._needing is None else self._needing | touched
+        touched.clear()
+        self._needing = set()
+        for topic_id in asked:
+            log = engine.catalog.log(topic_id)
+            needed = None if log is None else log.wal_needed_from()
+            if log is not None and needed is not None:
+                self._needing.add(topic_id)
+                places[log.shard] = min(places[log.shard], needed)
         last = self._kept[-1][1] if self._kept else [position(1, 0)] * len(places)
         # Nothing of a stopped shard is captured again: it is recovered from its last section on.
         return [last[index] if index in stopped else place for index, place in enumerate(places)]
@@ -88,7 +99,7 @@ class Snapshotter:
             wal_bytes = sum(shard.log.stats.bytes for shard in self._engine.shards)
             # Looked at once: a shard that stops from here on fails the whole snapshot, at its barrier.
             stopped = self._stopped()
-            redo = self._redo_places(stopped)
+            redo = self.redo_places(stopped)
             body, sections = await self._capture(redo, stopped, clean=clean)
             await self._sync_shards(stopped)
             number = self._next_number

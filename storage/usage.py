@@ -9,7 +9,17 @@ from storage.traffic import Traffic
 class Usage:
     """What all logs of an engine hold together; bytes and keys are of the assigned view."""
 
-    __slots__ = ("access", "bytes", "consumers", "corrupt_reads", "ephemeral_bytes", "keys", "replaying", "traffic")
+    __slots__ = (
+        "access",
+        "bytes",
+        "consumers",
+        "corrupt_reads",
+        "ephemeral_bytes",
+        "keys",
+        "replaying",
+        "traffic",
+        "unreadable_reads",
+    )
 
     def __init__(self) -> None:
         #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
@@ -18,6 +28,7 @@ class Usage:
         self.access: Access | None = None
         self.bytes = 0
         self.corrupt_reads = 0
+        self.unreadable_reads = 0
         self.ephemeral_bytes = 0
         self.keys = 0
         self.traffic = Traffic()

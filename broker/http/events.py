@@ -43,8 +43,11 @@ def heartbeat(now_ms: int) -> bytes:
     return b": hb %d\n\n" % now_ms
 
 
-def error_event(error: StorageError) -> bytes:
-    """Why the stream ends: `code` is the status that a request would have got, `reason` the code of the API."""
+def error_event(error: StorageError, topic: str | None = None) -> bytes:
+    """Why the stream ends, or what it gives of `topic`: `code` is the status that a request would have got, `reason`
+    the code of the API.
+    """
     code: int | str = SHUTTING_DOWN if isinstance(error, ShuttingDown) else status_of(error.code)
     detail: dict[str, Any] = {"detail": error.detail} if error.detail else {}
-    return event("error", {"code": code, "error": error.message, "reason": error.code, **detail})
+    named = {} if topic is None else {"topic": topic}
+    return event("error", {"code": code, "error": error.message, "reason": error.code, **named, **detail})

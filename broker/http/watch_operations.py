@@ -55,8 +55,9 @@ WATCH_OPERATIONS = [
         tag="watch",
         summary="Stream what a session watches",
         description="Server-sent events: `record`, `tombstone`, `caught-up`, `topic-deleted`, and `error` before the "
-        "end. Their ids say how far the client is in every topic. Without Last-Event-ID the stream goes on behind what "
-        "this session was handed out last. Each stream of a session gets everything.",
+        "end, of the stream or of the topic that it names. Their ids say how far the client is in every topic. Without "
+        "Last-Event-ID the stream goes on behind what this session was handed out last. Each stream of a session gets "
+        "everything.",
         answer=None,
         media_type="text/event-stream",
         example=_STREAM,

@@ -97,7 +97,7 @@ class Feed:
         return priority_of(self.live.engine, self.topic)
 
     async def read(self, subscription: Subscription, to_seq: int | None = None) -> ReadResult:
-        """What is behind its position, at most up to `to_seq`. Raises RecordCorrupt, TopicNotFound."""
+        """What is behind its position, at most up to `to_seq`. Raises RecordCorrupt, Unreadable, TopicNotFound."""
         options = subscription.options
         if options.strong:
             to_seq = self.visible(options) if to_seq is None else min(to_seq, self.visible(options))

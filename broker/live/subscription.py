@@ -88,7 +88,9 @@ class Subscription:
     # -- behind, by the watcher --------------------------------------------------------------------------------------
 
     async def advance(self) -> list[Event]:
-        """The next stretch, read for this one alone; at the head it joins the others. Raises RecordCorrupt."""
+        """The next stretch, read for this one alone; at the head it joins the others. Raises RecordCorrupt, Unreadable:
+        the position is in front of what cannot be read.
+        """
         feed = self.feed
         self.live = False
         await feed.live.turns.take(READING, feed.priority)
@@ -123,10 +125,7 @@ class Subscription:
         try:
             return await self.feed.read(self)
         except RecordCorrupt as error:
-            seq = error.detail.get("seq")
-            if seq is None:
-                raise  # a whole segment cannot be read
-            result = await self.feed.read(self, to_seq=int(seq) - 1)
+            result = await self.feed.read(self, to_seq=error.detail["seq"] - 1)
             if not result.records and result.tombstone is None:
                 raise
             return result

@@ -18,7 +18,7 @@ from broker.live.cursor import Position
 from broker.live.frames import Event
 from broker.live.subscription import Subscription
 from broker.live.wish import Options
-from storage.errors import StorageError, TopicNotFound
+from storage.errors import RecordCorrupt, StorageError, TopicNotFound, Unreadable
 
 if TYPE_CHECKING:
     from broker.live.hub import Live
@@ -38,9 +38,10 @@ class Heartbeat(NamedTuple, Generic[P]):
 
 
 class Watcher(Generic[P]):
-    """`encode` makes of an event what is sent; `failure` what a client is told before the end.
+    """`encode` makes of an event what is sent; `failure` of an error: of the topic that it ends, or (None) of all.
 
-    `positions`, by topic, is kept at what was last handed out.
+    `positions`, by topic, is kept at what was last handed out. `closes`: it ends with the last of its topics, when one
+    of them could not be read.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class Watcher(Generic[P]):
         live: Live,
         *,
         encode: Callable[[Watcher[P], Event], P],
-        failure: Callable[[StorageError], P],
+        failure: Callable[[StorageError, str | None], P],
         positions: dict[str, Position],
+        closes: bool = False,
     ) -> None:
         self.live = live
         self.subscriptions: dict[str, Subscription] = {}
@@ -58,6 +60,9 @@ class Watcher(Generic[P]):
         self.handed: dict[str, Position] = {}
         self._encode = encode
         self._failure = failure
+        self._closes = closes
+        self._unread = False
+        self._over = False
         self.push: Callable[[P], bool] = lambda _: False
         self._behind: dict[Subscription, None] = {}
         self._notices: list[P] = []
@@ -122,6 +127,23 @@ class Watcher(Generic[P]):
             self._behind.pop(subscription, None)
         event = frames.topic_deleted(render.quoted(name), head_seq, self.handed[name])
         self.say(self._encode(self, event))
+        self._end_if_nothing_is_left()
+
+    def give_up(self, subscription: Subscription, error: StorageError) -> None:
+        """A topic cannot be read on: the client is told, and the others go on. Whoever comes back with its id, which
+        keeps the position in front of that, is told again.
+        """
+        del self.subscriptions[subscription.name]
+        self._behind.pop(subscription, None)
+        subscription.end()
+        self.say(self._failure(error, subscription.name))
+        self._unread = True
+        self._end_if_nothing_is_left()
+
+    def _end_if_nothing_is_left(self) -> None:
+        if self._closes and self._unread and not self.subscriptions:
+            self._over = True
+            self._wake.set()
 
     def fail(self, error: StorageError) -> None:
         """It ends: the client is told why, and nothing behind that."""
@@ -170,7 +192,9 @@ class Watcher(Generic[P]):
                 for piece in notices:
                     yield piece
             elif self.error is not None:
-                yield self._failure(self.error)
+                yield self._failure(self.error, None)
+                return
+            elif self._over:
                 return
             elif self._behind:
                 subscription = next(iter(self._behind))
@@ -187,6 +211,10 @@ class Watcher(Generic[P]):
     async def _advance(self, subscription: Subscription) -> AsyncGenerator[P]:
         try:
             events = await subscription.advance()
+        except (RecordCorrupt, Unreadable) as error:
+            if self.subscriptions.get(subscription.name) is subscription:
+                self.give_up(subscription, error)
+            return
         except StorageError as error:
             self.fail(error)
             return

@@ -36,7 +36,8 @@ def watch(
     """Print the records of several topics as they are committed, until Ctrl-C.
 
     A restart of the broker is bridged without losing or repeating anything. With --json: one line for each record,
-    {"topic": ..., "record": {...}}; gaps and deleted topics are lines with "tombstone" or "deleted".
+    {"topic": ..., "record": {...}}; gaps and deleted topics are lines with "tombstone" or "deleted", and a topic that
+    cannot be read is one with "error".
     """
     printer = RecordPrinter(as_json=False, flush=True)
     printed = 0
@@ -67,6 +68,8 @@ def _lines(event: Watched) -> list[bytes]:
         lines.append(b'{"topic":%b,"tombstone":%b}' % (topic, msgspec.json.encode(event.tombstone)))
     if event.kind == "topic-deleted":
         lines.append(b'{"topic":%b,"deleted":true}' % topic)
+    if event.error is not None:
+        lines.append(b'{"topic":%b,"error":%b}' % (topic, msgspec.json.encode(str(event.error))))
     return lines
 
 
@@ -78,3 +81,5 @@ def _show(printer: RecordPrinter, event: Watched, *, several: bool) -> None:
         printer.write(item)
     if event.kind == "topic-deleted":
         note(f"The topic {printable(event.topic)} was deleted.")
+    if event.error is not None:
+        note(f"{printable(event.topic)}: {printable(str(event.error))}")

@@ -177,7 +177,7 @@ class Reading:
 
     def _given(self, before_seq: int, found: ReadResult) -> ConsumerRead:
         answer = self._answer(found)
-        if not found.records and found.tombstone is None:
+        if not found.records and found.tombstone is None and not found.corrupt_seqs:
             return answer
         if self._key is not None:
             self._attempts.remember(self._consumer.consumer_id, self._key, answer, self._engine.monotonic_ms())

@@ -154,12 +154,15 @@ class Forwarder:
             await self._lose(dest, found.tombstone.gap_to, found.tombstone.reason)
         elif (consumed := _consumed_to(source, found)) > router.position:
             await self._lose(dest, consumed, "consumed")
-        for seq in found.corrupt_seqs or ():
-            before = [each for each in records if each.seq < seq]
+        corrupt = found.corrupt_seqs or []
+        while corrupt:
+            before = [each for each in records if each.seq < corrupt[0]]
             records = records[len(before) :]
-            if not await self._copy(source, dest, before, found.hops or {}, seq - 1):
+            if not await self._copy(source, dest, before, found.hops or {}, corrupt[0] - 1):
                 return
-            await self._lose(dest, seq, "corrupt")
+            lost = [seq for seq in corrupt if not records or seq < records[0].seq]  # up to the next that is not
+            corrupt = corrupt[len(lost) :]
+            await self._lose(dest, lost[-1], "corrupt")
         await self._copy(source, dest, records, found.hops or {}, found.next_from_seq)
         if self._stopped:
             return

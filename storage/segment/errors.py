@@ -2,6 +2,7 @@
 
 SegmentError
   SegmentCorrupt     bytes that were durable are missing or are not what was written: file, offset, what
+    SegmentShort     a file ends before the segment does: everything behind is missing as well
   SegmentBroken      a write or sync failed earlier: the files may not be used for writing again
 """
 
@@ -23,6 +24,10 @@ class SegmentCorrupt(SegmentError):
 
     def __reduce__(self) -> tuple[type[SegmentCorrupt], tuple[str, int, str]]:
         return type(self), (self.file, self.offset, self.what)
+
+
+class SegmentShort(SegmentCorrupt):
+    """A file ends, at `offset`, before the segment does. What would lie behind is missing, to the segment's end."""
 
 
 class SegmentBroken(SegmentError):

@@ -20,7 +20,7 @@ from storage.format import idx_entry
 from storage.format.idx_entry import ENTRY_SIZE, Entry, IdxDamaged
 from storage.format.tag_file import TagFile
 from storage.segment import names
-from storage.segment.errors import SegmentCorrupt
+from storage.segment.errors import SegmentCorrupt, SegmentShort
 from storage.segment.names import SegmentId
 
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
@@ -45,7 +45,8 @@ OpenCold: TypeAlias = Callable[[SegmentId], Readable]
 class SegmentFiles:
     """The open .data and .idx of one segment, and its .tag once that was needed. Valid within a lease.
 
-    Entry numbers count from 0. Raises SegmentCorrupt where the files do not hold what is asked for, and OSError.
+    Entry numbers count from 0. Raises SegmentCorrupt where the files do not hold what is asked for
+    (SegmentShort where they end before it), and OSError.
     """
 
     __slots__ = ("_data", "_idx", "_tag_file", "data_path", "id", "idx_path", "retired", "tags", "users")
@@ -67,7 +68,7 @@ class SegmentFiles:
         size, offset = count * ENTRY_SIZE, first * ENTRY_SIZE
         buffer = self._idx.pread(size, offset)
         if len(buffer) != size:
-            raise SegmentCorrupt(self.idx_path, offset + len(buffer), "the index ends before the segment does")
+            raise SegmentShort(self.idx_path, offset + len(buffer), "the index ends before the segment does")
         return buffer
 
     def entries(self, first: int, count: int) -> list[Entry]:
@@ -103,10 +104,10 @@ class SegmentFiles:
         if size < 0:
             raise SegmentCorrupt(self.idx_path, 0, f"the entries are out of order: [{begin}, {end}) of .data")
         if size > _UNCHECKED_BYTES and end > (there := self._data.size()):
-            raise SegmentCorrupt(self.data_path, there, f"the file ends before offset {end}")
+            raise SegmentShort(self.data_path, there, f"the file ends before offset {end}")
         data = self._data.pread(size, begin) if size else b""
         if len(data) != size:
-            raise SegmentCorrupt(self.data_path, begin + len(data), f"the file ends before offset {end}")
+            raise SegmentShort(self.data_path, begin + len(data), f"the file ends before offset {end}")
         return data
 
     def keep_tags(self, tags: TagFile, file: File) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from client.errors import BrokerFault, ConnectionFailed, NotFound, NotReady, TopicNotFound, UnexpectedAnswer
+from client.errors import (
+    BrokerFault,
+    ConnectionFailed,
+    NotFound,
+    NotReady,
+    TopicNotFound,
+    Unavailable,
+    UnexpectedAnswer,
+)
 from client.retry import RetryPolicy
 from client.watching import Session, Watching, WatchTopics
 
@@ -106,6 +114,39 @@ def test_when_all_topics_are_deleted_it_ends() -> None:
 def test_an_error_is_raised_as_what_it_is(data: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
         list(begun().feed(b"event: error\ndata: %b\n\n" % json.dumps(data).encode()))
+
+
+def trouble(topic: str, code: int, reason: str) -> bytes:
+    data = {"code": code, "error": "x", "reason": reason, "topic": topic}
+    return b"event: error\ndata: %b\n\n" % json.dumps(data).encode()
+
+
+def test_what_ends_one_topic_is_told_and_the_others_go_on() -> None:
+    watch = begun(("t", "u"))
+    error, record = watch.feed(trouble("u", 500, "segment_corrupt") + RECORD)
+    assert (error.topic, error.kind, type(error.error)) == ("u", "error", BrokerFault)
+    assert record.topic == "t"
+    for _ in range(20):  # coming back would not help
+        list(watch.feed(b": hb 1\n\n"))
+    with pytest.raises(BrokerFault):
+        list(watch.feed(trouble("t", 500, "segment_corrupt")))
+
+
+def test_what_ends_the_only_topic_is_raised() -> None:
+    with pytest.raises(BrokerFault):
+        list(begun().feed(trouble("t", 500, "segment_corrupt")))
+
+
+def test_a_topic_that_may_come_back_is_tried_again_later() -> None:
+    watch = begun(("t", "u"))
+    told = [event.kind for event in watch.feed(trouble("u", 503, "storage_failed") + RECORD)]
+    assert told == ["error", "record"]
+    with pytest.raises(Unavailable) as again:
+        told.extend(event.kind for _ in range(20) for event in watch.feed(RECORD))  # a second each
+    assert len(told) > 2
+    watch.failed(again.value)
+    assert watch.stream().headers["Last-Event-ID"] == "abc"
+    assert [event.kind for event in watch.feed(RECORD)] == ["record"]
 
 
 def test_being_told_of_slowness_is_no_reason_to_give_up() -> None:

@@ -81,7 +81,7 @@ async def watched(broker: Broker, *topics: str, from_seq: int, watchers: int = W
     for _ in range(watchers):
         for name in topics:
             watcher: Watcher[bytes] = Watcher(
-                broker.live, encode=deliveries.note, failure=lambda error: error.code.encode(), positions={}
+                broker.live, encode=deliveries.note, failure=lambda error, _: error.code.encode(), positions={}
             )
             watcher.attach(lambda _: True)
             broker.live.enter(watcher)

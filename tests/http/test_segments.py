@@ -395,7 +395,7 @@ async def test_an_answer_whose_segment_goes_is_left_incomplete(
 async def test_a_missing_file_is_told(engine: Engine, client: httpx.AsyncClient, file: str) -> None:
     await absorbed(engine, client)
     engine.fs.unlink(path(engine.path, SegmentId((await listed(client))["topic_id"], 1), file))
-    refused(await fetch(client, file), 503, "storage_failed")
+    refused(await fetch(client, file), 500, "segment_corrupt")
 
 
 @pytest.mark.parametrize("http_2", [False, True])

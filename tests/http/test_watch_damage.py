@@ -100,15 +100,66 @@ async def test_a_stream_gives_what_is_in_front_and_ends_with_an_error(
         assert data_of(await watch.records(6)) == numbers(5, 6, 7, 8, 9, 10)
 
 
-async def test_a_websocket_does_the_same(server: HotServer, http: httpx.AsyncClient, damage: Damage) -> None:
+async def test_the_other_topics_of_a_stream_go_on(server: HotServer, http: httpx.AsyncClient, damage: Damage) -> None:
     await damaged(server, http, damage, 4)
+    await append(http, "u", {"data": "u 1"})
+    path = await session(http, "t", "u")
+    async with stream(http, path) as watch:
+        events = [await watch.next() for _ in range(4)]
+        assert sorted(event.name for event in events) == ["caught-up", "error", "record", "record"]
+        [error] = [event for event in events if event.name == "error"]
+        assert (error.data["code"], error.data["topic"], error.data["detail"]["seq"]) == (500, "t", 4)
+        await append(http, "u", {"data": "u 2"})
+        await append(http, "t", {"data": "number 11"})  # nothing of it comes any more
+        await append(http, "u", {"data": "u 3"})
+        found: list[str] = []
+        while len(found) < 2:
+            last = await watch.next()
+            assert last.data["topic"] == "u"
+            found += data_of(last.data["records"])
+        assert found == ["u 2", "u 3"]
+        assert {name: each["seq"] for name, each in last.cursor.items()} == {"t": 3, "u": 3}
+    for again in (last.id, None):  # by the id, or by where the session is
+        await append(http, "u", {"data": "u 4"})
+        async with stream(http, path, again) as watch:
+            events = [await watch.next() for _ in range(3)]
+            assert sorted(event.name for event in events) == ["caught-up", "error", "record"]
+            assert [event.data["topic"] for event in events if event.name == "error"] == ["t"]
+            assert [data_of(event.data["records"]) for event in events if event.name == "record"] == [["u 4"]]
+    async with stream(http, await session(http, "t", "u", skip_corrupt=True), last.id) as watch:
+        assert len(await watch.records(7 + 2)) == 9
+
+
+async def test_a_stream_ends_with_the_last_of_its_topics(server: HotServer, http: httpx.AsyncClient) -> None:
+    await damaged(server, http, damage_log, 1)
+    await append(http, "u", {"data": 1})
+    async with watching(http, topics={"t": {"from_seq": 0}, "u": {}}) as watch:
+        assert sorted(await watch.names(2)) == ["caught-up", "error"]
+        assert (await http.delete("/v0/topics/u")).status_code == 200
+        assert (await watch.next()).name == "topic-deleted"
+        with pytest.raises(StopAsyncIteration):
+            await watch.next()
+    await soon(lambda: not server.broker.live.watchers)
+
+
+async def test_on_a_websocket_the_topic_ends_and_the_connection_stays(
+    server: HotServer, http: httpx.AsyncClient, damage: Damage
+) -> None:
+    await damaged(server, http, damage, 4)
+    await append(http, "u", {"data": "u 1"})
     async with socket(server) as ws:
         await ws.ask("subscribe", topic="t", from_seq=0)
         assert data_of((await ws.next())["records"]) == numbers(1, 2, 3)
         error = await ws.next()
-        assert (error["type"], error["code"]) == ("error", "segment_corrupt")
+        assert (error["type"], error["code"], error["topic"]) == ("error", "segment_corrupt", "t")
         assert (error["detail"]["topic"], error["detail"]["seq"]) == ("t", 4)
-        assert await ws.closed() == 1011
+        await append(http, "t", {"data": "number 11"})
+        await ws.ask("subscribe", topic="u", from_seq=0)
+        assert data_of((await ws.next())["records"]) == ["u 1"]
+        assert (await ws.next())["type"] == "caught_up"
+        assert (await ws.ask("unsubscribe", topic="t"))["topics"] == []
+        await ws.ask("subscribe", topic="t", from_seq=4)
+        assert data_of((await ws.next())["records"]) == numbers(5, 6, 7, 8, 9, 10, 11)
 
 
 async def test_skip_corrupt_goes_on_behind_it_and_says_what_it_has_passed(
@@ -169,14 +220,63 @@ async def test_at_the_head_each_of_those_who_watch_is_told(
     await soon(lambda: not server.broker.live.watchers)
 
 
-async def test_where_a_whole_segment_cannot_be_read_the_stream_ends_with_an_error(
-    server: HotServer, http: httpx.AsyncClient
+@pytest.mark.parametrize("ext", [".data", ".idx"])
+async def test_of_a_segment_that_is_missing_the_range_is_told(
+    server: HotServer, http: httpx.AsyncClient, ext: str
 ) -> None:
     await damaged(server, http, damage_segment)
-    [path] = [path for path in server.disk.content() if path.endswith(".idx")]
-    server.disk.flip_byte(path, 0)
+    [path] = [path for path in server.disk.content() if path.startswith(f"{DATA}/topics/") and path.endswith(ext)]
+    server.disk.unlink(path)
+    await append(http, "t", {"data": "number 11"})
+    refusal = (await http.post("/v0/topics/t/diff", json={})).json()["error"]
     async with watching(http, "t") as watch:
-        event = await watch.next()
-        while event.name == "record":  # what of it was kept in memory
-            event = await watch.next()
-        assert (event.name, event.data["reason"]) == ("error", "segment_corrupt")
+        error = (await watch.next()).data
+    for code, detail in ((refusal["code"], refusal["detail"]), (error["reason"], error["detail"])):
+        assert code == "segment_corrupt"
+        assert (detail["topic"], detail["seq"], detail["from_seq"], detail["to_seq"]) == ("t", 1, 1, 10)
+    passed = (await http.post("/v0/topics/t/diff", json={"skip_corrupt": True})).json()
+    async with watching(http, "t", skip_corrupt=True) as watch:
+        record = (await watch.next()).data
+    for answer in (passed, record):
+        assert (data_of(answer["records"]), answer["corrupt_seqs"]) == (numbers(11), [*range(1, 11)])
+
+
+async def test_a_disk_that_gives_nothing_ends_the_topic_and_comes_back(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
+    await written(server, http)
+    path = await session(http, "t")
+    server.disk.fail("pread", f"{WAL}/*", sticky=True)
+    answer = await http.post("/v0/topics/t/diff", json={})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_failed")
+    assert answer.json()["error"]["detail"]["seq"] == 1
+    assert "retry-after" in answer.headers
+    assert (await http.get("/v0/topics/t/records/3")).status_code == 503
+    async with stream(http, path) as watch:
+        error = await watch.next()
+        assert (error.name, error.data["code"], error.data["topic"]) == ("error", 503, "t")
+        with pytest.raises(StopAsyncIteration):
+            await watch.next()
+    async with socket(server) as ws:
+        await ws.ask("subscribe", topic="t", from_seq=0)
+        error = await ws.next()
+        assert (error["type"], error["code"], error["topic"]) == ("error", "storage_failed", "t")
+        server.disk.clear_faults()
+        await ws.ask("subscribe", topic="t", from_seq=0)
+        assert len((await ws.next())["records"]) == 10
+    async with stream(http, path) as watch:
+        assert len(await watch.records(10)) == 10
+
+
+async def test_consumers_and_claims_are_refused_with_503(server: HotServer, http: httpx.AsyncClient) -> None:
+    await written(server, http, 2)
+    assert (await http.put("/v0/topics/t/consumers/c", json={})).status_code == 201
+    assert (await http.put("/v0/topics/q", json={"type": "queue"})).status_code == 201
+    await append(http, "q", {"data": 1})
+    server.disk.fail("pread", f"{WAL}/*", sticky=True)
+    for path, body in (("t/consumers/c/read", {}), ("q/claim", {"node": "n"})):
+        answer = await http.post(f"/v0/topics/{path}", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_failed"), answer.text
+    server.disk.clear_faults()
+    assert len((await http.post("/v0/topics/t/consumers/c/read", json={})).json()["records"]) == 2
+    assert (await http.post("/v0/topics/q/claim", json={"node": "n"})).json()["count"] == 1

@@ -67,11 +67,12 @@ class JobSession:
             self.ledger.all_safe()
 
     async def absorb(self) -> None:
-        with contextlib.suppress(SegmentError):
+        with contextlib.suppress(OSError, SegmentError):
             await self._ask(self.engine.upkeep.absorb_all())
 
     async def snapshot(self) -> None:
-        await self._ask(self.engine.snapshotter.take())
+        with contextlib.suppress(OSError):
+            await self._ask(self.engine.snapshotter.take())
 
     async def together(self, *operations: Awaitable[Any]) -> None:
         """Several at once, in the order given."""
@@ -296,8 +297,6 @@ class JobSession:
             return Outcome.OPEN, None
         except StorageError as error:
             self.refusals.append(error)
-            return Outcome.REFUSED, None
-        except OSError:  # a read that failed: what was to be given is not
             return Outcome.REFUSED, None
 
 

@@ -23,7 +23,7 @@ async def check(session: ReaderSession, *, killed: bool) -> list[str]:
     engine, ledger = session.engine, session.ledger
     topics = await view(engine)
     problems = [problem for topic in topics.values() for problem in topic.problems]
-    for each in ledger.written:
+    for each in ledger.sent:
         topic = topics.get(each.topic)
         there = topic is not None and any(number_of(record) == each.number for record in topic.records)
         if each.outcome is Outcome.DONE and not there and each.topic not in ledger.gone | ledger.capped:

@@ -1,48 +1,23 @@
-"""An engine on a simulated disk with consumers, and a ledger of what it answered: what consumer workloads are written
-with. Every record is told by its data.
-"""
+"""What consumer workloads are written with: a session, and a ledger of what consumers were given."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import copy
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
-from storage import Durability, Engine, NewRecord, Options, ReadQuery, StoredRecord, TopicConfig
+from storage import Options, ReadQuery, StoredRecord
 from storage.consumers.values import Consistency, ConsumerConfig, Start
-from storage.errors import InvalidRequest, StorageError, StorageFailed, StorageFull
-from storage.segment.errors import SegmentError
 from tests.support.crash_ledger import Outcome
-from tests.support.crash_session import ROOT
 from tests.support.fake_clock import FakeClock
+from tests.support.sent_session import SentLedger, SentSession
 from tests.support.sim_disk import SimDisk
-
-SETTLING_TURNS = 100
 
 
 def number_of(record: StoredRecord) -> int:
     """Which record it is."""
     return int(record.body[len(b'{"data":{"n":') :].partition(b",")[0])
-
-
-@dataclass(slots=True, eq=False)
-class Written:
-    """A record as it was sent. `safe`: nothing may take it from its topic any more."""
-
-    number: int
-    topic: str
-    size: int
-    outcome: Outcome = Outcome.OPEN
-    safe: bool = False
-
-    @property
-    def data(self) -> bytes:
-        return b'{"n":%d,"p":"%b"}' % (self.number, b"." * self.size)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,50 +51,26 @@ class Life:
 
 
 @dataclass(slots=True)
-class ReaderLedger:
+class ReaderLedger(SentLedger):
     """What was asked and answered."""
 
-    written: list[Written] = field(default_factory=list[Written])
     lives: list[Life] = field(default_factory=list[Life])
-    #: Topics whose records may be evicted or deleted.
-    capped: set[str] = field(default_factory=set[str])
-    gone: set[str] = field(default_factory=set[str])
     #: The last stop was a clean one, with everything written: cursors are where they were.
     exact: bool = False
-
-    def copy(self) -> ReaderLedger:
-        return copy.deepcopy(self)
 
     def life(self, topic: str, name: str) -> Life | None:
         """The one there is, or may be."""
         found = [each for each in self.lives if (each.topic, each.name) == (topic, name)]
         return found[-1] if found and found[-1].deleted is not Outcome.DONE else None
 
-    def all_safe(self) -> None:
-        """What was answered so far can no longer be lost."""
-        for each in self.written:
-            each.safe = each.safe or each.outcome is Outcome.DONE
 
-
-class ReaderSession:
+class ReaderSession(SentSession[ReaderLedger]):
     """One process."""
 
     def __init__(
         self, disk: SimDisk, options: Options, *, clock: FakeClock | None = None, ledger: ReaderLedger | None = None
     ) -> None:
-        self.disk = disk
-        self.options = options
-        self.clock = clock or FakeClock()
-        self.ledger = ledger or ReaderLedger()
-        self.engine = self._made()
-
-    def _made(self) -> Engine:
-        return Engine(ROOT, self.options, fs=self.disk, clock=self.clock, threaded=False)
-
-    async def start(self) -> None:
-        if self.engine.closing:
-            self.engine = self._made()
-        await self.engine.start()
+        super().__init__(disk, options, ledger or ReaderLedger(), clock)
 
     async def restart(self, *, shards: int = 0) -> None:
         """A clean stop, and a start, perhaps with another number of shards."""
@@ -148,54 +99,14 @@ class ReaderSession:
         assert len(again) <= life.persist_every, f"{life.name} gives {again} again, more than {life.persist_every}"
         life.handed = [(seq, number) for seq, number in life.handed if seq <= life.cursor_seq]
 
-    async def settle(self, turns: int = SETTLING_TURNS) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0)
-
     async def pass_time(self, ms: float) -> None:
         """Of a second or more: who was silent is known to the log now, where it takes anything."""
-        await self.clock.advance(ms)
-        if ms < 3 * self.options.disk_sync_ms or self.engine.failed_shards:
+        await super().pass_time(ms)
+        if self.engine.failed_shards or any(shard.log.full for shard in self.engine.shards):
             return
-        self.ledger.all_safe()
-        if ms >= 1500 and not any(shard.log.full for shard in self.engine.shards):
+        if ms >= max(1500, 3 * self.options.disk_sync_ms):
             for life in self.ledger.lives:
                 life.floor_seq = max(life.floor_seq, life.cursor_seq)
-
-    async def together(self, *operations: Awaitable[Any]) -> None:
-        await asyncio.gather(*operations)
-
-    async def absorb(self) -> None:
-        with contextlib.suppress(OSError, SegmentError):
-            await self._ask(self.engine.upkeep.absorb_all())
-
-    async def snapshot(self) -> None:
-        with contextlib.suppress(OSError):
-            await self._ask(self.engine.snapshotter.take())
-
-    # -- topics --------------------------------------------------------------------------------------------------------
-
-    async def put(self, name: str, config: TopicConfig) -> None:
-        if config.cap_records or config.cap_bytes:
-            self.ledger.capped.add(name)
-        await self._ask(self.engine.put_topic(name, config))
-
-    async def drop(self, name: str) -> None:
-        """Delete a topic; its name is not used again."""
-        self.ledger.gone.add(name)
-        await self._ask(self.engine.delete_topic(name))
-
-    async def append(self, name: str, count: int = 1, *, size: int = 10) -> None:
-        """Append records made for the occasion, if there is such a topic."""
-        if not any(state.topic == name for state in self.engine.topics()):
-            return
-        durability = self.engine.state(name).config.durability
-        batch = [Written(len(self.ledger.written) + n, name, size) for n in range(count)]
-        self.ledger.written += batch
-        outcome, _ = await self._ask(self.engine.append(name, [NewRecord(msgspec.Raw(each.data)) for each in batch]))
-        for each in batch:
-            each.outcome = outcome
-            each.safe = outcome is Outcome.DONE and durability is Durability.FSYNC
 
     async def remove(self, name: str, before_seq: int) -> None:
         """Delete what lies below a seq."""
@@ -293,19 +204,3 @@ class ReaderSession:
 
     def _head(self, topic: str) -> int:
         return next((state.head_seq for state in self.engine.topics() if state.topic == topic), 0)
-
-    async def _ask(self, operation: Awaitable[Any]) -> tuple[Outcome, Any]:
-        try:
-            return Outcome.DONE, await operation
-        except InvalidRequest as error:
-            if error.detail.get("field") != "topic":  # that is one in memory only, perhaps for a change that has failed
-                raise
-            return Outcome.REFUSED, None
-        except OSError:  # a read of the log has failed: nothing was handed out
-            return Outcome.REFUSED, None
-        except StorageFailed:
-            return Outcome.OPEN, None
-        except StorageFull:
-            return Outcome.REFUSED, None
-        except StorageError:
-            return Outcome.REFUSED, None

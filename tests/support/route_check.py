@@ -12,7 +12,8 @@ from storage import Discard, Durability, Engine, StoredRecord
 from tests.support.crash_check import End, Ending
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_view import TopicView, view
-from tests.support.route_session import Route, RouteLedger, Sent
+from tests.support.route_session import Route, RouteLedger
+from tests.support.sent_session import Sent
 
 
 def number_of(record: StoredRecord) -> int:

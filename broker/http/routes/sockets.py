@@ -5,9 +5,10 @@ The server pings by itself (every 20 s, and gives up on a client that has not an
     1001   the broker stops
     1008   the client has not read for longer than it is waited for
     1009   a message is longer than a body may be
-    1011   records cannot be read, or a mistake of the broker's
+    1011   a mistake of the broker's
 
-behind an `error` that says more, where there is one.
+behind an `error` that says more, where there is one. A topic that cannot be read ends with an `error` that names it,
+and the connection stays.
 """
 
 from __future__ import annotations
@@ -153,7 +154,9 @@ def _encode(_watcher: Watcher[str], event: Event) -> str:
     return event.message()
 
 
-def _failure(error: StorageError) -> str:
+def _failure(error: StorageError, topic: str | None) -> str:
     code = events.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
-    detail: dict[str, object] = {"detail": error.detail} if error.detail else {}
-    return frames.message("error", None, code=code, message=error.message, **detail)
+    more: dict[str, object] = {} if topic is None else {"topic": topic}
+    if error.detail:
+        more["detail"] = error.detail
+    return frames.message("error", None, code=code, message=error.message, **more)

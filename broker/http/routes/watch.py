@@ -100,7 +100,9 @@ async def stream(request: Request) -> Streamed:
     events.check_accept(request)
     live = request.broker.live
     session = live.sessions.find(request.values[0], request.access.owner, live.now_ms())
-    watcher: Watcher[bytes] = Watcher(live, encode=_encode, failure=events.error_event, positions=session.positions)
+    watcher: Watcher[bytes] = Watcher(
+        live, encode=_encode, failure=events.error_event, positions=session.positions, closes=True
+    )
     first, rest = b"", None
     if request.scope["method"] != "HEAD":
         rest = _stream(request, session, watcher)

@@ -37,7 +37,7 @@ def watcher(line: Line) -> Watcher[bytes]:
     watcher: Watcher[bytes] = Watcher(
         cast(Live, None),  # no topic is watched here
         encode=lambda watcher, event: event.data + b"@%d" % watcher.handed["t"].seq,
-        failure=lambda error: error.code.encode(),
+        failure=lambda error, _: error.code.encode(),
         positions={},
     )
     watcher.handed["t"] = Position(1, 0)

@@ -11,7 +11,7 @@ from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.records import TagMatch
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
-from tests.unit.storage.machine import DATA, options, record, seqs
+from tests.unit.storage.machine import DATA, Machine, options, record, seqs
 
 SMALL = options(segment_max_events=10, checkpoint_records=1, wal_shards=2)
 
@@ -230,3 +230,31 @@ async def test_a_delete_amid_absorbing_takes_what_it_should_wherever_it_is(bench
         assert await seqs(bench.engine, "t") == wanted
         assert bench.engine.state("t").count == len(wanted)
         await bench.restart(power=True)
+
+
+async def test_many_old_segments_are_sealed_with_few_syncs(machine: Machine) -> None:
+    engine = await machine.start(segment_max_age_ms=60_000, wal_file_bytes=1 << 20)
+    for number in range(200):
+        await engine.append(f"t{number}", [record()])
+    await engine.upkeep.absorb_all()
+    await machine.clock.advance(50_000)
+    groups = engine.shards[0].log.stats.groups
+    await machine.clock.advance(15_000)
+    assert engine.absorber.sealed == 200
+    assert engine.shards[0].log.stats.groups - groups < 50
+
+
+async def test_sealing_what_is_old_is_left_when_somebody_waits_and_gone_on_with(machine: Machine) -> None:
+    engine = await machine.start(segment_max_age_ms=60_000, wal_file_bytes=1 << 20)
+    for number in range(200):
+        await engine.append(f"t{number}", [record()])
+    await engine.upkeep.absorb_all()
+    machine.clock.tick(61_000)
+    round = asyncio.ensure_future(engine.upkeep.tick())
+    while not engine.absorber.sealed:
+        await asyncio.sleep(0)
+    async with engine.upkeep.paused():
+        assert 0 < engine.absorber.sealed < 200
+    await round
+    await engine.upkeep.tick()
+    assert engine.absorber.sealed == 200

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from storage import Durability, Engine, TopicConfig
-from storage.errors import NotReady, RecordCorrupt, SegmentUnreadable, TopicNotFound
+from storage.errors import NotReady, RecordCorrupt, SegmentIncomplete, SegmentUnreadable, TopicNotFound
 from storage.format import idx_entry, segment_frame
 from storage.format.segment_frame import SegmentFrame
 from storage.records import TagMatch
@@ -377,8 +377,15 @@ async def test_a_missing_file_is_told(machine: Machine, engine: Engine, ext: str
     await fill(engine, 10)
     await engine.upkeep.absorb_all()
     machine.disk.unlink(path(ROOT, SegmentId(1, 1), ext))
-    with pytest.raises(SegmentUnreadable):
+    with pytest.raises(SegmentIncomplete) as refusal:
         await whole(engine, 1, ext)
+    assert refusal.value.detail == {
+        "topic": "t",
+        "from_seq": 1,
+        "to_seq": 10,
+        "file": path(ROOT, SegmentId(1, 1), ext).rpartition("/")[2],
+        "offset": 0,
+    }
 
 
 async def test_a_damaged_index_entry_is_told(machine: Machine, engine: Engine) -> None:

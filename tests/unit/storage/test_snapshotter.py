@@ -1,0 +1,70 @@
+"""Where the replay of a snapshot has to begin, and what is looked at to know that."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import Durability, Engine, TopicConfig
+from storage.log import Log
+from storage.records import TagMatch
+from tests.unit.storage.machine import Machine, log_of, record
+
+FSYNC = TopicConfig(durability=Durability.FSYNC)
+
+
+def needed(engine: Engine) -> list[int]:
+    """By asking every log there is."""
+    places = [shard.applied_place for shard in engine.shards]
+    for topic in engine.catalog.topics.values():
+        place = topic.log.wal_needed_from()
+        if place is not None:
+            places[topic.log.shard] = min(places[topic.log.shard], place)
+    return places
+
+
+def redo(engine: Engine) -> list[int]:
+    return engine.snapshotter.redo_places(frozenset())
+
+
+async def test_every_way_to_need_the_log_is_noticed(machine: Machine) -> None:
+    engine = await machine.start(wal_shards=3, checkpoint_records=1)
+    for step in range(3):
+        for name in "abcdef":
+            await engine.append(name, [record(step, tag=f"tag-{step}")], config=FSYNC)
+            assert redo(engine) == needed(engine)
+    await engine.upkeep.absorb_all()
+    assert redo(engine) == needed(engine) == [shard.applied_place for shard in engine.shards]
+    await engine.delete_records("b", match=TagMatch(b"tag-1"))  # to be flagged in its segment
+    assert log_of(engine, "b").wal_needed_from() is not None
+    assert redo(engine) == needed(engine)
+    await engine.put_topic("m", TopicConfig(durability=Durability.EPHEMERAL))
+    await engine.append("m", [record()])
+    assert redo(engine) == needed(engine)
+    await engine.put_topic("m", FSYNC)  # writes out what was in memory
+    assert log_of(engine, "m").wal_needed_from() is not None
+    assert redo(engine) == needed(engine)
+    await engine.delete_topic("a")
+    assert redo(engine) == needed(engine)
+    engine = await machine.kill(wal_shards=3, checkpoint_records=1)
+    assert redo(engine) == needed(engine)
+    await engine.append("c", [record()])
+    assert redo(engine) == needed(engine)
+
+
+async def test_topics_that_have_not_changed_are_not_looked_at(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await machine.start(wal_file_bytes=1 << 20)
+    for number in range(50):
+        await engine.append(f"t{number}", [record()])
+    await engine.upkeep.absorb_all()
+    redo(engine)
+    real, asked = Log.wal_needed_from, list[int]()
+    monkeypatch.setattr(Log, "wal_needed_from", lambda log: asked.append(log.topic_id) or real(log))  # type: ignore[misc]
+    redo(engine)
+    assert asked == []
+    await engine.append("t7", [record()])
+    for _ in range(2):
+        asked.clear()
+        redo(engine)
+        assert asked == [log_of(engine, "t7").topic_id]
