@@ -102,11 +102,11 @@ async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) ->
         raise
     try:
         outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in seqs), return_exceptions=True)
-        refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if outcome is not None]
+        refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if isinstance(outcome, BaseException)]
         await queues.mover.call_off(source, refused)
     finally:
         queues.mover.kick(source)  # also when whoever asked has gone: what is open is carried through
-    errors = [outcome for outcome in outcomes if outcome is not None]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     if len(errors) == len(seqs):
         raise errors[0]
-    return len(seqs) - len(errors)
+    return outcomes.count(True)
