@@ -288,6 +288,8 @@ class Queues:
         self.engine.check_open()
         desk = await self.open(name)
         await self.engine.admin.set_paused(desk.topic, paused)
+        if paused:
+            await desk.dealt()  # what was taken before is given before
         return paused
 
     async def purge(self, name: str, states: Sequence[str] = ("ready", "delayed")) -> int:
