@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -54,7 +55,11 @@ class Mover:
         if not self._stopped and topic.topic_id not in self._tasks:
             task = self._engine.loop.create_task(self._run(topic), name="storage-mover")
             self._tasks[topic.topic_id] = task
-            task.add_done_callback(lambda _: self._tasks.pop(topic.topic_id, None))
+            task.add_done_callback(partial(self._ended, topic.topic_id))
+
+    def _ended(self, topic_id: int, task: asyncio.Task[None] | None = None) -> None:
+        if task is None or self._tasks.get(topic_id) is task:
+            self._tasks.pop(topic_id, None)
 
     async def stop(self) -> None:
         """No move is begun any more; those under way have come to an end, or go on after the next start."""
@@ -83,6 +88,8 @@ class Mover:
                 continue
             await self._engine.clock.sleep(backoff_s)
             backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
+        # In the very step that found nothing to be moved: whoever has something from now on begins another task.
+        self._ended(topic.topic_id)
 
     async def _try(self, topic: Topic, seq: int) -> bool:
         try:
