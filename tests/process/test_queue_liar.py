@@ -16,7 +16,13 @@ from tests.support.queue_liar import Liar
 from tests.support.queue_load import QueueLoad, Service
 
 DRAINED_WITHIN_S = 30.0
-LEASES: dict[str, Any] = {"durability": "disk", "leases_durable": False, "max_deliveries": 3}
+LEASES: dict[str, Any] = {
+    "durability": "disk",
+    "leases_durable": False,
+    "max_deliveries": 3,
+    "retry_backoff_ms": 800,
+    "retry_backoff_max_ms": 800,
+}
 
 #: Runs in which a lie has to come out once.
 OCCASIONS = 4
@@ -67,6 +73,15 @@ async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: r
         ("/claim", 3, queue_liar.mix_the_order_up, "out of order"),
         ("/claim", 1, queue_liar.give_other_jobs_for_a_key, "asked again under"),
         ("-dead/diff", 1, queue_liar.bury_a_job_twice, "times in the dead letter topic"),
+        ("-dead/diff", 1, queue_liar.lose_a_dead_letter, "is lost"),
+        ("/redrive", 1, queue_liar.bring_a_job_back_twice, "jobs came back from the dead letter topic"),
+        ("/pause", 1, queue_liar.forget_a_pause, "was dealt while the queue was paused"),
+        ("/purge", 1, queue_liar.forget_a_purge, "and of all that are gone"),
+        ("/purge", 1, queue_liar.purge_more_than_is_said, "are gone and were not acked"),
+        ("/ack?strict=true", 1, queue_liar.refuse_what_was_done, "a valid lease, was passed over"),
+        ("/nack", 1, queue_liar.forget_a_backoff, "before the delay of its nack was over"),
+        ("", 1, queue_liar.forget_that_jobs_are_delayed, "before the job was due"),
+        ("/work", 3, queue_liar.push_a_job_twice, "after it was acked under"),
     ],
 )
 async def test_a_lie_comes_out(
@@ -75,7 +90,7 @@ async def test_a_lie_comes_out(
     # A lie may by chance be one that what follows does not contradict: it gets several occasions to come out.
     for occasion in range(OCCASIONS):
         liar = Liar(operation, lie, dice, every)
-        service = Service(liar.connect)
+        service = Service(liar.connect, liar.pushes)
         load = QueueLoad(f"{lie.__name__}-{occasion}", LEASES, service, dice, workers=6, jobs=400)
         found = await work_off(broker, load, service)
         assert liar.lies, "it had no occasion to lie"
