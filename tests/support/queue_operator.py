@@ -50,6 +50,7 @@ class Operator:
         if not self._deck:
             self._deck = [Pause, Purge, Redrive, Redrive]
             self._dice.shuffle(self._deck)
+        self._load.counts["looked after"] += 1
         match self._deck.pop():
             case kind if kind is Pause:
                 await self._pause(connection)
