@@ -11,8 +11,8 @@ from msgspec import Meta, Raw
 from broker.auth.table import Rule, rule_of
 from broker.http import lease_ids, render, render_queues, strict_json
 from broker.http.answers import Answer
-from broker.service.queues import MAX_SEQS
 from storage.engine import Engine
+from storage.queues.checks import MAX_JOBS
 from storage.queues.claims import Claimed
 from storage.queues.values import Settled
 from storage.records import Appended, PlainRecords
@@ -130,7 +130,7 @@ _ack_decoder = msgspec.json.Decoder(_Ack)
 
 def _ack(engine: Engine, topic: str, _: Mapping[bytes, bytes], body: bytes, told: Told, __: Callable[[], None]) -> bool:
     asked = _ack_decoder.decode(body)
-    if not asked.node or not 0 < len(asked.seqs) <= MAX_SEQS:
+    if not asked.node or not 0 < len(asked.seqs) <= MAX_JOBS:
         return False
     return engine.queues.ack_now(topic, asked.node, asked.seqs, lease_ids.tokens(asked.lease_ids), told)
 

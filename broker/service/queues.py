@@ -1,4 +1,4 @@
-"""Jobs: claiming, settling, looking after queues (source: api.md §6). Fields are judged here, before the topic is."""
+"""Jobs: claiming, settling, looking after queues (source: api.md §6). Names are judged here, the rest by the engine."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ import msgspec
 from broker.service.limits import Places
 from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from storage.errors import BatchTooLarge, InvalidRequest, ShuttingDown
+from storage.errors import InvalidRequest, ShuttingDown
+from storage.queues.checks import MAX_WAIT_MS
 from storage.queues.values import JobState, JobView, Redriven, Settled
-from storage.validation import MAX_DELAY_MS, check_text
 
 if TYPE_CHECKING:
     from storage.engine import Engine
     from storage.queues.claims import Claimed
     from storage.queues.work import Worker
 
-MAX_WAIT_MS: Final = 30_000
-#: Most jobs in one ack, nack or extend.
-MAX_SEQS: Final = 1000
-MAX_ATTEMPT_KEY_BYTES: Final = 128
-MAX_REASON_BYTES: Final = 1024
 PURGEABLE: Final = (JobState.READY, JobState.DELAYED)
 
 
@@ -60,9 +55,7 @@ class Settle(msgspec.Struct, kw_only=True):
 
 async def claim(engine: Engine, asked: Claim) -> Claimed:
     """What there is now. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
-    _check_worker(engine, asked.topic, asked.node)
-    if asked.attempt_key is not None:
-        check_text(asked.attempt_key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
+    check_topic_name(asked.topic)
     return await _claim(engine, asked, 0)
 
 
@@ -94,17 +87,13 @@ async def _claim(engine: Engine, asked: Claim, wait_ms: int) -> Claimed:
 
 async def ack(engine: Engine, asked: Settle) -> Settled:
     """On return the jobs are gone for good, as safely as the topic's class says. Raises LeaseLost when strict."""
-    _check_settle(engine, asked)
+    check_topic_name(asked.topic)
     return await engine.queues.ack(asked.topic, asked.node, asked.seqs, lease_ids=asked.lease_ids, strict=asked.strict)
 
 
 async def nack(engine: Engine, asked: Settle, *, delay_ms: int | None, penalty: bool, reason: str | None) -> Settled:
     """The jobs can be had again after `delay_ms`, or the queue's backoff. Raises LeaseLost when strict."""
-    _check_settle(engine, asked)
-    if delay_ms is not None and delay_ms > MAX_DELAY_MS:
-        raise InvalidRequest(f"delay_ms: at most 366 days ({MAX_DELAY_MS} ms).", field="delay_ms")
-    if reason is not None and len(reason.encode()) > MAX_REASON_BYTES:
-        raise InvalidRequest(f"reason: at most {MAX_REASON_BYTES} bytes.", field="reason")
+    check_topic_name(asked.topic)
     return await engine.queues.nack(
         asked.topic,
         asked.node,
@@ -119,7 +108,7 @@ async def nack(engine: Engine, asked: Settle, *, delay_ms: int | None, penalty: 
 
 async def extend(engine: Engine, asked: Settle, lease_ms: int) -> Settled:
     """The leases now end `lease_ms` from now. Raises LeaseLost when strict."""
-    _check_settle(engine, asked)
+    check_topic_name(asked.topic)
     return await engine.queues.extend(
         asked.topic, asked.node, asked.seqs, lease_ms, lease_ids=asked.lease_ids, strict=asked.strict
     )
@@ -130,30 +119,8 @@ def work(engine: Engine, asked: Work) -> Worker:
 
     Raises InvalidRequest, TopicNotFound, NotAQueue; what ends it later is raised to whoever takes jobs from it.
     """
-    _check_worker(engine, asked.topic, asked.node)
+    check_topic_name(asked.topic)
     return engine.queues.work(asked.topic, asked.node, max=asked.max, lease_ms=asked.lease_ms)
-
-
-def _check_worker(engine: Engine, topic: str, node: str) -> None:
-    """Raises InvalidRequest for names that no queue and no worker can have."""
-    check_topic_name(topic)
-    if not node:
-        raise InvalidRequest("node: required, and not empty.", field="node")
-    check_text(node, "node", engine.options.max_node_bytes)
-
-
-def _check_settle(engine: Engine, asked: Settle) -> None:
-    _check_worker(engine, asked.topic, asked.node)
-    count = len(asked.seqs)
-    if not count:
-        raise InvalidRequest("seqs: at least one.", field="seqs")
-    if count > MAX_SEQS:
-        raise BatchTooLarge(f"seqs: at most {MAX_SEQS}, these are {count}.", field="seqs", max=MAX_SEQS)
-    if asked.lease_ids is not None and len(asked.lease_ids) != count:
-        raise InvalidRequest(
-            f"lease_ids: one for each of the {count} seqs, or none at all; these are {len(asked.lease_ids)}.",
-            field="lease_ids",
-        )
 
 
 async def pause(engine: Engine, topic: str) -> bool:

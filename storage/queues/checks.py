@@ -1,4 +1,7 @@
-"""What a queue operation may be asked for. Source: api.md §6."""
+"""What a queue operation may be asked for: the only place that says so, for the library and the broker alike.
+
+All but `check_seqs` raise InvalidRequest, which names the field. Source: api.md §6.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from storage.options import Options
 from storage.queues.leases import LeaseTable
 from storage.validation import MAX_DELAY_MS, MAX_U64, check_text
 
+#: Most jobs in one claim, ack, nack or extend.
 MAX_JOBS = 1000
 MAX_WAIT_MS = 30_000
 MAX_ATTEMPT_KEY_BYTES = 128
@@ -18,6 +22,8 @@ MAX_REASON_BYTES = 1024
 
 
 def check_node(node: str, options: Options) -> None:
+    if not node:
+        raise InvalidRequest("node: required, and not empty.", field="node")
     check_text(node, "node", options.max_node_bytes)
 
 
@@ -27,13 +33,13 @@ def check_attempt_key(key: str | None) -> None:
 
 
 def check_reason(reason: str | None) -> None:
-    if reason:
-        check_text(reason, "reason", MAX_REASON_BYTES)
+    if reason and len(check_text(reason, "reason", MAX_U64)) > MAX_REASON_BYTES:
+        raise InvalidRequest(f"reason: at most {MAX_REASON_BYTES} bytes.", field="reason")
 
 
 def check_delay(delay_ms: int | None) -> None:
     if delay_ms is not None and not 0 <= delay_ms <= MAX_DELAY_MS:
-        raise InvalidRequest(f"delay_ms must be 0 to {MAX_DELAY_MS} (366 days).", field="delay_ms")
+        raise InvalidRequest(f"delay_ms: at most 366 days ({MAX_DELAY_MS} ms).", field="delay_ms")
 
 
 def lease_time(lease_ms: int | None, usual: int) -> int:
@@ -48,15 +54,16 @@ def lease_time(lease_ms: int | None, usual: int) -> int:
 def check_seqs(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> None:
     """Raises BatchTooLarge, InvalidRequest."""
     if not seqs:
-        raise InvalidRequest("seqs must name at least one job.", field="seqs")
+        raise InvalidRequest("seqs: at least one.", field="seqs")
     if len(seqs) > MAX_JOBS:
-        raise BatchTooLarge(f"seqs: at most {MAX_JOBS} a call, these are {len(seqs)}.", field="seqs", max=MAX_JOBS)
-    if min(seqs) < 0 or max(seqs) > MAX_U64:
-        raise InvalidRequest("seqs must be seqs, 0 to 2^64 - 1.", field="seqs")
+        raise BatchTooLarge(f"seqs: at most {MAX_JOBS}, these are {len(seqs)}.", field="seqs", max=MAX_JOBS)
     if lease_ids and len(lease_ids) != len(seqs):
         raise InvalidRequest(
-            f"lease_ids must be as many as seqs: {len(seqs)}, these are {len(lease_ids)}.", field="lease_ids"
+            f"lease_ids: one for each of the {len(seqs)} seqs, or none at all; these are {len(lease_ids)}.",
+            field="lease_ids",
         )
+    if min(seqs) < 0 or max(seqs) > MAX_U64:
+        raise InvalidRequest("seqs must be seqs, 0 to 2^64 - 1.", field="seqs")
 
 
 def tokens_of(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> dict[int, int]:

@@ -48,11 +48,13 @@ class Claiming:
             await self._engine.expiry.expire_if_possible(desk.topic)
             desk = await self._queues.open(name)
         lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
-        if attempt_key is not None:
+        while attempt_key is not None:
             again = await self._repeated(desk, node, attempt_key)
             if again is not None:
                 return again
             desk = await self._queues.open(name)  # it may be gone, or another's, by now
+            if _pending(desk, node, attempt_key) is None:
+                break
         answer: asyncio.Future[Claimed] = self._engine.loop.create_future()
         claim = Claim(
             answer,
@@ -115,7 +117,7 @@ class Claiming:
             raise
         finally:
             if key is not None and claim.answer.done():
-                desk.attempts.pop(key, None)
+                _forget(desk, key, claim.answer)
 
     def _abandon(self, desk: Desk, claim: Claim) -> None:
         """Whoever asked is gone."""
@@ -126,15 +128,14 @@ class Claiming:
         elif claim.dealt and claim.attempt_key is not None:
             # What it will be given stands, for a repeat to ask for.
             key = (claim.node, claim.attempt_key)
-            answer.add_done_callback(lambda done: (desk.attempts.pop(key, None), done.cancelled() or done.exception()))
+            answer.add_done_callback(lambda done: (_forget(desk, key, done), done.cancelled() or done.exception()))
         else:
             desk.leave(claim)
             answer.cancel()
 
     async def _repeated(self, desk: Desk, node: str, key: str) -> Claimed | None:
         """What an earlier claim with this key was given and still holds."""
-        pending = desk.attempts.get((node, key))
-        if pending is not None:
+        while (pending := _pending(desk, node, key)) is not None:  # behind one that got nothing another may be next
             await asyncio.wait([pending])
         jobs = desk.table.repeat(node, key, self._engine.now_ms())
         return await desk.repeat(jobs, node, key) if jobs else None
@@ -143,6 +144,18 @@ class Claiming:
         shard = self._engine.shards[topic.log.shard]
         if shard.log.failed is not None:
             raise shard.log.failure()
+
+
+def _pending(desk: Desk, node: str, key: str) -> asyncio.Future[Claimed] | None:
+    """The answer that another claim with this key waits for."""
+    answer = desk.attempts.get((node, key))
+    return answer if answer is not None and not answer.done() else None
+
+
+def _forget(desk: Desk, key: tuple[str, str], answer: asyncio.Future[Claimed]) -> None:
+    """It is there: the next claim with this key may be on its way already, and is another's to forget."""
+    if desk.attempts.get(key) is answer:
+        del desk.attempts[key]
 
 
 def _tell(told: Callable[..., None], answer: asyncio.Future[Claimed]) -> None:

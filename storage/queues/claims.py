@@ -25,6 +25,10 @@ class Claimed:
         self._node = claim.node
         self._attempt_key = claim.attempt_key
 
+    def stands(self, job: ClaimedJob) -> bool:
+        """Whether the lease of one of `jobs` is still one."""
+        return self._desk.table.lease_of(job.record.seq) == job.lease_id
+
     def undo(self) -> None:
         """Give all of it back at once, and forgiven. With an attempt_key the leases stand: a repeat asks for them."""
         if self._attempt_key is None and self.jobs:

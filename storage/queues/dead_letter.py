@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -54,7 +55,11 @@ class Mover:
         if not self._stopped and topic.topic_id not in self._tasks:
             task = self._engine.loop.create_task(self._run(topic), name="storage-mover")
             self._tasks[topic.topic_id] = task
-            task.add_done_callback(lambda _: self._tasks.pop(topic.topic_id, None))
+            task.add_done_callback(partial(self._ended, topic.topic_id))
+
+    def _ended(self, topic_id: int, task: asyncio.Task[None] | None = None) -> None:
+        if task is None or self._tasks.get(topic_id) is task:
+            self._tasks.pop(topic_id, None)
 
     async def stop(self) -> None:
         """No move is begun any more; those under way have come to an end, or go on after the next start."""
@@ -72,14 +77,19 @@ class Mover:
         return sorted(dying | log.moves.out.keys())
 
     async def _run(self, topic: Topic) -> None:
-        backoff_s = MIN_BACKOFF_S
-        while self._engine.catalog.by_id.get(topic.topic_id) is topic and (seqs := self._pending(topic)):
-            moved = await asyncio.gather(*(self._try(topic, seq) for seq in seqs[:SIDE_BY_SIDE]))
+        backoff_s, after = MIN_BACKOFF_S, 0
+        while self._engine.catalog.by_id.get(topic.topic_id) is topic and (pending := self._pending(topic)):
+            # In turn: those that are refused for good must not keep the ones behind them from being tried.
+            seqs = [seq for seq in pending if seq > after][:SIDE_BY_SIDE] or pending[:SIDE_BY_SIDE]
+            after = seqs[-1]
+            moved = await asyncio.gather(*(self._try(topic, seq) for seq in seqs))
             if all(moved):
                 backoff_s = MIN_BACKOFF_S
                 continue
             await self._engine.clock.sleep(backoff_s)
             backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
+        # In the very step that found nothing to be moved: whoever has something from now on begins another task.
+        self._ended(topic.topic_id)
 
     async def _try(self, topic: Topic, seq: int) -> bool:
         try:
@@ -91,8 +101,10 @@ class Mover:
             _log.exception("move_failed", topic=topic.name, seq=seq)
         return False
 
-    async def move(self, topic: Topic, seq: int) -> None:
+    async def move(self, topic: Topic, seq: int) -> bool:
         """One step after the other until the record is gone from here. Raises StorageError when one is refused.
+
+        False: it was called off, or there was nothing to be moved any more.
 
         One caller a move at a time: two who both find that the copy has not come would make two.
         """
@@ -101,35 +113,36 @@ class Mover:
             await asyncio.wait([other])
         done = self._under_way[key] = self._engine.loop.create_future()
         try:
-            await self._move(topic, seq)
+            return await self._move(topic, seq)
         finally:
             del self._under_way[key]
             done.set_result(None)
 
-    async def _move(self, topic: Topic, seq: int) -> None:
+    async def _move(self, topic: Topic, seq: int) -> bool:
         log = topic.log
         if seq not in log.moves.out and not await self._open(topic, seq):
-            return
+            return not log.is_live(seq)  # another caller may have come first
         move = log.moves.out.get(seq)
         if move is None:
-            return
+            return False
         if not log.is_live(seq):  # lost or deleted meanwhile, and said to be: the copy, if any, is all there is
             log.moves.out.pop(seq, None)
             log.section = None
-            return
+            return False
         dest = self._engine.catalog.by_id.get(move.dest_id)
         came = dest is not None and (log.topic_id, seq) in dest.log.moves.came
         if dest is None:  # deleted, and the copy with it if there was one
             await self._call_off(topic, seq, move)
-            return
+            return False
         if not came and self._may_have_come(dest):
             raise StorageFailed()
         if not came and not self._wanted(topic, dest, move):
             await self._call_off(topic, seq, move)
-            return
-        if not came:
-            await self._copy(topic, seq, move, dest)
+            return False
+        if not came and not await self._copy(topic, seq, move, dest):
+            return False
         await self._finish(topic, seq, dest)
+        return True
 
     def _may_have_come(self, dest: Topic) -> bool:
         """Whether only the next start can tell: what was on its way when the shard stopped may be there after all."""
@@ -181,14 +194,17 @@ class Mover:
             if move is not None and not came and (dest is None or not self._may_have_come(dest)):
                 await self._call_off(topic, seq, move)
 
-    async def _copy(self, topic: Topic, seq: int, move: Move, dest: Topic) -> None:
-        """Step 2."""
+    async def _copy(self, topic: Topic, seq: int, move: Move, dest: Topic) -> bool:
+        """Step 2. False: there is nothing to copy, because the record was lost or deleted just now."""
         found = await reading.read(self._engine, topic, [seq])
         record = found.records.get(seq)
         if record is None:
             if found.corrupt:
                 raise reading.corrupt(topic.name, seq)
-            return  # it went just now
+            # What cannot be read is not there any more, or else it must not be deleted as if it had been copied.
+            if topic.log.is_live(seq):
+                raise StorageError(f"Record {seq} of {topic.name} cannot be read now.")
+            return False
         await Write(
             self._engine,
             dest.name,
@@ -202,6 +218,7 @@ class Mover:
             move=(topic.topic_id, seq),
             dest_id=dest.topic_id,
         ).run()
+        return True
 
     async def _finish(self, topic: Topic, seq: int, dest: Topic) -> None:
         """Step 3, and dest may forget."""

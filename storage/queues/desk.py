@@ -114,6 +114,11 @@ class Desk:
         while self._dealer.works or self.settling:
             await asyncio.wait([*self._dealer.works, *self.settling])
 
+    async def dealt(self) -> None:
+        """What is being handed out has been, on return."""
+        if self._dealer.works:
+            await asyncio.wait(set(self._dealer.works))
+
     async def repeat(self, jobs: list[Job], node: str, key: str) -> Claimed | None:
         """The answer to a claim once more, as far as its leases stand; None when its records are gone."""
         self.serve()  # what else has run out by now is ready
@@ -134,6 +139,8 @@ class Desk:
         self._expire(now)
         if self._waiting and not self.topic.paused:
             self._serve(now)
+        elif self._window_ms is not None and now >= self._window_ms:
+            self._close_window()
         if self.table.dying:
             self._queues.mover.kick(self.topic)
         self._set_alarm(now)
@@ -178,6 +185,12 @@ class Desk:
         if dealt:
             self._dealer.deal(dealt)
 
+    def _close_window(self) -> None:
+        """Nothing is dealt in it: nobody waits any more, or the queue is paused. Who would not wait is told so."""
+        self._window_ms = None
+        for claim in [claim for claim in self._waiting if not claim.patient]:
+            self.leave(claim)
+
     def _set_alarm(self, now: int) -> None:
         times = [at for at in (self.table.next_change(), self._window_ms) if at is not None]
         if times:
@@ -219,8 +232,13 @@ class Desk:
         self._ends(jobs, value, "")
 
     def give_back(self, leases: Sequence[tuple[int, int]], node: str, *, forgiven: bool) -> None:
-        """End these leases (seq, token) as far as they stand: forgiven and at once, or as a nack would."""
-        jobs = [job for seq, token in leases if (job := self._current(seq, token)) is not None]
+        """End these leases (seq, token) as far as they stand: forgiven and at once, or as a nack would. Those about
+        which something is on its way are ended behind it."""
+        standing = [job for seq, token in leases if (job := self._current(seq, token)) is not None]
+        jobs = [job for job in standing if not job.busy]
+        busy = [(job.seq, job.lease_id) for job in standing if job.busy]
+        if busy and self.settling:
+            self._dealer.work(self._give_back_later(busy, node, forgiven))
         if not jobs:
             return
         rows = [self.released(job, penalty=not forgiven, delay_ms=0 if forgiven else None) for job in jobs]
@@ -233,9 +251,13 @@ class Desk:
             job.busy = True
         self._ends(jobs, value, node)
 
+    async def _give_back_later(self, leases: Sequence[tuple[int, int]], node: str, forgiven: bool) -> None:
+        await asyncio.wait(set(self.settling))
+        self.give_back(leases, node, forgiven=forgiven)
+
     def _current(self, seq: int, token: int) -> Job | None:
-        job = self.table.find(seq)
-        return job if job is not None and job.lease_id == token and not job.busy else None
+        job = self.table.find(seq) if self.table.lease_of(seq) == token else None
+        return job if job is not None and job.lease_id == token else None
 
     def _ends(self, jobs: list[Job], value: Lease, node: str) -> None:
         task = self._dealer.work(self._end(jobs, value, node))

@@ -7,6 +7,7 @@ one of a Grant: never both. Source: api.md §6.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -143,6 +144,14 @@ class JobTable:
             if job.state == LEASED and not job.busy:
                 heappush(self._ends, (job.deadline, job.seq))
         return singles
+
+    def lease_of(self, seq: int) -> int:
+        """The token of the job's lease; 0: it is not leased. Takes nothing apart."""
+        job = self.jobs.get(seq)
+        if job is not None:
+            return job.lease_id
+        grant = self.grants.get(seq)
+        return grant.lease_ids[bisect_left(grant.seqs, seq)] if grant is not None and grant.lease_ids else 0
 
     def whole(self, seqs: Sequence[int]) -> Grant | None:
         """The grant of exactly these jobs, in this order."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from storage.format import control
+from storage.queues import settling
 from storage.queues.job import Job
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ async def purge(queues: Queues, desk: Desk, states: frozenset[str]) -> int:
         if not jobs:
             return purged
         request = control.Delete(bound_head=log.head, seqs=sorted(job.seq for job in jobs))
-        try:
-            await queues.delete(desk.topic, [request], None)
-        except BaseException:
-            table.put_back(jobs)
-            raise
+        # Whoever asked may go: what is being deleted is nobody's until it is known to be gone, or to have stayed.
+        await settling.settle(
+            desk,
+            partial(queues.delete, desk.topic, [request], None),
+            partial(table.put_back, jobs),
+        )
         purged += len(jobs)

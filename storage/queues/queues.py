@@ -181,8 +181,7 @@ class Queues:
         False: nothing was done, because the jobs have to be looked at one by one, or something has to be waited for
         first: call `ack`.
         """
-        arrived = self._arrived(node)
-        checks.check_seqs(seqs, lease_ids)
+        arrived = self._arrived(node, seqs, lease_ids)
         topic = self.engine.topic(name)
         checks.table_of(topic)
         if topic.topic_id in self.engine.changing:
@@ -201,8 +200,7 @@ class Queues:
         strict: bool = False,
     ) -> Settled:
         """The jobs are done: gone for good, as durably on return as the topic is. One frame for all of them."""
-        arrived = self._arrived(node)
-        checks.check_seqs(seqs, lease_ids)
+        arrived = self._arrived(node, seqs, lease_ids)
         desk = await self.open(name)
         # `lease_ids` may have None for a token: then it is no grant's, and each is looked at.
         grant = desk.table.held_together(seqs, lease_ids or (), node, arrived)  # pyright: ignore[reportArgumentType]
@@ -227,9 +225,10 @@ class Queues:
         strict: bool = False,
     ) -> Settled:
         """Give the jobs back: to be claimed again after `delay_ms`, else after the queue's backoff."""
+        arrived = self._arrived(node, seqs, lease_ids)
         checks.check_delay(delay_ms)
         checks.check_reason(reason)
-        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict)
+        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict, arrived)
         if jobs:
             rows = [desk.released(job, penalty=penalty, delay_ms=delay_ms) for job in jobs]
             value = Lease(event="released", jobs=rows, reason=reason or None)
@@ -249,8 +248,9 @@ class Queues:
         strict: bool = False,
     ) -> Settled:
         """The leases last `lease_ms` from now."""
+        arrived = self._arrived(node, seqs, lease_ids)
         lease_ms = checks.lease_time(lease_ms, 0)
-        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict)
+        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict, arrived)
         deadline = self.engine.now_ms() + lease_ms
         if jobs:
             rows = [(job.seq, job.lease_id, deadline, job.deliveries, 0, job.forgiven) for job in jobs]
@@ -261,17 +261,22 @@ class Queues:
         return settling.answer(desk, done, skipped, deadlines=dict.fromkeys(done, deadline))
 
     async def _judged(
-        self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None, strict: bool
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        lease_ids: Sequence[int | None] | None,
+        strict: bool,
+        arrived: int,
     ) -> tuple[Desk, list[Job], list[int]]:
-        arrived = self._arrived(node)
-        checks.check_seqs(seqs, lease_ids)
         desk = await self.open(name)
         return desk, *await settling.judge(desk, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
 
-    def _arrived(self, node: str) -> int:
+    def _arrived(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> int:
         """What time it is for what `node` says of its leases now."""
         self.engine.check_open()
         checks.check_node(node, self.engine.options)
+        checks.check_seqs(seqs, lease_ids)
         return self.engine.now_ms()
 
     # -- the whole queue ---------------------------------------------------------------------------------------------
@@ -288,6 +293,8 @@ class Queues:
         self.engine.check_open()
         desk = await self.open(name)
         await self.engine.admin.set_paused(desk.topic, paused)
+        if paused:
+            await desk.dealt()  # what was taken before is given before
         return paused
 
     async def purge(self, name: str, states: Sequence[str] = ("ready", "delayed")) -> int:

@@ -37,10 +37,9 @@ async def redrive(
     source = queues.engine.topic(name)
     if source is queue:
         raise InvalidRequest("from: a queue is not redriven from itself.", field="from")
-    seqs = await _found(queues, source, queue.name)
-    wanted = seqs[:count]
+    wanted, more = await _found(queues, source, queue.name, count)
     if dry_run:
-        return Redriven(moved=len(wanted), remaining=len(seqs) - len(wanted))
+        return Redriven(moved=len(wanted), remaining=more)
     moved = 0
     step = SIDE_BY_SIDE if rate_per_s is None else max(1, min(SIDE_BY_SIDE, int(rate_per_s)))
     for begin in range(0, len(wanted), step):
@@ -52,21 +51,23 @@ async def redrive(
             if not moved:
                 raise
             break
-    return Redriven(moved=moved, remaining=len(seqs) - moved)
+    return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 
-async def _found(queues: Queues, source: Topic, queue: str) -> list[int]:
-    """Seqs of the records of `source` that were jobs of `queue` and that nobody holds."""
-    reader, seqs, at = Reader(queues.engine), list[int](), 0
+async def _found(queues: Queues, source: Topic, queue: str, count: int) -> tuple[list[int], int]:
+    """Seqs of the first `count` records of `source` that were jobs of `queue` and nobody holds; how many follow."""
+    reader, seqs, more, at = Reader(queues.engine), list[int](), 0, 0
     while at < source.log.head:
         result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
         ours = [each.seq for each in result.records if came_from(each.body) == queue]
-        seqs += [seq for seq in ours if _is_free(queues, source, seq)]
+        free = [seq for seq in ours if _is_free(queues, source, seq)]
+        more += max(0, len(seqs) + len(free) - count)
+        seqs += free[: count - len(seqs)]
         if result.next_from_seq <= at:
             break
         at = result.next_from_seq
         await asyncio.sleep(0)
-    return seqs
+    return seqs, more
 
 
 def _is_free(queues: Queues, source: Topic, seq: int) -> bool:
@@ -102,11 +103,11 @@ async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) ->
         raise
     try:
         outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in seqs), return_exceptions=True)
-        refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if outcome is not None]
+        refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if isinstance(outcome, BaseException)]
         await queues.mover.call_off(source, refused)
     finally:
         queues.mover.kick(source)  # also when whoever asked has gone: what is open is carried through
-    errors = [outcome for outcome in outcomes if outcome is not None]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     if len(errors) == len(seqs):
         raise errors[0]
-    return len(seqs) - len(errors)
+    return outcomes.count(True)

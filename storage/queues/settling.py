@@ -56,7 +56,7 @@ async def ack_together(queues: Queues, desk: Desk, grant: Grant) -> None:
     """`ack` for all jobs of a grant."""
     values, known = together.deletion(desk, grant)
     grant.busy = True
-    await _settle(desk, lambda: queues.delete(desk.topic, values, known), lambda: desk.table.put_back_together(grant))
+    await settle(desk, lambda: queues.delete(desk.topic, values, known), lambda: desk.table.put_back_together(grant))
     queues.stats.acked += len(grant.seqs)
 
 
@@ -144,11 +144,11 @@ async def _busy(desk: Desk, jobs: list[Job], commit: Callable[[], Coroutine[Any,
     """Commit with the jobs held still."""
     for job in jobs:
         job.busy = True
-    await _settle(desk, commit, lambda: desk.table.put_back(jobs))
+    await settle(desk, commit, lambda: desk.table.put_back(jobs))
 
 
-async def _settle(desk: Desk, commit: Callable[[], Coroutine[Any, Any, None]], put_back: Callable[[], None]) -> None:
-    """Commit; it goes on when its caller goes away. `put_back` is called when it fails."""
+async def settle(desk: Desk, commit: Callable[[], Coroutine[Any, Any, None]], put_back: Callable[[], None]) -> None:
+    """Commit what was decided; it goes on when its caller goes away. `put_back` is called when it fails."""
     task = asyncio.ensure_future(commit())
     desk.settling.add(task)
 

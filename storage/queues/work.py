@@ -54,8 +54,9 @@ class Worker:
                 await self._room.wait()
             claimed = await self._queues.claiming.claim_for(self, room)
             for job in claimed.jobs:
-                self._held[job.record.seq] = job.lease_id
-                self._coming.append(job)
+                if claimed.stands(job):  # of one that has ended by now nobody would ever say so again
+                    self._held[job.record.seq] = job.lease_id
+                    self._coming.append(job)
         return self._coming.popleft()
 
     def lease_ended(self, seq: int) -> None:

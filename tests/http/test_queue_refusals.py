@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.service.queues import MAX_ATTEMPT_KEY_BYTES, MAX_REASON_BYTES
+from storage.queues.checks import MAX_ATTEMPT_KEY_BYTES, MAX_REASON_BYTES
 from storage.validation import MAX_DELAY_MS
 from tests.http.calls import JSON, refused, refused_field
 from tests.http.queue_calls import queue

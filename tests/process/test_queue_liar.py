@@ -16,7 +16,17 @@ from tests.support.queue_liar import Liar
 from tests.support.queue_load import QueueLoad, Service
 
 DRAINED_WITHIN_S = 30.0
-LEASES: dict[str, Any] = {"durability": "disk", "leases_durable": False, "max_deliveries": 3}
+LEASES: dict[str, Any] = {
+    "durability": "disk",
+    "leases_durable": False,
+    "max_deliveries": 3,
+    "retry_backoff_ms": 800,
+    "retry_backoff_max_ms": 800,
+}
+
+#: What an operator does, and so often that everything was done and has had consequences.
+OPERATED = ("/redrive", "/pause", "/purge", "-dead/diff")
+TURNS = 14
 
 #: Runs in which a lie has to come out once.
 OCCASIONS = 4
@@ -29,15 +39,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-async def work_off(broker: BrokerProcess, load: QueueLoad, service: Service) -> list[str]:
-    """All jobs, to the end; what the judge says."""
+async def work_off(broker: BrokerProcess, load: QueueLoad, service: Service, *, turns: int = 0) -> list[str]:
+    """All jobs, to the end, with so many turns of the operator at least; what the judge says."""
     service.port = broker.port
     await load.create()
     service.up()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(load.run())
         async with asyncio.timeout(DRAINED_WITHIN_S):
-            while load.produced < load.jobs:
+            while load.produced < load.jobs or load.counts["looked after"] < turns:
                 await asyncio.sleep(0.01)
             service.calm = True
             await load.drained()
@@ -50,7 +60,7 @@ async def work_off(broker: BrokerProcess, load: QueueLoad, service: Service) -> 
 async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: random.Random) -> None:
     service = Service()
     load = QueueLoad("honest", LEASES, service, dice, workers=6, jobs=400)
-    assert await work_off(broker, load, service) == []
+    assert await work_off(broker, load, service, turns=TURNS) == []
 
 
 @pytest.mark.parametrize(
@@ -67,6 +77,15 @@ async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: r
         ("/claim", 3, queue_liar.mix_the_order_up, "out of order"),
         ("/claim", 1, queue_liar.give_other_jobs_for_a_key, "asked again under"),
         ("-dead/diff", 1, queue_liar.bury_a_job_twice, "times in the dead letter topic"),
+        ("-dead/diff", 1, queue_liar.lose_a_dead_letter, "are gone and were not acked"),
+        ("/redrive", 1, queue_liar.bring_a_job_back_twice, "jobs came back from the dead letter topic"),
+        ("/pause", 1, queue_liar.forget_a_pause, "was dealt while the queue was paused"),
+        ("/purge", 1, queue_liar.forget_a_purge, "and of all that are gone"),
+        ("/purge", 1, queue_liar.purge_more_than_is_said, "are gone and were not acked"),
+        ("/ack?strict=true", 1, queue_liar.refuse_what_was_done, "a valid lease, was passed over"),
+        ("/nack", 1, queue_liar.forget_a_backoff, "before the delay of its nack was over"),
+        ("", 1, queue_liar.forget_that_jobs_are_delayed, "before the job was due"),
+        ("/work", 3, queue_liar.push_a_job_twice, "after it was acked under"),
     ],
 )
 async def test_a_lie_comes_out(
@@ -75,9 +94,9 @@ async def test_a_lie_comes_out(
     # A lie may by chance be one that what follows does not contradict: it gets several occasions to come out.
     for occasion in range(OCCASIONS):
         liar = Liar(operation, lie, dice, every)
-        service = Service(liar.connect)
+        service = Service(liar.connect, liar.pushes)
         load = QueueLoad(f"{lie.__name__}-{occasion}", LEASES, service, dice, workers=6, jobs=400)
-        found = await work_off(broker, load, service)
+        found = await work_off(broker, load, service, turns=TURNS if operation in OPERATED else 0)
         assert liar.lies, "it had no occasion to lie"
         if any(sentence in problem for problem in found):
             return

@@ -5,7 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.kill_connection import Connection, Cut
-from tests.support.queue_history import Act, Claim, Dead, History, Lease, Look, Operation, Produce, Settle
+from tests.support.queue_history import (
+    Act,
+    Claim,
+    Dead,
+    History,
+    Lease,
+    Look,
+    Operation,
+    Pause,
+    Produce,
+    Purge,
+    Redrive,
+    Settle,
+    Stream,
+)
+from tests.support.queue_pushes import Pushes
 
 #: Refusals that a broker that is pressed, or about to stop, may give.
 _ALLOWED = {"shutting_down", "wal_saturated"}
@@ -39,10 +54,7 @@ class QueueCalls:
         assert answer["topic"] == self.topic
         assert answer["count"] == len(answer["claimed"])
         self.ready = answer["ready"]
-        claim.leases = tuple(
-            Lease(job["$seq"], job["lease_id"], job["deadline"], job["deliveries"], job["data"]["job"])
-            for job in answer["claimed"]
-        )
+        claim.leases = tuple(_lease(job) for job in answer["claimed"])
         self.history.ok(claim)
         return claim.leases
 
@@ -54,9 +66,29 @@ class QueueCalls:
         except OSError:
             raise Cut(sent=True) from None
 
-    async def settle(self, connection: Connection, settle: Settle) -> None:
+    async def work(self, pushes: Pushes, stream: Stream) -> None:
+        """Open a stream of pushed jobs."""
+        self.history.begin(stream)
+        query = f"node={stream.node}&max={stream.max}&lease_ms={stream.lease_ms}"
+        await pushes.open(f"/v0/topics/{self.topic}/work?{query}")
+
+    async def pushed(self, pushes: Pushes, stream: Stream, within_s: float) -> Lease | None:
+        """The next job it brings; None: it brought none. Raises Cut at its end."""
+        job = await pushes.job(within_s)
+        if job is None:
+            return None
+        assert job["topic"] == self.topic
+        lease = _lease(job)
+        self.history.pushed(stream, lease)
+        return lease
+
+    async def settle(self, connection: Connection, settle: Settle) -> bool:
+        """False: it was strict, and refused."""
         act = settle.act
-        answer = await self._ask(connection, settle, f"/{act.value}", _settle_body(settle))
+        path = f"/{act.value}?strict=true" if settle.strict else f"/{act.value}"
+        answer = await self._ask(connection, settle, path, _settle_body(settle))
+        if answer is None:
+            return False
         settle.skipped = frozenset(answer["skipped"])
         assert settle.skipped <= set(settle.seqs)
         assert answer[_COUNTED[act]] == len(settle.seqs) - len(settle.skipped), (act, settle.seqs, answer)
@@ -64,31 +96,62 @@ class QueueCalls:
         if act is Act.EXTEND:
             assert settle.deadlines.keys() == set(settle.seqs) - settle.skipped
         self.history.ok(settle)
+        return True
 
     async def settle_and_go(self, connection: Connection, settle: Settle) -> None:
         """Ask, and do not stay for the answer: it may have happened or not."""
+        settle.strict = False
         self.history.begin(settle)
         try:
             await connection.send("POST", f"/v0/topics/{self.topic}/{settle.act.value}", _settle_body(settle))
         except OSError:
             raise Cut(sent=True) from None
 
+    async def pause(self, connection: Connection, pause: Pause) -> None:
+        answer = await self._ask(connection, pause, "/pause" if pause.paused else "/resume")
+        assert answer["paused"] == pause.paused
+        self.history.ok(pause)
+
+    async def purge(self, connection: Connection, purge: Purge) -> int:
+        answer = await self._ask(connection, purge, "/purge", {"states": purge.states})
+        purge.purged = answer["purged"]
+        self.history.ok(purge)
+        return purge.purged
+
+    async def redrive(self, connection: Connection, redrive: Redrive) -> int:
+        answer = await self._ask(connection, redrive, "/redrive", {"max": redrive.max})
+        if answer is not None:
+            redrive.moved = answer["moved"]
+            assert redrive.moved <= redrive.max
+            self.history.ok(redrive)
+        return redrive.moved
+
     async def look(self, connection: Connection, *, final: bool = False) -> Look:
-        """All jobs, then all dead letters: in this order, so that no job is missed on its way from one to the other."""
+        """All jobs, all dead letters, and all jobs again: whichever way one moves meanwhile, it is seen."""
         look = self.history.begin(Look(node="looker", final=final))
-        look.present = {record["$seq"]: record["data"]["job"] for record in await _records(connection, self.topic)}
+        look.present = await self._names(connection)
         status, _ = await connection.call("GET", f"/v0/topics/{self.dead_topic}")
         if status != 404:
             look.dead = tuple(self._dead(record) for record in await _records(connection, self.dead_topic))
+        look.present |= await self._names(connection)
+        status, state = await connection.call("GET", f"/v0/topics/{self.topic}")
+        assert status == 200, state
+        look.paused = state["queue"]["paused"]
         self.history.ok(look)
         return look
+
+    async def _names(self, connection: Connection) -> dict[int, str]:
+        return {record["$seq"]: record["data"]["job"] for record in await _records(connection, self.topic)}
 
     def _dead(self, record: dict[str, Any]) -> Dead:
         meta = record["meta"]
         assert meta["$dead_letter_from"] == self.topic
         return Dead(int(meta["$dead_letter_src_seq"]), int(meta["$dead_letter_deliveries"]), record["data"]["job"])
 
-    async def _ask(self, connection: Connection, operation: Operation, path: str, body: dict[str, Any]) -> Any:
+    async def _ask(
+        self, connection: Connection, operation: Operation, path: str, body: dict[str, Any] | None = None
+    ) -> Any:
+        """The answer; None: it was refused, as it may be by one that is all right."""
         self.history.begin(operation)
         try:
             status, answer = await connection.call("POST", f"/v0/topics/{self.topic}{path}", body)
@@ -99,11 +162,31 @@ class QueueCalls:
         if status == 200:
             return answer
         error = answer["error"]
+        if self._may_refuse(operation, error):
+            self.history.failed(operation)
+            return None
         assert error["code"] in _ALLOWED, (path, body, answer)
         unknown = error.get("detail", {}).get("outcome") == "unknown"
         if not unknown:
             self.history.failed(operation)
         raise Cut(sent=unknown)
+
+    @staticmethod
+    def _may_refuse(operation: Operation, error: dict[str, Any]) -> bool:
+        match operation:
+            case Settle(strict=True):
+                if error["code"] == "lease_lost":
+                    operation.refused = frozenset(error["detail"]["seqs"])
+                    return True
+            case Redrive():
+                return error["code"] == "topic_not_found"  # nothing has died yet
+            case _:
+                pass
+        return False
+
+
+def _lease(job: dict[str, Any]) -> Lease:
+    return Lease(job["$seq"], job["lease_id"], job["deadline"], job["deliveries"], job["data"]["job"])
 
 
 def _claim_body(claim: Claim, wait_ms: int) -> dict[str, Any]:
@@ -116,7 +199,9 @@ def _settle_body(settle: Settle) -> dict[str, Any]:
     if any(settle.tokens):
         body["lease_ids"] = [token or "" for token in settle.tokens]
     if settle.act is Act.NACK:
-        body |= {"delay_ms": settle.delay_ms, "penalty": settle.penalty, "reason": "no luck"}
+        body |= {"penalty": settle.penalty, "reason": "no luck"}
+        if settle.delay_ms is not None:
+            body["delay_ms"] = settle.delay_ms
     if settle.act is Act.EXTEND:
         body["lease_ms"] = settle.lease_ms
     return body

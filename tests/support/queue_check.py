@@ -1,8 +1,9 @@
 """Judges a queue's history: could a queue that keeps its promises have answered like this?
 
 What it must keep (api.md §6): at most one lease of a job is valid at a time; what was acked is never handed out again;
-every produced job ends acked, dead-lettered (once), or is still there; deliveries only grow; tokens, deadlines and
-deliveries outlive the process with leases_durable, and die with it without; the order of fresh jobs; attempt keys.
+every produced job ends acked, dead-lettered (once), purged, or is still there, and what is redriven goes back once;
+deliveries only grow; tokens, deadlines and deliveries outlive the process with leases_durable, and die with it without;
+delays and backoff; the order of fresh jobs; attempt keys; nothing is dealt while the queue is paused.
 
 An answer that never came leaves two possibilities open, and only what contradicts both is a violation. Where a lost
 claim may have dealt a job, a delivery that nobody saw is excused, as often as there were lost claims.
@@ -17,9 +18,11 @@ from itertools import pairwise
 
 from tests.support.kill_ledger import Outcome
 from tests.support.queue_fate import FateCheck
-from tests.support.queue_history import Act, Claim, History, Settle
+from tests.support.queue_history import Act, Claim, History, Purge, Settle, Stream
+from tests.support.queue_lives import LivesCheck
 from tests.support.queue_story import story
 from tests.support.queue_track import Deal, Job, Tracks
+from tests.support.queue_whole import WholeCheck
 
 _SHOWN = 12
 
@@ -42,6 +45,8 @@ def violations(history: History) -> list[str]:
     found += leases.of_all()
     found += ClaimCheck(tracks).all()
     found += FateCheck(tracks).all()
+    found += LivesCheck(tracks).all()
+    found += WholeCheck(tracks).all()
     return [*tracks.problems, *found]
 
 
@@ -58,13 +63,14 @@ class LeaseCheck:
     def of_job(self, job: Job) -> Iterator[str]:
         for deal in job.deals:
             yield from (f"job {job.seq}: {problem}" for problem in self._of_deal(job, deal))
+        counted = self.counted(job)
         for one, two in pairwise(job.deals):
-            yield from (f"job {job.seq}: {problem}" for problem in self._succession(one, two))
+            yield from (f"job {job.seq}: {problem}" for problem in self.succession(one, two, counted[one.lease.token]))
         yield from (f"job {job.seq}: {problem}" for problem in self._deliveries(job))
 
     def of_all(self) -> Iterator[str]:
-        """A lost claim took no more jobs than it asked for."""
-        possible = sum(claim.max for claim in self._tracks.lost_claims)
+        """A lost claim took no more jobs than it asked for. What was settled last made room for as many again."""
+        possible = sum(2 * each.max if isinstance(each, Stream) else each.max for each in self._tracks.lost_claims)
         if self._unseen > possible:
             yield f"{self._unseen} deliveries went to nobody, and lost claims asked for {possible} jobs only"
 
@@ -74,7 +80,7 @@ class LeaseCheck:
         claim, lease = deal.claim, deal.lease
         if not claim.invoked - self._slack <= deal.at <= self._history.end(deal.answer) + self._slack:
             yield f"{lease.token} has deadline {lease.deadline}, so it was not dealt while {claim.node} asked for it"
-        produce = job.produce
+        produce = None if job.redriven else job.produce
         if produce is not None and deal.at < produce.invoked + produce.delay_ms - self._slack:
             yield f"{lease.token} was dealt before the job was due"
         done = [settle for settle in deal.ends() if settle.known]
@@ -84,7 +90,7 @@ class LeaseCheck:
             if settle.known and deal.done_by(settle):
                 yield from self._counted(job, deal, settle)
         for settle in deal.settles:
-            if settle.known and not deal.done_by(settle):
+            if (settle.known and not deal.done_by(settle)) or job.seq in settle.refused:
                 yield from self._passed_over(job, deal, settle)
 
     def _counted(self, job: Job, deal: Deal, settle: Settle) -> Iterator[str]:
@@ -135,23 +141,43 @@ class LeaseCheck:
 
     # -- one after the other -----------------------------------------------------------------------------------------
 
-    def _succession(self, one: Deal, two: Deal) -> Iterator[str]:
+    def succession(self, one: Deal, two: Deal, counted: int) -> Iterator[str]:
+        """Two leases of a job. `counted`: deliveries up to the first that certainly count for its backoff."""
         what = f"{two.claim.node} was given {two.lease.token}"
         if one.acked < math.inf or any(each.act is Act.ACK and each.known for each in one.ends()):
             yield f"{what} after it was acked under {one.lease.token}"
             return
-        nacks = [each for each in one.ends() if each.act is Act.NACK and each.invoked <= two.at + self._slack]
+        ends = [each for each in one.ends() if each.act is not Act.ACK and each.invoked <= two.at + self._slack]
         if not self._history.stands(one.era, two.era):
-            return
-        certain = [each for each in nacks if each.known]
-        if certain and two.at < certain[0].invoked + certain[0].delay_ms - self._slack:
-            yield f"{what} before the delay of its nack was over"
-        if nacks:
             return
         deadlines = self._tracks.deadlines(one, two.claim.invoked, self._history.end(two.answer))
         earliest = min(each.low for each in deadlines)
-        if two.at <= earliest:
+        if not ends and two.at <= earliest:
             yield f"{what} {earliest - two.at:.0f} ms before {one.lease.token} of {one.claim.node} expired"
+            return
+        certain = [each for each in ends if each.known]
+        backoff_ms = self._rules.least_wait_ms(counted)
+        if certain:
+            due = certain[0].invoked + _wait_ms(certain[0], backoff_ms) - self._slack
+            if two.at < due:
+                yield f"{what} before the delay of its nack was over"
+        else:
+            left = [each.invoked + _wait_ms(each, backoff_ms) - self._slack for each in ends]
+            if two.at < min([earliest + backoff_ms, *left]):
+                yield f"{what} before the backoff was over"
+
+    def counted(self, job: Job) -> dict[str, int]:
+        """Of each of its leases, by token: how many deliveries there were that certainly count for the backoff."""
+        found: dict[str, int] = {}
+        before: Deal | None = None
+        count = 0
+        for deal in job.deals:
+            if before is not None and not self._history.stands(before.era, deal.era):
+                count = 0
+            count += not any(each.act is Act.NACK and not each.penalty for each in deal.ends())
+            found[deal.lease.token] = count
+            before = deal
+        return found
 
     def _deliveries(self, job: Job) -> Iterator[str]:
         before: Deal | None = None
@@ -190,6 +216,10 @@ class LeaseCheck:
         )
 
 
+def _wait_ms(end: Settle, backoff_ms: float) -> float:
+    return backoff_ms if end.delay_ms is None else end.delay_ms
+
+
 class ClaimCheck:
     """Claims as a whole: the order of their jobs, and what an attempt key gives."""
 
@@ -197,6 +227,10 @@ class ClaimCheck:
         self._tracks = tracks
         self._history = tracks.history
         self._slack = tracks.history.rules.slack_ms
+        #: After them jobs may have been put back that count as never delivered.
+        self._refused = [
+            each for each in (*tracks.lost_claims, *self._history.of(Purge)) if each.outcome is Outcome.FAILED
+        ]
 
     def all(self) -> Iterator[str]:
         claims = [claim for claim in self._history.of(Claim) if claim.known]
@@ -242,10 +276,7 @@ class ClaimCheck:
 
     def _failures(self, claim: Claim) -> bool:
         end = self._history.end(claim)
-        return any(
-            each.outcome is Outcome.FAILED and each.era == claim.era and each.invoked < end
-            for each in self._tracks.lost_claims
-        )
+        return any(each.era == claim.era and each.invoked < end for each in self._refused)
 
     def _order_of_all(self, claims: list[Claim]) -> Iterator[str]:
         """What is asked for after an answer is fresher than what that answer gave."""

@@ -1,4 +1,4 @@
-"""What became of each job, by looking: acked, dead-lettered once, or still there; and what was seen once stays so."""
+"""What became of each job, by looking: acked, dead-lettered once, purged, or still there; what was seen stays so."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from tests.support.kill_ledger import Outcome
 from tests.support.queue_history import Act, Look, Produce, Settle
+from tests.support.queue_purges import Purges
 from tests.support.queue_track import Deal, Job, Tracks
 
 
@@ -20,18 +21,19 @@ class FateCheck:
         self._history = tracks.history
         self._rules = tracks.history.rules
         self._looks = [look for look in tracks.history.of(Look) if look.known]
+        self._purges = Purges(tracks)
         self._seen_dead = [Counter(each.source_seq for each in look.dead) for look in self._looks]
 
     def all(self) -> Iterator[str]:
-        for look in self._looks:
-            for seq, name in look.present.items():
-                self._tracks.sighted(seq, name)
         for look, seen in zip(self._looks, self._seen_dead, strict=True):
             yield from self._dead_letters(look, seen)
-        for before, after in pairwise(self._seen_dead):
+        for (one, before), (two, after) in pairwise(zip(self._looks, self._seen_dead, strict=True)):
             for seq in before.keys() - after.keys():
-                yield f"job {seq} was in the dead letter topic and is not any more"
+                if not self._brought_back(seq, one.invoked, self._history.end(two)):
+                    yield f"job {seq} was in the dead letter topic and is not any more"
         yield from self._batches()
+        if self._looks and self._looks[-1].final:
+            yield from self._purges.of_all(self._looks[-1])
         for job in list(self._tracks.jobs.values()):
             yield from (f"job {job.seq} ({job.name}): {problem}" for problem in self._of_job(job))
 
@@ -40,7 +42,7 @@ class FateCheck:
             if count > 1:
                 yield f"job {seq} is {count} times in the dead letter topic"
         for dead in look.dead:
-            job = self._tracks.sighted(dead.source_seq, dead.name)
+            job = self._tracks.jobs[dead.source_seq]
             if not 0 < self._rules.max_deliveries <= dead.deliveries:
                 yield f"job {job.seq} was dead-lettered after {dead.deliveries} deliveries"
             last = job.deals[-1] if job.deals else None
@@ -49,6 +51,13 @@ class FateCheck:
             given = last.lease.deliveries
             if dead.deliveries < given:
                 yield f"job {job.seq} was delivered {given} times, its dead letter says {dead.deliveries}"
+
+    def _brought_back(self, seq: int, since: float, until: float) -> bool:
+        """Whether a dead letter may have been redriven between the two: it is there again, or was purged unseen."""
+        if not any(each.invoked < until and self._history.end(each) >= since for each in self._tracks.redrives):
+            return False
+        lives = self._tracks.lives[self._tracks.jobs[seq].name]
+        return lives[-1].seq > seq or self._purges.any_since(since, until)
 
     def _batches(self) -> Iterator[str]:
         """Names that were answered with a seq; the others are only there when somebody has seen one of their batch."""
@@ -65,7 +74,7 @@ class FateCheck:
         gone: Look | None = None
         dead: Look | None = None
         for look, seen in zip(self._looks, self._seen_dead, strict=True):
-            if self._history.end(produce) >= look.invoked:
+            if (job.seen + self._rules.slack_ms if job.redriven else self._history.end(produce)) >= look.invoked:
                 continue
             if job.seq in look.present:
                 yield from self._there(job, look, gone, dead if look.final else None)
@@ -88,11 +97,14 @@ class FateCheck:
                 yield f"was acked under {deal.lease.token} and is still there"
 
     def _absent(self, job: Job, look: Look) -> Iterator[str]:
-        """Neither in the queue nor dead: then its last lease was acked."""
+        """Neither in the queue nor dead: then its last lease was acked, or it was purged, or died and was redriven."""
         dealt = [deal for deal in job.deals if deal.at <= self._history.end(look) + self._rules.slack_ms]
         last = dealt[-1] if dealt else None
         acks = [*job.loose, *(settle for settle in last.settles if last.done_by(settle))] if last else job.loose
-        if not any(self._may_have_acked(job, settle, look) for settle in acks):
+        if any(self._may_have_acked(job, settle, look) for settle in acks):
+            return
+        again = self._tracks.lives[job.name][-1].seq > job.seq
+        if not again and not self._purges.may_have_taken(job, self._history.end(look)):
             yield "is lost: it was never acked, and is neither in the queue nor a dead letter"
 
     def _may_have_acked(self, job: Job, settle: Settle, look: Look) -> bool:

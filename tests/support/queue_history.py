@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import math
 import time
+from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -28,7 +29,16 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     leases_durable: bool
     max_deliveries: int = 0
+    retry_backoff_ms: int = 0
+    retry_backoff_max_ms: int = 3_600_000
     slack_ms: float = SLACK_MS
+
+    def least_wait_ms(self, counted: int) -> float:
+        """How long at least a job is kept back that was delivered so often and not forgiven: jitter takes up to half,
+        and the rounding a millisecond."""
+        if not self.retry_backoff_ms or counted < 1:
+            return 0
+        return min(self.retry_backoff_max_ms, self.retry_backoff_ms << (counted - 1)) / 2 - 1
 
 
 class Operation(msgspec.Struct, kw_only=True, eq=False):
@@ -68,33 +78,72 @@ class Lease(NamedTuple):
     name: str
 
 
+class Stream(Operation):
+    """A stream of pushed jobs, `max` at a time. `answered` when it had ended for certain, `outcome` stays unknown:
+    what was pushed last may never have arrived."""
+
+    max: int
+    lease_ms: int
+
+
 class Claim(Operation):
     """`leases` in the order of the answer; `lease_ms` is always asked for, so that deadline - lease_ms is the instant
-    of the deal."""
+    of the deal. What a stream pushes is a claim each, asked for when the stream was opened."""
 
     max: int
     lease_ms: int
     key: str | None = None
     leases: tuple[Lease, ...] = ()
+    stream: Stream | None = None
 
 
 class Act(enum.Enum):
+    """LEAVE: the stream by which the jobs had come ended, so that the broker gives them back, at once."""
+
     ACK = "ack"
     NACK = "nack"
     EXTEND = "extend"
+    LEAVE = "leave"
 
 
 class Settle(Operation):
-    """An ack, nack or extend. `skipped`, and `deadlines` of an extend, as answered. A token may be None: not given."""
+    """An ack, nack or extend. `skipped`, and `deadlines` of an extend, as answered. A token may be None: not given.
+
+    `delay_ms` None: the queue's backoff. `strict`: all or nothing; `refused`: the seqs because of which it was nothing.
+    `cut`, of LEAVE: the connection ended by itself; only a process that was asked to stop gives back what it held.
+    """
 
     act: Act
     seqs: tuple[int, ...]
     tokens: tuple[str | None, ...]
     skipped: frozenset[int] = frozenset()
-    delay_ms: int = 0
+    delay_ms: int | None = 0
     penalty: bool = True
     lease_ms: int = 0
     deadlines: dict[int, int] = {}
+    strict: bool = False
+    refused: frozenset[int] = frozenset()
+    cut: bool = False
+
+
+class Pause(Operation):
+    """Of the queue; `paused` False: its resumption."""
+
+    paused: bool
+
+
+class Purge(Operation):
+    """Of all jobs in these states. `purged`, as answered."""
+
+    states: tuple[str, ...]
+    purged: int = 0
+
+
+class Redrive(Operation):
+    """Of dead letters, back into the queue. `moved`, as answered."""
+
+    max: int
+    moved: int = 0
 
 
 class Dead(NamedTuple):
@@ -106,13 +155,15 @@ class Dead(NamedTuple):
 
 
 class Look(Operation):
-    """All jobs of the queue by seq with their names, whatever their state, and after that the whole dead letter topic.
+    """All jobs of the queue by seq with their names, whatever their state, and the whole dead letter topic; the queue
+    before and after it, so that no job is missed on its way from the one to the other.
 
     `final`: nobody does anything to the queue any more.
     """
 
     present: dict[int, str] = {}
     dead: tuple[Dead, ...] = ()
+    paused: bool | None = None
     final: bool = False
 
 
@@ -137,7 +188,7 @@ Asked = TypeVar("Asked", bound=Operation)
 
 
 class History:
-    """All operations of one queue, in the order in which they were invoked."""
+    """All operations of one queue, in the order in which they were invoked (what a stream brought: was brought)."""
 
     def __init__(self, rules: Rules, clock: Clock | None = None) -> None:
         self.rules = rules
@@ -153,6 +204,24 @@ class History:
         operation.invoked = self._now()
         self.operations.append(operation)
         return operation
+
+    def left(self, stream: Stream, leases: Iterable[Lease], *, grace_ms: float, cut: bool) -> None:
+        """A stream has ended with these leases in hand; the broker knows within `grace_ms`."""
+        now = min(self._now(), self.eras[stream.era].ended)
+        stream.answered = now + grace_ms
+        held = tuple(leases)
+        if held:
+            seqs, tokens = tuple(lease.seq for lease in held), tuple(lease.token for lease in held)
+            leave = Settle(node=stream.node, act=Act.LEAVE, seqs=seqs, tokens=tokens, cut=cut)
+            leave.era, leave.invoked, leave.delay_ms = stream.era, now, None
+            self.operations.append(leave)
+
+    def pushed(self, stream: Stream, lease: Lease) -> None:
+        """The stream has brought a job."""
+        claim = Claim(node=stream.node, max=1, lease_ms=stream.lease_ms, leases=(lease,), stream=stream)
+        claim.era, claim.invoked = stream.era, stream.invoked
+        self.operations.append(claim)
+        self.ok(claim)
 
     def ok(self, operation: Operation) -> None:
         """It was answered, and the answer's content is entered."""

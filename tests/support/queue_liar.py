@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from tests.support.kill_connection import Connection
+from tests.support.queue_pushes import Pushes
 
 Answer = tuple[int, Any]
 Ask = Callable[[str, str, Any], Awaitable[Answer]]
@@ -35,6 +36,10 @@ class Liar:
     def connect(self, port: int) -> Connection:
         return _LyingConnection(port, self)
 
+    def pushes(self, port: int) -> Pushes:
+        """Streams that bring jobs twice, when that is the lie."""
+        return _LyingPushes(port, self) if self.lie is push_a_job_twice else Pushes(port)
+
 
 class _LyingConnection(Connection):
     def __init__(self, port: int, liar: Liar) -> None:
@@ -46,6 +51,26 @@ class _LyingConnection(Connection):
         if method == "POST" and path.endswith(liar.operation) and liar.dice.randrange(liar.every) == 0:
             return await liar.lie(liar, super().call, path, body)
         return await super().call(method, path, body)
+
+
+class _LyingPushes(Pushes):
+    def __init__(self, port: int, liar: Liar) -> None:
+        super().__init__(port)
+        self._liar = liar
+        self._last: dict[str, Any] | None = None
+
+    async def job(self, within_s: float) -> dict[str, Any] | None:
+        liar, last = self._liar, self._last
+        if last is not None and liar.dice.randrange(liar.every) == 0:
+            self._last = None
+            liar.lies += 1
+            return {**last, "lease_id": _token(liar), "deliveries": last["deliveries"] + 1}
+        self._last = await super().job(within_s)
+        return self._last
+
+
+def _token(liar: Liar) -> str:
+    return f"lease_{liar.dice.getrandbits(64):016x}"
 
 
 async def forget_an_ack(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
@@ -70,7 +95,7 @@ async def pass_over_what_counts(liar: Liar, ask: Ask, path: str, body: dict[str,
 
 
 async def forget_a_delay(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
-    liar.lies += body["delay_ms"] > 100
+    liar.lies += (body.get("delay_ms") or 0) > 100
     return await ask("POST", path, {**body, "delay_ms": 0})
 
 
@@ -86,7 +111,7 @@ async def hand_a_job_to_two(liar: Liar, ask: Ask, path: str, body: dict[str, Any
         elif len(answer["claimed"]) < body["max"]:
             liar.lies += 1
             job, liar.held_back = liar.held_back, None
-            job["lease_id"] = f"lease_{liar.dice.getrandbits(64):016x}"
+            job["lease_id"] = _token(liar)
             job |= {"deliveries": job["deliveries"] + 1, "deadline": answer["claimed"][0]["deadline"]}
             answer["claimed"].insert(0, job)
             answer["count"] += 1
@@ -142,3 +167,65 @@ async def bury_a_job_twice(liar: Liar, ask: Ask, path: str, body: dict[str, Any]
         liar.lies += 1
         answer["records"].append(answer["records"][-1])
     return status, answer
+
+
+async def lose_a_dead_letter(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200 and answer["records"]:
+        liar.lies += 1
+        answer["records"].pop()
+    return status, answer
+
+
+async def bring_a_job_back_twice(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    queue = path.removesuffix("/redrive")
+    status, letters = await ask("POST", f"{queue}-dead/diff", {"limit": 1})
+    answer = await ask("POST", path, body)
+    if status == 200 and letters["records"] and answer[0] == 200 and answer[1]["moved"]:
+        liar.lies += 1
+        await ask("POST", queue, {"records": [{"data": letters["records"][0]["data"]}]})
+    return answer
+
+
+async def forget_a_pause(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    liar.lies += 1
+    return 200, {"paused": True}
+
+
+async def forget_a_purge(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    liar.lies += 1
+    return 200, {"purged": 50}
+
+
+async def purge_more_than_is_said(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200:
+        liar.lies += answer["purged"]
+        answer["purged"] = 0
+    return status, answer
+
+
+async def refuse_what_was_done(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    status, answer = await ask("POST", path, body)
+    if status == 200:
+        liar.lies += 1
+        return 409, {"error": {"code": "lease_lost", "detail": {"seqs": body["seqs"]}}}
+    return status, answer
+
+
+async def forget_a_backoff(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    liar.lies += "delay_ms" not in body and body["penalty"]
+    return await ask("POST", path, {"delay_ms": 0, **body})
+
+
+async def forget_that_jobs_are_delayed(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    records = (body or {}).get("records", [])
+    liar.lies += any(record.get("delay_ms", 0) > 1000 for record in records)
+    for record in records:
+        record.pop("delay_ms", None)
+    return await ask("POST", path, body)
+
+
+async def push_a_job_twice(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
+    """By a stream: see `Liar.pushes`."""
+    return await ask("POST", path, body)

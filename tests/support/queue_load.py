@@ -16,14 +16,21 @@ from typing import Any
 
 from tests.support.kill_connection import Connection, Cut
 from tests.support.queue_calls import QueueCalls
-from tests.support.queue_history import Act, Claim, History, Lease, Look, Produce, Rules, Settle
+from tests.support.queue_history import Act, Claim, History, Lease, Look, Operation, Produce, Rules, Settle
+from tests.support.queue_operator import Operator
+from tests.support.queue_pushed import PushedWorker
+from tests.support.queue_pushes import Pushes
 
 LEASES_MS = (200, 500, 2000)
 MOST_AT_ONCE = 20
-#: Of a nack. The longest are longer than it takes a broker to come back.
-_DELAYS_MS = (0, 0, 0, 20, 20, 150, 150, 150, 4000)
+#: Of a nack; None: as the queue says. The longest are longer than it takes a broker to come back.
+_DELAYS_MS = (0, 0, None, 20, None, 150, 150, 300, 4000)
+#: Of new jobs.
+_DUE_AFTER_MS = (0,) * 16 + (100, 400, 4000)
 #: Every so many workers one gives no tokens: it must never lose a claim, so it stays for every answer.
 _PLAIN_EVERY = 5
+#: Every so many one is pushed its jobs.
+_PUSHED_EVERY = 4
 _LOOK_AGAIN_S = 0.02
 #: About as long as the move of a dead job takes.
 _MOVE_S = 0.01
@@ -33,23 +40,29 @@ _BAD = "bad-"
 _BAD_EVERY = 40
 
 Connect = Callable[[int], Connection]
+Push = Callable[[int], Pushes]
 
 
 class Service:
     """Where the broker is now, if it is. `calm`: faults are over, all that is left is to be done."""
 
-    def __init__(self, connect: Connect = Connection) -> None:
+    def __init__(self, connect: Connect = Connection, push: Push = Pushes) -> None:
         self._connect = connect
+        self._push = push
         self.port = 0
         self._up = asyncio.Event()
         self.calm = False
         self.over = False
         #: Done once, at the very moment of the next answer to an ack, when what it promises is most at risk, or soon
-        #: after a nack that kills a job, on its way to the dead letter topic.
-        self.strike: tuple[Act, Callable[[], None]] | None = None
+        #: after a nack that kills a job, on its way to the dead letter topic; or when an operator's call is answered,
+        #: or amid a redrive.
+        self.strike: tuple[Act | type[Operation], Callable[[], None]] | None = None
 
     def connect(self) -> Connection:
         return self._connect(self.port)
+
+    def pushes(self) -> Pushes:
+        return self._push(self.port)
 
     async def serving(self) -> None:
         await self._up.wait()
@@ -58,8 +71,8 @@ class Service:
         """At `port`, to which everybody may turn now."""
         self._up.set()
 
-    def strike_at(self, act: Act) -> None:
-        if self.strike is not None and self.strike[0] is act:
+    def strike_at(self, moment: Act | type[Operation]) -> None:
+        if self.strike is not None and self.strike[0] is moment:
             (_, strike), self.strike = self.strike, None
             strike()
 
@@ -68,12 +81,21 @@ class Service:
 
 
 class QueueLoad:
-    """One queue's load: `jobs` in all. `counts` says what happened how often."""
+    """One queue's load: `jobs` in all. `counts` says what happened how often. `target`: the dead letter topic, when it
+    is to be there before the queue is; else the first dead job makes it."""
 
     def __init__(
-        self, topic: str, config: dict[str, Any], service: Service, dice: Random, *, workers: int, jobs: int
+        self,
+        topic: str,
+        config: dict[str, Any],
+        service: Service,
+        dice: Random,
+        *,
+        workers: int,
+        jobs: int,
+        target: dict[str, Any] | None = None,
     ) -> None:
-        rules = Rules(leases_durable=config["leases_durable"], max_deliveries=config.get("max_deliveries", 0))
+        rules = Rules(**{name: config[name] for name in Rules.__struct_fields__ if name in config})
         self.calls = QueueCalls(topic, History(rules))
         self.config = {"type": "queue", **config}
         if rules.max_deliveries:
@@ -82,12 +104,23 @@ class QueueLoad:
         self.dice = dice
         self.workers = workers
         self.jobs = jobs
+        self.target = target
         self.produced = 0
         self.acked = 0
+        self.purged = 0
         self.counts: Counter[str] = Counter()
+        self._operator = Operator(self)
+
+    @staticmethod
+    def is_bad(lease: Lease) -> bool:
+        """A job that nobody can do."""
+        return _BAD in lease.name
 
     async def create(self) -> None:
         async with self.service.connect() as connection:
+            if self.target is not None:
+                status, answer = await connection.call("PUT", f"/v0/topics/{self.calls.dead_topic}", self.target)
+                assert status == 201, answer
             status, answer = await connection.call("PUT", f"/v0/topics/{self.calls.topic}", self.config)
             assert status == 201, answer
 
@@ -95,7 +128,11 @@ class QueueLoad:
         """Until all jobs are made and the service is over."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._produce())
+            tasks.create_task(self._operator.run())
             for number in range(self.workers):
+                if number % _PUSHED_EVERY == 1:
+                    tasks.create_task(PushedWorker(self, number).run())
+                    continue
                 worker = Worker(self, number, plain=number % _PLAIN_EVERY == 0)
                 tasks.create_task(worker.run())
 
@@ -111,7 +148,7 @@ class QueueLoad:
                         while self.calls.ready > ahead:
                             await asyncio.sleep(_LOOK_AGAIN_S)
                         count = min(self.dice.choice((1, 2, 5, 20, 50)), self.jobs - self.produced)
-                        delay_ms = self.dice.choice((0,) * 9 + (100,))
+                        delay_ms = self.dice.choice(_DUE_AFTER_MS)
                         produce = Produce(node="p", names=tuple(itertools.islice(names, count)), delay_ms=delay_ms)
                         await self.calls.produce(connection, produce)
                         self.produced += count
@@ -131,6 +168,7 @@ class QueueLoad:
 
     async def drained(self) -> dict[str, Any]:
         """Wait until nothing is left to do, in the queue's own words: its figures then."""
+        await self._operator.done.wait()
         while True:
             figures = await self.figures()
             left = sum(figures[name] for name in ("ready", "in_flight", "delayed", "dead_pending"))
@@ -221,8 +259,8 @@ class Worker:
 
     async def _finish(self, connection: Connection, leases: list[Lease], node: str) -> None:
         """Do something with every job of an answer."""
-        bad = [lease for lease in leases if _BAD in lease.name]
-        leases = [lease for lease in leases if _BAD not in lease.name]
+        bad = [lease for lease in leases if self._load.is_bad(lease)]
+        leases = [lease for lease in leases if not self._load.is_bad(lease)]
         if bad:
             await self._settle(connection, Act.NACK, bad, node=node)
             if any(lease.deliveries >= self._calls.history.rules.max_deliveries for lease in bad):
@@ -279,6 +317,7 @@ class Worker:
             seqs=tuple(lease.seq for lease in leases),
             tokens=tuple(None if plain else lease.token for lease in leases),
         )
+        settle.strict = dice.random() < 0.15
         if act is Act.NACK:
             settle.delay_ms = 0 if self._load.service.calm else dice.choice(_DELAYS_MS)
             settle.penalty = dice.random() < 0.5 or self._load.service.calm
@@ -288,7 +327,13 @@ class Worker:
 
     async def _settle(self, connection: Connection, act: Act, leases: list[Lease], *, node: str) -> None:
         settle = self._settle_of(act, leases, node)
-        await self._calls.settle(connection, settle)
+        if not await self._calls.settle(connection, settle):
+            # Nothing was done: those that are not lost are settled one by one, or left to run out.
+            self._load.counts["was refused to settle some, strictly"] += 1
+            for lease in leases:
+                if len(leases) > 1 and lease.seq not in settle.refused:
+                    await self._settle(connection, act, [lease], node=node)
+            return
         done = len(leases) - len(settle.skipped)
         self._load.counts[f"{act.value} counted"] += done
         self._load.counts[f"{act.value} passed over"] += len(settle.skipped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.queue_history import Claim, History, Look, Operation, Produce, Settle
+from tests.support.queue_history import Claim, History, Look, Operation, Pause, Produce, Purge, Redrive, Settle
 
 
 def story(history: History, seq: int) -> Iterator[str]:
@@ -28,10 +28,16 @@ def _part(operation: Operation, seq: int, begin: float) -> str:
             if lease.seq == seq:
                 dealt, until = lease.deadline - operation.lease_ms - begin, lease.deadline - begin
                 what = f"claimed as {lease.token}, dealt at {dealt:.0f} until {until:.0f}, delivery {lease.deliveries}"
+                if operation.stream is not None:
+                    what += f", pushed, {operation.stream.max} at most"
                 return what + (f", key {operation.key}" if operation.key else "")
     if isinstance(operation, Settle) and seq in operation.seqs:
         what = f"{operation.act.value} under {operation.tokens[operation.seqs.index(seq)]}"
-        if operation.delay_ms:
+        if operation.strict:
+            what += f", strict, lost: {sorted(operation.refused)}"
+        if operation.delay_ms is None:
+            what += ", backoff"
+        elif operation.delay_ms:
             what += f", delay {operation.delay_ms} ms"
         if seq in operation.deadlines:
             what += f", until {operation.deadlines[seq] - begin:.0f}"
@@ -39,4 +45,10 @@ def _part(operation: Operation, seq: int, begin: float) -> str:
     if isinstance(operation, Look):
         letters = sum(1 for dead in operation.dead if dead.source_seq == seq)
         return f"looked: {'there' if seq in operation.present else 'not there'}, {letters} dead letters"
+    if isinstance(operation, Pause):
+        return "paused" if operation.paused else "resumed"
+    if isinstance(operation, Purge):
+        return f"purged {operation.purged} {' and '.join(operation.states)} jobs"
+    if isinstance(operation, Redrive):
+        return f"redrove {operation.moved} dead letters"
     return ""

@@ -11,7 +11,7 @@ import math
 import msgspec
 
 from tests.support.kill_ledger import Outcome
-from tests.support.queue_history import Act, Claim, History, Lease, Produce, Settle
+from tests.support.queue_history import Act, Claim, History, Lease, Look, Produce, Redrive, Settle, Stream
 
 
 class Deal(msgspec.Struct, kw_only=True, eq=False):
@@ -41,13 +41,16 @@ class Deal(msgspec.Struct, kw_only=True, eq=False):
 
 class Job(msgspec.Struct, kw_only=True, eq=False):
     """`produce` is None when nobody ever asked for a job of this name; `loose`: settles without a token that may have
-    been about a lease nobody knows of."""
+    been about a lease nobody knows of. `redriven`: it is there under another seq than it was produced with; `seen` is
+    by when for the first time."""
 
     seq: int
     name: str
     produce: Produce | None
     deals: list[Deal] = []
     loose: list[Settle] = []
+    redriven: bool = False
+    seen: float = math.inf
 
     def next_of(self, deal: Deal) -> Deal | None:
         later = self.deals.index(deal) + 1
@@ -70,15 +73,23 @@ class Tracks:
         self.problems: list[str] = []
         self.jobs: dict[int, Job] = {}
         self.deals: dict[str, Deal] = {}
-        #: Claims that may have dealt jobs nobody knows of, and the keyed ones by (node, key).
-        self.lost_claims: list[Claim] = []
+        #: By name, by seq: more than one when it was brought back from the dead.
+        self.lives: dict[str, list[Job]] = {}
+        #: Claims and streams that may have dealt jobs nobody knows of, and the keyed ones by (node, key).
+        self.lost_claims: list[Claim | Stream] = [*history.of(Stream)]
         self._keyed: dict[tuple[str, str], Claim] = {}
         self._by_name: dict[str, tuple[Produce, int]] = {}
+        self.redrives = [each for each in history.of(Redrive) if each.possible]
         self._add_produced()
+        for look in history.of(Look):
+            if look.known:
+                self._add_look(look)
         for claim in history.of(Claim):
             self._add_claim(claim)
-        for job in self.jobs.values():
+        for seq in sorted(self.jobs):
+            job = self.jobs[seq]
             job.deals.sort(key=lambda deal: (deal.at, deal.lease.deliveries))
+            self.lives.setdefault(job.name, []).append(job)
         #: Since when a node may hold leases that nobody knows of.
         self._in_doubt_since: dict[str, float] = {}
         for claim in self.lost_claims:
@@ -93,17 +104,25 @@ class Tracks:
             for index, name in enumerate(produce.names):
                 self._by_name[name] = (produce, index)
                 if produce.known:
-                    self.sighted(produce.first_seq + index, name)
+                    self.sighted(produce.first_seq + index, name, produce.answered)
 
-    def sighted(self, seq: int, name: str) -> Job:
-        """A job seen somewhere. One whose append was not answered pulls the others of its batch with it."""
+    def _add_look(self, look: Look) -> None:
+        at = self.history.end(look)
+        for dead in look.dead:  # before those that are there: they are what came first
+            self.sighted(dead.source_seq, dead.name, at)
+        for seq, name in look.present.items():
+            self.sighted(seq, name, at)
+
+    def sighted(self, seq: int, name: str, at: float) -> Job:
+        """A job seen somewhere by then. One whose append was not answered pulls the others of its batch with it."""
         job = self.jobs.get(seq)
         if job is not None:
+            job.seen = min(job.seen, at)
             if job.name != name:
                 self.problems.append(f"job {seq} is {job.name} and {name}")
             return job
         produce, index = self._by_name.get(name, (None, 0))
-        job = self.jobs[seq] = Job(seq=seq, name=name, produce=produce)
+        job = self.jobs[seq] = Job(seq=seq, name=name, produce=produce, seen=at)
         if produce is None:
             self.problems.append(f"job {seq} is {name}, which nobody produced")
         elif produce.outcome is Outcome.FAILED:
@@ -111,7 +130,9 @@ class Tracks:
         elif not produce.first_seq:
             produce.first_seq = seq - index
             for each, other in enumerate(produce.names):
-                self.sighted(produce.first_seq + each, other)
+                self.sighted(produce.first_seq + each, other, at)
+        elif seq > produce.first_seq + index and any(each.invoked < at for each in self.redrives):
+            job.redriven = True
         elif produce.first_seq != seq - index:
             self.problems.append(f"{name} is job {produce.first_seq + index} and {seq}")
         return job
@@ -126,7 +147,7 @@ class Tracks:
         if len(seqs) > claim.max or len(set(seqs)) < len(seqs):
             self.problems.append(f"{claim.node} asked for {claim.max} jobs and was given {seqs}")
         for lease in claim.leases:
-            job = self.sighted(lease.seq, lease.name)
+            job = self.sighted(lease.seq, lease.name, self.history.end(claim))
             known = self.deals.get(lease.token)
             if known is None:
                 deal = Deal(lease=lease, claim=first, answer=claim, at=lease.deadline - claim.lease_ms)
@@ -138,6 +159,8 @@ class Tracks:
                 self.problems.append(f"{lease.token} is {known.lease} and {lease}")
 
     def _add_settle(self, settle: Settle) -> None:
+        if settle.cut and not self.history.eras[settle.era].clean:
+            return
         for seq, token in zip(settle.seqs, settle.tokens, strict=True):
             deal = self._deal_of(settle, seq, token)
             if deal is not None:

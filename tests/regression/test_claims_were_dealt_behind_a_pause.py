@@ -1,0 +1,42 @@
+"""A claim whose jobs were still being read when its queue was paused was given them behind the pause's answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from storage.catalog import Topic
+from storage.core import EngineCore
+from storage.queues import reading
+from storage.queues.read_ahead import ReadAhead
+from tests.unit.storage.machine import Machine
+from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
+
+
+@pytest.mark.parametrize("jitter_ms", [0, 5])
+@pytest.mark.parametrize("leases_durable", [False, True])
+async def test_behind_a_pause_nothing_is_given(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, leases_durable: bool, jitter_ms: int
+) -> None:
+    engine = await with_jobs(machine, 3, leases_durable=leases_durable, claim_jitter_ms=jitter_ms)
+    disk = asyncio.Event()
+    read = reading.read
+
+    async def read_slowly(core: EngineCore, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+        await disk.wait()
+        return await read(core, topic, seqs)
+
+    monkeypatch.setattr(reading, "cached", lambda *_: None)
+    monkeypatch.setattr(reading, "read", read_slowly)
+    monkeypatch.setattr(ReadAhead, "read", lambda ahead, *asked: read_slowly(engine, *asked))  # pyright: ignore
+    claiming = asyncio.create_task(claim_seqs(engine, 2))
+    await machine.clock.advance(jitter_ms)
+    pausing = asyncio.create_task(engine.queues.pause("q"))
+    await turns()
+    answered_first = pausing.done()
+    disk.set()
+    assert await claiming == [1, 2]
+    assert await pausing
+    assert not answered_first

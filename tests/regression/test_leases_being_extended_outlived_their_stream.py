@@ -1,0 +1,27 @@
+"""A worker that left while an extension of its lease was on its way kept the job for as long as it had asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from storage.queues.values import JobState
+from tests.unit.storage.machine import Machine
+from tests.unit.storage.queues.jobs import claim_seqs, states, turns, with_jobs
+
+
+@pytest.mark.parametrize("leases_durable", [False, True])
+@pytest.mark.parametrize("when", range(0, 12))
+async def test_a_job_goes_back_at_once_whatever_is_on_its_way(
+    machine: Machine, leases_durable: bool, when: int
+) -> None:
+    engine = await with_jobs(machine, 1, leases_durable=leases_durable)
+    async with engine.queues.work("q", "w") as worker:
+        assert (await anext(worker)).record.seq == 1
+        extending = asyncio.create_task(engine.queues.extend("q", "w", [1], 600_000))
+        await turns(when)
+    await extending
+    await turns()
+    assert states(engine) == {1: JobState.READY}
+    assert await claim_seqs(engine) == [1]

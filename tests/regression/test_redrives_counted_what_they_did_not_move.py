@@ -1,0 +1,26 @@
+"""A redrive whose queue was deleted on the way called its moves off, and said that it had made them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from storage import ReadQuery
+from tests.unit.storage.machine import Machine
+from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
+
+
+@pytest.mark.parametrize("when", range(1, 30, 2))
+async def test_what_stays_a_dead_letter_is_not_counted(machine: Machine, when: int) -> None:
+    engine = await with_jobs(machine, 3, max_deliveries=1, dead_letter="dead")
+    await engine.queues.nack("q", "n", await claim_seqs(engine, 3))
+    await turns(400)
+    redriving = asyncio.create_task(engine.queues.redrive("q"))
+    await turns(when)
+    await engine.delete_topic("q")
+    [done] = await asyncio.gather(redriving, return_exceptions=True)
+    await turns(400)
+    left = len((await engine.read("dead", ReadQuery())).records)
+    if not isinstance(done, BaseException):
+        assert done.moved == 3 - left
