@@ -234,7 +234,7 @@ class EngineCore:
             self.shards.append(shard)
             shard.start()
         found = (recovered.kept, recovered.next_snapshot, recovered.sections)
-        self.snapshotter = await self.run_io(Snapshotter, self, *found)  # it looks at all topics
+        self.snapshotter: Snapshotter = await self.run_io(Snapshotter, self, *found)  # it looks at all topics
 
     def begin_shutdown(self) -> None:
         """Whoever waits for records or jobs is told at once; everything else goes on until `close`."""
