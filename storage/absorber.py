@@ -43,7 +43,7 @@ _ROUND_LOGS = 512
 #: Most segments kept open for writing between two rounds, the ones last written to: two descriptors each.
 _HELD_WRITERS = 256
 #: Segments too old are sealed so many at a time: their frames share a sync, and the loop goes on in between.
-_SEALED_TOGETHER = 64
+_SEALED_TOGETHER = 32
 #: Segments too old are looked for so many times within the age they may have.
 _SEEK_OLD = 100
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop.

@@ -233,7 +233,8 @@ class EngineCore:
             box.append(shard)
             self.shards.append(shard)
             shard.start()
-        self.snapshotter = Snapshotter(self, recovered.kept, recovered.next_snapshot, recovered.sections)
+        found = (recovered.kept, recovered.next_snapshot, recovered.sections)
+        self.snapshotter: Snapshotter = await self.run_io(Snapshotter, self, *found)  # it looks at all topics
 
     def begin_shutdown(self) -> None:
         """Whoever waits for records or jobs is told at once; everything else goes on until `close`."""

@@ -208,7 +208,7 @@ class Reader:
         # All of this is looked at before the wait: what is evicted meanwhile was live when it was asked for.
         cached = {span.first_seq: log.cached[span.batch_seq] for span in wanted if span.batch_seq in log.cached}
         gone = [log.tail.dead_between(span.first_seq, len(span.sizes)) for span in wanted]
-        read, unread = await self._from_log(topic, stored) if stored else ({}, None)
+        read, unread = await self._from_log(topic, stored)
         pieces: list[Piece] = []
         for span, dead in zip(wanted, gone, strict=True):
             if span.first_seq in cached:
@@ -228,6 +228,8 @@ class Reader:
         self, topic: Topic, spans: list[Span]
     ) -> tuple[dict[int, tuple[bytes, int]], LogUnreadable | None]:
         """`fetch`: where the disk fails, what it gives in front of that, and what to say of the rest."""
+        if not spans:
+            return {}, None
         fetch, shard = self._engine.wal_files.fetch, topic.log.shard
         with suppress(OSError):
             return await fetch(shard, spans), None

@@ -24,7 +24,10 @@ SLICE_NS = 2_000_000
 
 
 class Snapshotter:
-    """`kept` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them."""
+    """`kept` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them.
+
+    To be made when nothing is committed, on the I/O pool: it is a long way through all topics.
+    """
 
     def __init__(
         self, engine: EngineCore, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
@@ -33,8 +36,8 @@ class Snapshotter:
         self._kept = kept
         self._next_number = next_number
         self._saved = sections
-        #: Logs that the WAL had to keep something of when that was last asked; None: any, so all are looked at.
-        self._needing: set[int] | None = None
+        #: Logs that the WAL had to keep something of when that was last asked.
+        self._needing = {id for id, topic in engine.catalog.by_id.items() if topic.log.wal_needed_from() is not None}
         self._running = asyncio.Lock()
         self._last_ns = engine.clock.monotonic_ns()
         self._last_wal_bytes = 0
@@ -75,9 +78,8 @@ class Snapshotter:
         engine = self._engine
         places = [shard.applied_place for shard in engine.shards]
         touched = engine.publisher.touched
-        asked = set(engine.catalog.by_id) if self._needing is None else self._needing | touched
+        asked, self._needing = self._needing | touched, set()
         touched.clear()
-        self._needing = set()
         for topic_id in asked:
             log = engine.catalog.log(topic_id)
             needed = None if log is None else log.wal_needed_from()

@@ -113,6 +113,7 @@ async def test_the_other_topics_of_a_stream_go_on(server: HotServer, http: httpx
         await append(http, "t", {"data": "number 11"})  # nothing of it comes any more
         await append(http, "u", {"data": "u 3"})
         found: list[str] = []
+        last = events[-1]
         while len(found) < 2:
             last = await watch.next()
             assert last.data["topic"] == "u"

@@ -148,8 +148,8 @@ async def test_jobs_of_it_are_put_off_and_the_others_are_given(machine: Machine)
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE, lease_ms=3_600_000))
     remove(machine, engine, ".data")
     given = [await outcome(engine.queues.claim("t", "n", max=4)) for _ in range(10)]
-    seqs = [job.record.seq for each in given if not isinstance(each, RecordCorrupt) for job in each.jobs]
-    assert sorted(seqs) == [*range(1, 6), *range(11, 21)]
+    found = [job.record.seq for each in given if not isinstance(each, RecordCorrupt) for job in each.jobs]
+    assert sorted(found) == [*range(1, 6), *range(11, 21)]
     assert engine.queues.figures("t").delayed == 5
 
 
