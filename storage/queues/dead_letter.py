@@ -160,6 +160,8 @@ class Mover:
         if table is None or job is None or job.state != DEAD:
             return False
         dest = await self._dead_letter_topic(topic)
+        while (changing := self._engine.changing.get(topic.topic_id)) is not None:
+            await asyncio.wait([changing])  # by other limits it may live on: that is to be known before it is decided
         if dest is None or table.jobs.get(seq) is not job or job.state != DEAD:
             table.review(limits_of(topic.config))
             return False

@@ -55,6 +55,8 @@ class Desk:
         self.attempts: dict[tuple[str, str], asyncio.Future[Claimed]] = {}
         #: Frames on their way that end or change leases.
         self.settling: set[asyncio.Future[Any]] = set()
+        #: Leases that are given back when what is on its way has ended: no change has to wait for them.
+        self._later: set[asyncio.Task[None]] = set()
         self.closed = False
 
     # -- waiting -----------------------------------------------------------------------------------------------------
@@ -108,6 +110,8 @@ class Desk:
         """Nothing is handed out any more; what is on its way has ended on return."""
         self.closed = True
         await self.quiet()
+        while self._later:
+            await asyncio.wait(set(self._later))
 
     async def quiet(self) -> None:
         """Nothing that was decided is waiting for the log."""
@@ -233,12 +237,16 @@ class Desk:
 
     def give_back(self, leases: Sequence[tuple[int, int]], node: str, *, forgiven: bool) -> None:
         """End these leases (seq, token) as far as they stand: forgiven and at once, or as a nack would. Those about
-        which something is on its way are ended behind it."""
+        which something is on its way are ended behind it, and all of them behind a change of the topic: as they are
+        now it may be writing them down."""
         standing = [job for seq, token in leases if (job := self._current(seq, token)) is not None]
-        jobs = [job for job in standing if not job.busy]
-        busy = [(job.seq, job.lease_id) for job in standing if job.busy]
-        if busy and self.settling:
-            self._dealer.work(self._give_back_later(busy, node, forgiven))
+        changing = self.topic.topic_id in self._engine.changing
+        jobs = [job for job in standing if not job.busy and not changing]
+        others = [(job.seq, job.lease_id) for job in standing if job.busy or changing]
+        if others:
+            task = self._engine.loop.create_task(self._give_back_later(others, node, forgiven))
+            self._later.add(task)
+            task.add_done_callback(self._later.discard)
         if not jobs:
             return
         rows = [self.released(job, penalty=not forgiven, delay_ms=0 if forgiven else None) for job in jobs]
@@ -252,8 +260,13 @@ class Desk:
         self._ends(jobs, value, node)
 
     async def _give_back_later(self, leases: Sequence[tuple[int, int]], node: str, forgiven: bool) -> None:
-        await asyncio.wait(set(self.settling))
-        self.give_back(leases, node, forgiven=forgiven)
+        changing = self._engine.changing.get(self.topic.topic_id)
+        if changing is not None:
+            await asyncio.wait([changing])
+        elif self.settling:
+            await asyncio.wait(set(self.settling))
+        if not self.closed:
+            self.give_back(leases, node, forgiven=forgiven)
 
     def _current(self, seq: int, token: int) -> Job | None:
         job = self.table.find(seq) if self.table.lease_of(seq) == token else None

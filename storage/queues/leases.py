@@ -212,7 +212,7 @@ class LeaseTable(JobTable):
             if job is None:
                 job = self._job(seq)
             elif job.state == LEASED:
-                self._end_lease(job)
+                self._lease_anew(job, same=job.lease_id == lease_id)
             counts[job.state] -= 1
             counts[LEASED] += 1
             job.state = LEASED
@@ -226,7 +226,7 @@ class LeaseTable(JobTable):
     ) -> None:
         """What a `claimed` frame of exactly these jobs says."""
         if grant.state == LEASED:
-            self._end_together(grant)
+            self._lease_anew(grant, same=grant.lease_ids == lease_ids)
         self.counts[grant.state] -= len(grant.seqs)
         self.counts[LEASED] += len(grant.seqs)
         grant.state = LEASED
@@ -234,6 +234,18 @@ class LeaseTable(JobTable):
         grant.attempt = self._attempt(node, attempt_key, zip(grant.seqs, lease_ids, strict=True))
         heappush(self._ends, (deadline, grant.seqs[0]))
         self._trim()
+
+    def _lease_anew(self, held: Job | Grant, *, same: bool) -> None:
+        """What is leased is about to be leased. The `same` again (a frame that says how things are) goes on: who
+        holds it is not told of an end, nor is what is on its way about it forgotten."""
+        holder, busy = (held.holder, held.busy) if same else (None, False)
+        if same:
+            held.holder = None
+        if isinstance(held, Grant):
+            self._end_together(held)
+        else:
+            self._end_lease(held)
+        held.holder, held.busy = holder, busy
 
     def _attempt(self, node: str, key: str | None, jobs: Iterable[tuple[int, int]]) -> Attempt | None:
         if key is None:

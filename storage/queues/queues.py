@@ -269,8 +269,11 @@ class Queues:
         strict: bool,
         arrived: int,
     ) -> tuple[Desk, list[Job], list[int]]:
-        desk = await self.open(name)
-        return desk, *await settling.judge(desk, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
+        while True:
+            desk = await self.open(name)
+            judged = await settling.judge(desk, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
+            if desk.topic.topic_id not in self.engine.changing:  # it may have begun while others were waited for
+                return desk, *judged
 
     def _arrived(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> int:
         """What time it is for what `node` says of its leases now."""

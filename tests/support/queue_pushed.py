@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LEASES_MS = (500, 2000)
 #: Where leases end with the process: longer than anybody waits for the queue to be drained. Leaving must end them.
-LASTING_MS = 120_000
+LASTING_MS = 600_000
 _AGAIN_S = 0.02
 #: With as many in hand as it may have it waits for no more.
 _NOTHING_S = 0.2

@@ -69,14 +69,13 @@ class WholeCheck:
         for claim in self._history.of(Claim):
             if claim.stream is not None:
                 deal = self._tracks.deals[claim.leases[0].token]
-                before = brought[id(claim.stream)]
-                held = [each for each in before if self._holds(each, deal.at)]
+                held = [each for each in brought[id(claim.stream)] if self._holds(each, deal.at)]
                 if len(held) >= claim.stream.max:
                     yield (
                         f"job {deal.lease.seq}: {deal.lease.token} was pushed to {claim.node}, which had {len(held)} "
                         f"jobs in hand, {claim.stream.max} at most"
                     )
-                before.append(deal)
+                brought[id(claim.stream)] = [*held, deal]
 
     def _holds(self, deal: Deal, at: float) -> bool:
         """Beyond doubt a lease then."""
