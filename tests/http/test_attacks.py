@@ -173,10 +173,9 @@ async def test_rubbish_behind_a_write_does_not_hide_its_answer(
 
 
 async def test_nothing_is_kept_behind_rubbish_while_an_answer_is_waited_for(server: HotServer) -> None:
-    body = b'{"wait_ms":300}'
-    head = b"POST /v0/topics/there/diff HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n"
     wire = await server.connect()
-    wire.send(head + body + b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: ")
+    waiting = post(f"{THERE}/diff", {"wait_ms": 300})
+    wire.send(waiting + b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: ")
     tracemalloc.start()
     try:
         for _ in range(100):
