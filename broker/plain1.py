@@ -27,8 +27,11 @@ class PlainProtocol(HttpToolsProtocol):
     door: ClassVar[Door]
     received = resumed = 0
     _head = _fields = 0
-    #: Bytes that came since the head began; those that began with it aside. None: no head is under way.
-    _open_head: int | None = None
+    #: Heads so far; whether the last one is under way, and what came of it behind the piece that it began in.
+    _heads = _open_bytes = 0
+    _head_is_open = False
+    #: What still comes is nobody's: the connection ends with the answers that are under way.
+    _is_deaf = False
     _refusal: Exception | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -39,14 +42,16 @@ class PlainProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
-        if self._open_head is not None:
-            # The parser tells of a field when it is whole: until then it would keep whatever comes.
-            self._open_head += len(data)
-            if self._open_head > 2 * self.door.max_header_bytes:
+        if self._is_deaf:
+            return
+        was_open, heads = self._head_is_open, self._heads
+        super().data_received(data)
+        # The parser tells of a field when it is whole: until then it keeps whatever comes.
+        if was_open and self._head_is_open and self._heads == heads:
+            self._open_bytes += len(data)
+            if self._open_bytes > self.door.max_header_bytes:
                 self._refusal = HeadTooLarge(self.door.max_header_bytes)
                 self.send_400_response("")
-                return
-        super().data_received(data)
 
     def look(self) -> Look | None:
         """See `broker.slow`."""
@@ -62,7 +67,9 @@ class PlainProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head = self._fields = 0
-        self._open_head = 0
+        self._open_bytes = 0
+        self._heads += 1
+        self._head_is_open = True
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -75,7 +82,7 @@ class PlainProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._open_head = None
+        self._head_is_open = False
         version = self.parser.get_http_version()
         hosts = sum(name == b"host" for name, _ in self.headers)
         if version not in _VERSIONS or hosts > 1 or (version == "1.1" and not hosts):
@@ -91,6 +98,7 @@ class PlainProtocol(HttpToolsProtocol):
             if not cycle.more_body:
                 # A refusal now would be taken for the answer to a request that is being carried out.
                 cycle.keep_alive = False
+                self._is_deaf = True
                 return
             if self.pipeline or cycle.response_started:
                 self.transport.close()

@@ -112,7 +112,7 @@ class Dispatcher:
             request.access = gate.admit(request.headers, request.scope["query_string"], rule)
         if route is None:
             raise errors.PathNotFound
-        if has_encoded_slash(request.scope["raw_path"]):
+        if has_encoded_slash(request.scope.get("raw_path") or b""):
             raise InvalidRequest("path: no name has a slash in it, percent-encoded or not.", field="path")
         endpoint = route.endpoint(method)
         if endpoint is None or rule is None:

@@ -8,6 +8,7 @@ import asyncio
 import os
 import re
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -168,6 +169,23 @@ async def test_rubbish_behind_a_write_does_not_hide_its_answer(
     assert found[0] == 200
     assert found[1:] in ([], [400], [431])
     assert server.engine.state(THERE).head_seq == 1
+    await still_serves(server)
+
+
+async def test_nothing_is_kept_behind_rubbish_while_an_answer_is_waited_for(server: HotServer) -> None:
+    wire = await server.connect()
+    waiting = post(f"{THERE}/diff", {"wait_ms": 300})
+    wire.send(waiting + b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: ")
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            wire.send(b"b" * 100_000)
+            await asyncio.sleep(0)
+        found = await statuses(wire)
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()
+    assert found in ([200], [])
     await still_serves(server)
 
 

@@ -132,6 +132,13 @@ async def test_a_head_that_is_too_long_is_refused(http: str) -> None:
         for kind in ({}, ASGI):
             wire.send(post("t", records("x" * 5000), kind) + GET)
             assert [(await wire.answer()).status for _ in range(2)] in ([201, 200], [200, 200])
+            request = post("t", records("x" * 5000), kind)
+            wire.send(request[:20])
+            await asyncio.sleep(0.01)
+            wire.send(request[20:] + GET[:10])
+            await asyncio.sleep(0.01)
+            wire.send(GET[10:])
+            assert [(await wire.answer()).status for _ in range(2)] == [200, 200]
 
 
 @pytest.mark.parametrize("http", SERVERS)
