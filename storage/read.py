@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.errors import InvalidRequest, RecordCorrupt, RecordNotFound, TopicNotFound
+from storage.format.cutting import total
 from storage.log import Log
 from storage.manifest import COLD
 from storage.records import ReadQuery, ReadResult, StoredRecord, Tombstone
@@ -170,7 +171,7 @@ class Reader:
             if span.batch_seq not in log.cached:
                 missing.append(span)
             records += len(span.sizes)
-            size += sum(span.sizes)
+            size += total(span.sizes)
             if records >= max_records or size >= max_bytes:
                 break
         if not wanted:
