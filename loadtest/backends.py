@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
-import resource
 import statistics
 import sys
 import tempfile
@@ -21,7 +19,7 @@ import time
 import msgspec
 import uvloop
 
-from loadtest.engine import batch_of
+from loadtest.in_process import Clocks, Figures, batch_of, collect_as_the_broker_does
 from storage import Durability, Engine, Options, TopicConfig
 from storage.io.choose import backend_of
 from storage.options import MIB, IoBackend
@@ -49,21 +47,7 @@ SCENARIOS = (
 )
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Records per second; latencies in ms; processor time of the whole process in µs a record."""
-
-    records_per_s: float
-    p50_ms: float
-    p99_ms: float
-    cpu_us: float
-
-
-def _process_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-async def measure(scenario: Scenario, backend: IoBackend, options: argparse.Namespace) -> Run:
+async def measure(scenario: Scenario, backend: IoBackend, options: argparse.Namespace) -> Figures:
     """One run on a directory of its own. Raises SystemExit where this machine refuses the backend."""
     with tempfile.TemporaryDirectory(prefix="topics-backends-", dir=options.dir or None) as folder:
         opened = Options(wal_shards=scenario.shards, wal_file_bytes=options.file_mib * MIB, io_backend=backend)
@@ -72,39 +56,30 @@ async def measure(scenario: Scenario, backend: IoBackend, options: argparse.Name
                 raise SystemExit(f"{backend} is refused here: see the warning above")
             for number in range(scenario.topics):
                 await engine.put_topic(f"t{number}", TopicConfig(durability=Durability.FSYNC))
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(50_000, 20, 100)  # as the broker does
+            collect_as_the_broker_does()
             await _write(engine, scenario, options, options.warmup)
-            wall, cpu = time.perf_counter(), _process_s()
-            latencies = sorted(await _write(engine, scenario, options, options.seconds))
-            wall, cpu = time.perf_counter() - wall, _process_s() - cpu
-    count = scenario.batch * len(latencies)
-    return Run(
-        records_per_s=count / wall,
-        p50_ms=1000 * latencies[len(latencies) // 2],
-        p99_ms=1000 * latencies[int(0.99 * len(latencies))],
-        cpu_us=1e6 * cpu / count,
-    )
+            clocks = await _write(engine, scenario, options, options.seconds)
+            return clocks.figures(scenario.name, options.record_bytes)
 
 
-async def _write(engine: Engine, scenario: Scenario, options: argparse.Namespace, seconds: float) -> list[float]:
+async def _write(engine: Engine, scenario: Scenario, options: argparse.Namespace, seconds: float) -> Clocks:
     records = batch_of(scenario.batch, options.record_bytes)
-    latencies: list[float] = []
-    until = time.perf_counter() + seconds
+    clocks = Clocks()
 
     async def writer(topic: str) -> None:
-        while (begin := time.perf_counter()) < until:
+        while clocks.wall_s < seconds:
+            begin = time.perf_counter()
             await engine.append(topic, records)
-            latencies.append(time.perf_counter() - begin)
+            clocks.latencies.append(time.perf_counter() - begin)
+            clocks.records += len(records)
 
     await asyncio.gather(*(writer(f"t{number % scenario.topics}") for number in range(scenario.writers)))
-    return latencies
+    return clocks
 
 
 def compare(scenario: Scenario, options: argparse.Namespace) -> list[str]:
     """All backends, round after round; one row of a table for each."""
-    runs: dict[IoBackend, list[Run]] = {backend: [] for backend in IoBackend}
+    runs: dict[IoBackend, list[Figures]] = {backend: [] for backend in IoBackend}
     for number in range(options.rounds):
         order = list(IoBackend)
         for backend in order[number % len(order) :] + order[: number % len(order)]:
@@ -112,10 +87,11 @@ def compare(scenario: Scenario, options: argparse.Namespace) -> list[str]:
     return [_row(scenario, backend, runs[backend], runs[IoBackend.FD]) for backend in IoBackend]
 
 
-def _row(scenario: Scenario, backend: IoBackend, runs: list[Run], plain: list[Run]) -> str:
+def _row(scenario: Scenario, backend: IoBackend, runs: list[Figures], plain: list[Figures]) -> str:
     ratios = [run.records_per_s / other.records_per_s for run, other in zip(runs, plain, strict=True)]
     spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    p50, p99, cpu = (statistics.median(getattr(run, name) for run in runs) for name in ("p50_ms", "p99_ms", "cpu_us"))
+    names = ("p50_ms", "p99_ms", "cpu_us_per_record")
+    p50, p99, cpu = (statistics.median(getattr(run, name) for run in runs) for name in names)
     rate = statistics.median(run.records_per_s for run in runs)
     return f"| {scenario.name} | {backend} | {rate:,.0f} | {spread} | {p50:.2f} | {p99:.2f} | {cpu:.1f} |"
 

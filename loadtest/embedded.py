@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -26,51 +25,8 @@ import msgspec
 import uvloop
 from xxhash import xxh3_64_digest
 
+from loadtest.in_process import Clocks, Figures, add_common_options, line
 from storage import BlockingEngine, Durability, Engine, Options, TopicConfig
-
-
-class Result(msgspec.Struct, kw_only=True):
-    """Rates per second of wall time; processor time of the whole process, µs a record."""
-
-    name: str
-    records_per_s: float
-    mb_per_s: float
-    cpu_us_per_record: float
-    cores: float
-    p50_ms: float
-    p99_ms: float
-
-
-class Run:
-    """One measurement: it begins when it is made."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
-        self._wall, self._cpu = time.perf_counter(), _cpu_s()
-        self.records = 0
-        self.latencies: list[float] = []
-
-    @property
-    def goes_on(self) -> bool:
-        return time.perf_counter() - self._wall < self._options.seconds
-
-    def result(self, name: str) -> Result:
-        wall, cpu = time.perf_counter() - self._wall, _cpu_s() - self._cpu
-        ordered = sorted(self.latencies) or [0.0]
-        return Result(
-            name=name,
-            records_per_s=self.records / wall,
-            mb_per_s=self.records * self._options.record_bytes / wall / 1e6,
-            cpu_us_per_record=1e6 * cpu / max(1, self.records),
-            cores=cpu / wall,
-            p50_ms=1000 * ordered[len(ordered) // 2],
-            p99_ms=1000 * ordered[int(0.99 * len(ordered))],
-        )
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def entries_of(options: argparse.Namespace) -> list[bytes]:
@@ -81,32 +37,32 @@ def topics_of(durability: Durability, options: argparse.Namespace) -> list[str]:
     return [f"{durability}-{number}" for number in range(options.topics)]
 
 
-async def append(engine: Engine, durability: Durability, options: argparse.Namespace) -> Result:
+async def append(engine: Engine, durability: Durability, options: argparse.Namespace) -> Figures:
     entries, names = entries_of(options), topics_of(durability, options)
     for name in names:
         await engine.put_topic(name, TopicConfig(durability=durability))
         await engine.append_batch(name, entries)
-    run = Run(options)
+    run = Clocks()
 
     async def write(name: str) -> None:
-        while run.goes_on:
+        while run.wall_s < options.seconds:
             begin = time.perf_counter()
             await engine.append_batch(name, entries)
             run.latencies.append(time.perf_counter() - begin)
             run.records += len(entries)
 
     await asyncio.gather(*map(write, names))
-    return run.result(f"append_batch {SCHEDULES[durability]} ({durability})")
+    return run.figures(f"append_batch {SCHEDULES[durability]} ({durability})", options.record_bytes)
 
 
-async def read(engine: Engine, durability: Durability, consumer: str, options: argparse.Namespace) -> Result:
+async def read(engine: Engine, durability: Durability, consumer: str, options: argparse.Namespace) -> Figures:
     names = topics_of(durability, options)
     for name in names:
         await engine.put_consumer(name, consumer, persist_every=10 * options.batch)
-    run = Run(options)
+    run = Clocks()
 
     async def consume(name: str) -> None:
-        while run.goes_on:
+        while run.wall_s < options.seconds:
             begin = time.perf_counter()
             batch = await engine.read_batch(name, consumer, 8 << 20, max_records=options.batch)
             if not batch:
@@ -115,10 +71,10 @@ async def read(engine: Engine, durability: Durability, consumer: str, options: a
             run.records += len(batch.data())
 
     await asyncio.gather(*map(consume, names))
-    return run.result(f"read_batch, {consumer}")
+    return run.figures(f"read_batch, {consumer}", options.record_bytes)
 
 
-async def measure(folder: str, options: argparse.Namespace) -> list[Result]:
+async def measure(folder: str, options: argparse.Namespace) -> list[Figures]:
     async with Engine.open(folder, Options(wal_shards=options.shards)) as engine:
         results = [await append(engine, Durability(name), options) for name in options.durability]
         results.append(await read(engine, Durability(options.durability[0]), "as-it-lies", options))
@@ -127,21 +83,21 @@ async def measure(folder: str, options: argparse.Namespace) -> list[Result]:
     return results
 
 
-def measure_blocking(folder: str, options: argparse.Namespace) -> list[Result]:
+def measure_blocking(folder: str, options: argparse.Namespace) -> list[Figures]:
     """The same without an event loop of ours: a thread a topic."""
     with BlockingEngine.open(folder, Options(wal_shards=options.shards)) as engine:
         results = [_append_blocking(engine, Durability(name), options) for name in options.durability]
         return [*results, _read_blocking(engine, Durability(options.durability[0]), options)]
 
 
-def _append_blocking(engine: BlockingEngine, durability: Durability, options: argparse.Namespace) -> Result:
+def _append_blocking(engine: BlockingEngine, durability: Durability, options: argparse.Namespace) -> Figures:
     entries, names = entries_of(options), topics_of(durability, options)
     for name in names:
         engine.put_topic(name, TopicConfig(durability=durability))
-    run = Run(options)
+    run = Clocks()
 
     def write(name: str) -> None:
-        while run.goes_on:
+        while run.wall_s < options.seconds:
             begin = time.perf_counter()
             engine.append_batch(name, entries)
             run.latencies.append(time.perf_counter() - begin)
@@ -149,23 +105,25 @@ def _append_blocking(engine: BlockingEngine, durability: Durability, options: ar
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(write, names))
-    return run.result(f"append_batch {SCHEDULES[durability]}, blocking")
+    return run.figures(f"append_batch {SCHEDULES[durability]}, blocking", options.record_bytes)
 
 
-def _read_blocking(engine: BlockingEngine, durability: Durability, options: argparse.Namespace) -> Result:
+def _read_blocking(engine: BlockingEngine, durability: Durability, options: argparse.Namespace) -> Figures:
     names = topics_of(durability, options)
-    run = Run(options)
+    run = Clocks()
 
     def consume(name: str) -> None:
-        while run.goes_on and (batch := engine.read_batch(name, "c", 8 << 20, max_records=options.batch)):
+        while run.wall_s < options.seconds and (
+            batch := engine.read_batch(name, "c", 8 << 20, max_records=options.batch)
+        ):
             run.records += len(batch.data())
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(consume, names))
-    return run.result("read_batch, blocking")
+    return run.figures("read_batch, blocking", options.record_bytes)
 
 
-def floor(folder: str, options: argparse.Namespace) -> list[Result]:
+def floor(folder: str, options: argparse.Namespace) -> list[Figures]:
     """What nothing in Python can go below: each step alone, with nothing else."""
     frames = [os.urandom(options.record_bytes + 50) for _ in range(options.batch)]
     joined = b"".join(frames)
@@ -182,14 +140,13 @@ def floor(folder: str, options: argparse.Namespace) -> list[Result]:
             ("floor: join", lambda: b"".join(frames)),
             ("floor: write, no sync", write),
         ]
-        results: list[Result] = []
+        results: list[Figures] = []
         for name, step in steps:
-            run = Run(options)
-            until = time.perf_counter() + min(0.5, options.seconds)
-            while time.perf_counter() < until:
+            run = Clocks()
+            while run.wall_s < min(0.5, options.seconds):
                 step()
                 run.records += options.batch
-            results.append(run.result(name))
+            results.append(run.figures(name, options.record_bytes))
     return results
 
 
@@ -201,29 +158,16 @@ SCHEDULES = {
 }
 
 
-def _line(each: Result) -> str:
-    return (
-        f"{each.name:34} {each.records_per_s:11,.0f} records/s {each.mb_per_s:7,.0f} MB/s"
-        f"   cpu {each.cpu_us_per_record:5.2f} µs/record, {each.cores:4.2f} cores"
-        f"   p50 {each.p50_ms:7.2f} p99 {each.p99_ms:7.2f} ms"
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.embedded", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--topics", type=int, default=10)
-    parser.add_argument("--batch", type=int, default=1000)
-    parser.add_argument("--record-bytes", type=int, default=500)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--shards", type=int, default=0, help="0 = as the engine chooses")
+    add_common_options(parser, batch=1000, record_bytes=500, seconds=3.0)
     parser.add_argument("--cores", type=int, default=0, help="run on so many; 0 = all there are")
     parser.add_argument("--blocking", action="store_true", help="through BlockingEngine, a thread a topic")
     parser.add_argument("--floor", action="store_true", help="only what the machine takes at least")
     parser.add_argument("--durability", nargs="+", default=["memory", "disk", "fsync"], choices=list(SCHEDULES))
-    parser.add_argument("--dir", default="")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.cores:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
@@ -238,7 +182,7 @@ def main() -> int:
         print(msgspec.json.encode(results).decode())
         return 0
     for each in results:
-        print(_line(each))
+        print(line(each))
     return 0
 
 

@@ -19,7 +19,7 @@ import time
 import msgspec
 import uvloop
 
-from loadtest.engine import batch_of
+from loadtest.in_process import batch_of
 from storage import Durability, Engine, Options, ReadQuery, TopicConfig
 from storage.config import Retention
 

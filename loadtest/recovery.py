@@ -24,7 +24,7 @@ from statistics import median
 import msgspec
 import uvloop
 
-from loadtest.engine import batch_of
+from loadtest.in_process import batch_of
 from loadtest.observed import busy_s, cpu_of
 from loadtest.report import keep
 from storage import Durability, Engine, Options, TopicConfig

@@ -21,6 +21,7 @@ from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig, TopicType
 from storage.encode import (
+    Frames,
     WriteHeader,
     assemble,
     encode_appends,
@@ -38,6 +39,7 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format import control
+from storage.format.cutting import total
 from storage.keys import key_digest
 from storage.log import Log
 from storage.records import Appended, NewRecord, PlainBinary, PlainRecords
@@ -203,7 +205,7 @@ class Write:
         if self.move is not None:
             self.plain = None
             self.payloads = array("I", [len(each.data) + len(each.meta or b"") for each in records])  # pyright: ignore
-            self.total = sum(self.payloads)
+            self.total = total(self.payloads)
             return
         if self.plain is None and not isinstance(records, PlainRecords):
             if is_plain(records):
@@ -213,7 +215,7 @@ class Write:
                 self.delayed = check_delays(records, engine.now_ms())
         if self.plain is not None:
             self.payloads = check_plain(self.plain, options)
-        self.total = sum(self.payloads)
+        self.total = total(self.payloads)
         if self.key is not None:
             self.hash = self._hash()
 
@@ -367,10 +369,9 @@ class Write:
         )
         return self.submission
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes | bytearray, Run]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
         if self.plain is not None:
-            binary = isinstance(self.plain, PlainBinary)
-            return encode_plain(self.plain, self.payloads, head, more=more, binary=binary)
+            return encode_plain(self.plain, self.payloads, head, more=more, binary=isinstance(self.plain, PlainBinary))
         return encode_appends(self.records, head, self.payloads, more=more)  # pyright: ignore[reportArgumentType]
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from itertools import chain, repeat
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from storage.batches import Run
 from storage.filesystem import Buffer
 from storage.format.binary import binary_body, opening_of
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.cutting import cut, u64s
+from storage.format.cutting import cut, total, u64s
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import BinaryRecord, NewRecord
@@ -29,6 +30,39 @@ _U32 = Struct("<I")
 _FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
 _ROOM = bytes(CHECKSUM.size)
 _join = b"".join
+
+
+Pieces: TypeAlias = list[Buffer]
+
+
+class Frames:
+    """Append frames that have yet to be joined, so that a large write is copied once. For one use."""
+
+    __slots__ = ("_alike", "_pieces", "size")
+
+    def __init__(self, pieces: Pieces, size: int, alike: int = 0) -> None:
+        """`size`: bytes of all. `alike`: bytes of each, where the checksums are yet to be set and zeros stand there."""
+        self._pieces = pieces
+        self.size = size
+        self._alike = alike
+
+    def between(self, front: bytes, behind: bytes) -> bytes:
+        """They and what goes with them."""
+        whole = _join([front, *self._pieces, behind])
+        if not self._alike:
+            return whole
+        # What is handed over like this is neither copied here nor by `getvalue`.
+        file = BytesIO(whole)
+        del whole
+        with file.getbuffer() as all, all[len(front) : len(front) + self.size] as frames:
+            covered = self._alike - LENGTH.size - CHECKSUM.size
+            digests = map(checksum_bytes, cut(frames, self._alike, f"{LENGTH.size}x{covered}s{CHECKSUM.size}x"))
+            sums = _join(digests)
+            for byte in range(CHECKSUM.size):
+                # Digests are big-endian, whatever the machine is.
+                frames[self._alike - 1 - byte :: self._alike] = sums[byte::8]
+            del digests
+        return file.getvalue()
 
 
 class EncodedUnit(NamedTuple):
@@ -107,12 +141,12 @@ def _body(record: NewRecord, now_ms: int) -> bytes:
 
 def encode_appends(
     records: Sequence[NewRecord], head: WriteHeader, payloads: array[int], *, more: bool
-) -> tuple[bytes, Run]:
+) -> tuple[Frames, Run]:
     """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one."""
     topic_id, seq, ts, durable, default_node = head
     base_flags = MORE | (DURABLE if durable else 0) | (2 if default_node else 0)
     pack, pack_length, pack_sum = REST.pack, LENGTH.pack, CHECKSUM.pack
-    pieces: list[bytes] = []
+    pieces: Pieces = []
     add = pieces.append
     sizes = array("I")
     add_size = sizes.append
@@ -144,12 +178,12 @@ def encode_appends(
         add(pack_sum(checksum(body)))
         add_size(size + 4)
         seq += 1
-    return b"".join(pieces), Run(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
+    return Frames(pieces, total(sizes)), Run(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
 
 
 def encode_plain(
     datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool, binary: bool = False
-) -> tuple[bytes | bytearray, Run]:
+) -> tuple[Frames, Run]:
     """`encode_appends` for records that are data alone, with next to no Python a record: the same bytes.
 
     All headers are made as one block, in which what differs from record to record is set by strided slices; where all
@@ -157,9 +191,8 @@ def encode_plain(
     """
     topic_id, first_seq, ts, durable, node = head
     count, size = len(datas), payloads[0]
-    uniform = count == 1 or len({*payloads}) == 1
-    flags = MORE | (DURABLE if durable else 0) | (2 if node else 0) | (BINARY if binary else 0)
     fixed = OVERHEAD + len(node) + PLAIN_OVERHEAD
+    flags = MORE | (DURABLE if durable else 0) | (2 if node else 0) | (BINARY if binary else 0)
     header = HEADER.pack(
         size + fixed - LENGTH.size, 1, flags, topic_id, first_seq, ts, len(node), 0, size + PLAIN_OVERHEAD
     )
@@ -172,47 +205,43 @@ def encode_plain(
         block[_SEQ_AT + byte :: width] = seqs[byte::8]
     if not more:
         block[_FLAGS_AT - width] = flags & ~MORE
-    if uniform:
+    if payloads == payloads[:1] * count:
         sizes = array("I", [size + fixed]) * count
-        return _uniform(cut(block, width), datas, closing, size + fixed), Run(first_seq, ts, sizes, payloads, [])
+        pieces: Pieces = [closing + _ROOM] * (3 * count)
+        pieces[0::3] = cut(block, width)
+        pieces[1::3] = datas
+        return Frames(pieces, count * (size + fixed), size + fixed), Run(first_seq, ts, sizes, payloads, [])
     sizes = array("I", [each + fixed for each in payloads])
     frame_lens = _little("I", [each - LENGTH.size for each in sizes])
     data_lens = _little("I", [each + PLAIN_OVERHEAD for each in payloads])
     for byte in range(4):
-        block[byte::width] = frame_lens[byte::4]
         block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
     if binary:
         lengths = _little("I", payloads)
         for byte in range(4):
             block[width - 1 - byte :: width] = lengths[byte::4]
-    return _varied(cut(block, width), datas, closing), Run(first_seq, ts, sizes, payloads, [])
+    openings = cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")
+    covered = [*map(_join, zip(openings, datas, repeat(closing)))]
+    return Frames(_summed(covered, frame_lens), total(sizes)), Run(first_seq, ts, sizes, payloads, [])
 
 
-def _uniform(openings: Iterable[bytes], datas: Sequence[Buffer], closing: bytes, size: int) -> bytearray:
-    """Frames of `size` bytes each: joined with zeros where the checksums belong. (What is joined once more anyway need
-    not be made bytes first: a copy of a large write costs as much as a third of its checksums.)"""
-    count = len(datas)
-    pieces: list[Buffer] = [closing + _ROOM] * (3 * count)
-    pieces[0::3] = openings
-    pieces[1::3] = datas
-    frames = bytearray().join(pieces)
-    covered = size - LENGTH.size - CHECKSUM.size
-    sums = _join(map(checksum_bytes, cut(frames, size, f"{LENGTH.size}x{covered}s{CHECKSUM.size}x")))
+def _summed(covered: list[bytes], frame_lens: bytes) -> Pieces:
+    """Frames of which all is there but the lengths in front, given as they are written, and the checksums behind."""
+    sums = _join(map(checksum_bytes, covered))
+    count, width = len(covered), CHECKSUM.size + LENGTH.size
+    # Between two frames stand the checksum of the one and the length of the other.
+    between = bytearray(count * width)
     for byte in range(CHECKSUM.size):
-        frames[size - 1 - byte :: size] = sums[byte::8]  # digests are big-endian, whatever the machine is
-    return frames
-
-
-def _varied(openings: Iterable[bytes], datas: Sequence[Buffer], closing: bytes) -> bytes:
-    """Frames of whatever size, bodies first."""
-    count = len(datas)
-    bodies = [*map(_join, zip(openings, datas, repeat(closing)))]
-    sums = array("Q", _join([checksum_bytes(body[LENGTH.size :]) for body in bodies]))
-    sums.byteswap()
-    pieces = [b""] * (2 * count)
-    pieces[0::2] = bodies
-    pieces[1::2] = cut(sums.tobytes(), CHECKSUM.size)
-    return _join(pieces)
+        between[CHECKSUM.size - 1 - byte :: width] = sums[byte::8]
+    following = frame_lens[LENGTH.size :] + bytes(LENGTH.size)
+    for byte in range(LENGTH.size):
+        between[CHECKSUM.size + byte :: width] = following[byte :: LENGTH.size]
+    pieces: Pieces = [b""] * (2 * count + 1)
+    pieces[0] = frame_lens[: LENGTH.size]
+    pieces[1::2] = covered
+    pieces[2::2] = cut(between, width)
+    pieces[-1] = between[-width : -LENGTH.size]
+    return pieces
 
 
 def _little(code: str, values: Iterable[int]) -> bytes:
@@ -223,7 +252,7 @@ def _little(code: str, values: Iterable[int]) -> bytes:
 
 
 def assemble(
-    appends: bytes | bytearray,
+    appends: Frames,
     run: Run,
     head: WriteHeader,
     *,
@@ -236,16 +265,16 @@ def assemble(
     """One write as one batch: Batch, `before`, the Append frames, `after`. A single keyless Append stands alone."""
     frames = len(before) + len(run.sizes) + len(after)
     if frames == 1 and key is None and move is None:
-        return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), bytes(appends), 1)
+        return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends.between(b"", b""), 1)
     lead = b"".join([_control(each, head, more=True) for each in before])
     trail = b"".join([_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)])
-    size = len(lead) + len(appends) + len(trail)
+    size = len(lead) + appends.size + len(trail)
     batch = Batch(frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash, move=move)
     opening = _control(batch, head, more=True)
     steps: list[Step] = [_step(each, head) for each in before]
     steps.append(RunStep(head.topic_id, run, len(opening) + len(lead)))
     steps += [_step(each, head) for each in after]
-    return EncodedUnit(Unit(batch, steps), b"".join((opening, lead, appends, trail)), frames + 1)
+    return EncodedUnit(Unit(batch, steps), appends.between(opening + lead, trail), frames + 1)
 
 
 def encode_controls(

@@ -14,6 +14,7 @@ from itertools import takewhile
 from storage.batches import Run, Singles
 from storage.consumers.table import ConsumerTable
 from storage.format import control
+from storage.format.cutting import total
 from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
 from storage.manifest import SegmentState
@@ -164,7 +165,7 @@ class Log:
         """(records, bytes) of an appended run that count. Below the floor lie some only where a log was written out."""
         if run.first_seq < floor:
             return self.tail.totals(floor, run.last_seq + 1)
-        return len(run.sizes), sum(run.payloads)
+        return len(run.sizes), total(run.payloads)
 
     def commit(self, run: Run, row: int, unit_place: int, lead: int) -> None:
         """Publish a reserved run whose batch is in the WAL at `unit_place` (0: in memory only)."""

@@ -21,6 +21,7 @@ from storage.errors import (
     TopicNotFound,
     Unreadable,
 )
+from storage.format.cutting import total
 from storage.log import Log
 from storage.manifest import COLD
 from storage.records import ReadQuery, ReadResult, StoredRecord, Tombstone
@@ -200,7 +201,7 @@ class Reader:
             if span.batch_seq not in log.cached and split(span.place)[0] not in missing:
                 stored.append(span)
             records += len(span.sizes)
-            size += sum(span.sizes)
+            size += total(span.sizes)
             if records >= max_records or size >= max_bytes:
                 break
         if not wanted:

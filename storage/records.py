@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -163,7 +164,7 @@ class ReadResult(msgspec.Struct, kw_only=True):
     """`next_from_seq` is the last seq examined; records left out by filters advance it."""
 
     topic: str
-    records: list[StoredRecord]
+    records: Sequence[StoredRecord]
     next_from_seq: int
     head_seq: int
     earliest_seq: int

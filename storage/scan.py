@@ -9,20 +9,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from storage import columns
 from storage.catalog import Topic
 from storage.errors import RecordCorrupt, SegmentIncomplete
 from storage.format import idx_entry, segment_frame
 from storage.format.checksum import checksum
+from storage.format.cutting import total
 from storage.format.segment_frame import lengths_of_live
-from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH, OVERHEAD
+from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH
 from storage.records import ReadQuery, StoredRecord
 from storage.segment import names
 from storage.segment.names import SegmentId
 from storage.segment.reader import SegmentSlice
 from storage.spans import Span
+from storage.stretch import Stretch, joined
 from storage.wal.position import split
 
 
@@ -43,7 +45,7 @@ MAX_CORRUPT = 10_000
 def cut(span: Span, max_records: int, max_bytes: int) -> Span:
     """At least one record of the span, at most so many and so large."""
     sizes = span.sizes[:max_records] if len(span.sizes) > max_records else span.sizes
-    if sum(sizes) > max_bytes:
+    if total(sizes) > max_bytes:
         sizes = sizes[: max(1, bisect_right([*accumulate(sizes)], max_bytes))]
     return span if len(sizes) == len(span.sizes) else span._replace(sizes=sizes or span.sizes[:1])
 
@@ -61,7 +63,10 @@ class Scan:
         self._query = query
         self._exclude = query.exclude_nodes if topic.config.dedupe_node else frozenset[bytes]()
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
-        self.records: list[StoredRecord] = []
+        #: What was found so far: stretches by columns, and lists of those that were looked at one by one.
+        self._parts: list[Sequence[StoredRecord]] = []
+        #: How many records are in the parts in front of the last list.
+        self._before = 0
         self.corrupt: list[int] = []
         self.hops: dict[int, int] = {}
         #: First seqs of the cold segments that were read.
@@ -70,10 +75,27 @@ class Scan:
         self.size = 0
         self.done = False
 
+    @property
+    def count(self) -> int:
+        """How many records were found so far."""
+        return sum(map(len, self._parts))
+
+    @property
+    def records(self) -> Sequence[StoredRecord]:
+        """What was found so far."""
+        return joined([part for part in self._parts if part])
+
+    def _singles(self) -> list[StoredRecord]:
+        """Where to put the next record that was looked at by itself; `_before` counts those in front of them."""
+        if not self._parts or not isinstance(self._parts[-1], list):
+            self._before = self.count
+            self._parts.append([])
+        return cast("list[StoredRecord]", self._parts[-1])
+
     def appetite(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: as many as could be wanted, more the more were passed over."""
-        passed_over = self.scanned - len(self.records)
-        wanted = self._query.limit - len(self.records)
+        passed_over = self.scanned - self.count
+        wanted = self._query.limit - self.count
         return max(wanted, min(4096, 2 * passed_over)), max(1, self._query.max_bytes - self.size) + 65536
 
     def take(self, piece: Piece) -> int:
@@ -82,14 +104,16 @@ class Scan:
         plain = not self._exclude and query.tag is None and piece.dead is None and query.from_ts is None
         data, at, seq, topic_id = piece.data, piece.start, piece.span.first_seq, self._topic.topic_id
         unpack = HEADER.unpack_from
-        max_bytes, limit, records, routing = query.max_bytes, query.limit, self.records, query.routing
+        max_bytes, routing = query.max_bytes, query.routing
         if piece.span.ts < self._oldest_ts:
             return seq + len(piece.span.sizes) - 1
         if plain and len(piece.span.sizes) >= columns.LEAST:
             sizes = piece.span.sizes[: self._room(len(piece.span.sizes))]
             found = columns.from_log(data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing)
             if found is not None:
-                return self._take_all(found, sizes, seq + len(piece.span.sizes) - 1)
+                return self._take_all(found, seq + len(piece.span.sizes) - 1)
+        records = self._singles()
+        before, limit = self._before, query.limit - self._before
         for index, frame_size in enumerate(piece.span.sizes):
             self.scanned += 1
             length, _, flags, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
@@ -112,7 +136,7 @@ class Scan:
             node, tag = data[node_at:tag_at], data[tag_at:body_at]
             if plain or self._wants(piece, index, node, tag, ts):
                 size = data_len
-                if records and self.size + size > max_bytes:
+                if (records or before) and self.size + size > max_bytes:
                     self.done = True
                     return seq - 1
                 self.size += size
@@ -131,24 +155,23 @@ class Scan:
 
     def _room(self, count: int) -> int:
         """How many of `count` records are to be looked at, if none is passed over."""
-        return max(1, min(count, self._query.limit - len(self.records), self._max_scan - self.scanned))
+        return max(1, min(count, self._query.limit - self.count, self._max_scan - self.scanned))
 
-    def _take_all(self, found: list[StoredRecord], frame_sizes: Sequence[int], last_seq: int) -> int:
-        """These records, consecutive and plain, are wanted as far as there is room; the last seq examined. `last_seq`
-        is the last one that could be had."""
-        records, max_bytes = self.records, self._query.max_bytes
-        first_seq, count = found[0].seq, len(found)
-        size = self.size + sum(frame_sizes) - count * OVERHEAD
-        if size > max_bytes:
-            sizes = [*accumulate([each - OVERHEAD for each in frame_sizes], initial=self.size)]
-            count = max(0 if records else 1, bisect_right(sizes, max_bytes) - 1)
-            size = sizes[count]
+    def _take_all(self, found: Stretch, last_seq: int) -> int:
+        """These records are wanted as far as there is room; the last seq examined. `last_seq` is the last one that
+        could be had."""
+        had, max_bytes = self.count, self._query.max_bytes
+        count = len(found)
+        if self.size + found.bytes_of() > max_bytes:
+            count = min(count, max(0 if had else 1, found.fitting(max_bytes - self.size)))
+        taken = found.first(count)
         self.scanned += min(len(found), count + 1)
-        self.size = size
-        records += found[:count]
-        full = len(records) >= self._query.limit or self.scanned >= self._max_scan
-        self.done = full or first_seq + count <= last_seq
-        return first_seq + count - 1
+        if count:
+            self.size += taken.bytes_of()
+            self._parts.append(taken.own())
+        full = had + count >= self._query.limit or self.scanned >= self._max_scan
+        self.done = full or found.first_seq + count <= last_seq
+        return found.first_seq + count - 1
 
     def _wants(self, piece: Piece, index: int, node: bytes, tag: bytes, ts: int) -> bool:
         if piece.dead is not None and piece.dead[index]:
@@ -208,13 +231,15 @@ class Scan:
 
     def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
         """Examine records of a segment; the last seq examined. `dead` has a bit for each of them."""
-        query, records, topic_id, oldest_ts = self._query, self.records, id.topic_id, self._oldest_ts
+        query, topic_id, oldest_ts = self._query, id.topic_id, self._oldest_ts
         data, base, seq = found.data, found.base, found.first_seq - 1
         filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
         if not filtered and len(found.entries) >= columns.LEAST:
             plain = self._plain(id, found, dead, end_seq)
             if plain is not None:
                 return self._take_all(*plain)
+        records = self._singles()
+        before, limit = self._before, query.limit - self._before
         for offset, length, ts, flags in found.entries:
             seq += 1
             if seq >= end_seq:
@@ -239,14 +264,14 @@ class Scan:
             body_at = tag_at + tag_len
             node, tag = data[node_at:tag_at], data[tag_at:body_at]
             if not filtered or self._fits(node, tag, ts):
-                if records and self.size + data_len > query.max_bytes:
+                if (records or before) and self.size + data_len > query.max_bytes:
                     self.done = True
                     return seq - 1
                 self.size += data_len
                 records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
                 if query.routing and data[at + LENGTH.size] >> HOP_SHIFT:
                     self.hops[seq] = data[at + LENGTH.size] >> HOP_SHIFT
-                if len(records) >= query.limit:
+                if len(records) >= limit:
                     self.done = True
                     return seq
             if self.scanned >= self._max_scan:
@@ -254,23 +279,19 @@ class Scan:
                 return seq
         return seq if found.entries else end_seq - 1
 
-    def _plain(
-        self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int
-    ) -> tuple[list[StoredRecord], Sequence[int], int] | None:
-        """The records of a slice, if every one of them is live, plain and wanted; the sizes of their frames; the last
-        seq there is of it."""
+    def _plain(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> tuple[Stretch, int] | None:
+        """The records of a slice, if every one of them is live, plain and wanted; the last seq there is of it."""
         count = min(len(found.entries), end_seq - found.first_seq)
         if count < columns.LEAST or dead & ((1 << count) - 1):
             return None
-        room = self._room(count)
-        _, lens, stamps, flags = zip(*found.entries[:room], strict=True)
-        if any(flags) or not all(lens) or min(stamps) < self._oldest_ts:
+        entries = found.entries.between(0, self._room(count))
+        if any(entries.flags) or not all(entries.lens) or min(entries.stamps) < self._oldest_ts:
             return None
-        at = found.entries[0].offset - found.base
+        at = entries.offsets[0] - found.base
         records = columns.from_segment(
-            found.data, at, lens, id.topic_id, found.first_seq, stamps, unrouted=self._query.routing
+            found.data, at, entries.lens, id.topic_id, found.first_seq, entries.stamps, unrouted=self._query.routing
         )
-        return None if records is None else (records, lens, found.first_seq + count - 1)
+        return None if records is None else (records, found.first_seq + count - 1)
 
     def _damaged_segment(self, id: SegmentId, seq: int, offset: int, ext: str) -> None:
         self.scanned -= 1

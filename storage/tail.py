@@ -14,6 +14,7 @@ from itertools import accumulate, chain, compress, repeat
 from operator import sub
 
 from storage.batches import Run, Singles
+from storage.format.cutting import total
 from storage.spans import Rows, Span, stretches
 
 _TRIM_ROWS = 4096
@@ -123,7 +124,7 @@ class TailIndex:
         if b <= a:
             return 0, 0
         if self.dead is None:
-            return b - a, sum(self._payloads[a:b])
+            return b - a, total(self._payloads[a:b])
         gone = self.dead[a:b]
         alive = gone.translate(_FLIP)
         return b - a - gone.count(1), sum(compress(self._payloads[a:b], alive))

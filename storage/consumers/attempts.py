@@ -41,8 +41,10 @@ class Attempts:
     def remember(self, consumer_id: int, key: str, answer: ConsumerRead, now_ms: int) -> None:
         """The answer is about to be given. One larger than the limit is not kept."""
         self._drop((consumer_id, key))
+        # Made now, so that no more is kept than is counted.
+        records = answer.result.records = [*answer.result.records]
         size = _OVERHEAD
-        for record in answer.result.records:
+        for record in records:
             size += len(record.body) + _RECORD_OVERHEAD
         self._kept[consumer_id, key] = _Kept(now_ms + KEPT_MS, size, answer)
         self.bytes += size

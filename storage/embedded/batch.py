@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import islice
 from typing import Any, overload
 
 import structlog
 
 from storage.consumers.values import ConsumerRead
-from storage.format.binary import OPENING, OVERHEAD
 from storage.records import StoredRecord, Tombstone
+from storage.stretch import data_of
 
 _log = structlog.get_logger("storage")
 
@@ -29,7 +29,7 @@ _record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)  # p
 
 
 class RecordBatch(Sequence[StoredRecord]):
-    """Records in seq order, checked all of them.
+    """Records in seq order, checked all of them. One is made when it is looked at, each time anew.
 
     `tombstone`: records before the first that are gone, and were not deleted on purpose. `corrupt_seqs`: of those that
     failed their check and were passed over. `cursor_seq`, `unread`, `head_seq`: the consumer's and the topic's behind
@@ -53,7 +53,7 @@ class RecordBatch(Sequence[StoredRecord]):
         result = read.result
         self.topic = result.topic
         self.consumer = read.consumer
-        self.records: list[StoredRecord] = result.records
+        self.records: Sequence[StoredRecord] = result.records
         self.next_from_seq = result.next_from_seq
         self.head_seq = result.head_seq
         self.cursor_seq = read.cursor_seq
@@ -72,17 +72,14 @@ class RecordBatch(Sequence[StoredRecord]):
     def __getitem__(self, index: int) -> StoredRecord: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[StoredRecord]: ...
+    def __getitem__(self, index: slice) -> Sequence[StoredRecord]: ...
 
-    def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
+    def __getitem__(self, index: int | slice) -> StoredRecord | Sequence[StoredRecord]:
         return self.records[index]
 
     def data(self) -> list[bytes]:
         """`data` of each: what was appended, byte for byte."""
-        bodies = [body for _, _, _, _, body in self.records]
-        if all(map(bytes.startswith, bodies, repeat(OPENING))):
-            return [body[OVERHEAD:] for body in bodies]
-        return [record.data for record in self.records]
+        return data_of(self.records)
 
     def follow(self, before: RecordBatch | None) -> None:
         """Say, too, what the batch before it said, of which no record told."""
@@ -119,8 +116,7 @@ def records_in(batch: RecordBatch) -> Iterator[Record]:
     first = single(batch)
     if first is not None:
         yield first
-    for stored in batch.records[1:]:
-        yield _record(stored)
+        yield from map(_record, islice(batch.records, 1, None))
 
 
 def joined(first: Tombstone | None, second: Tombstone | None) -> Tombstone | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
+from typing import TypeAlias
 
+Bytes: TypeAlias = bytes | bytearray
 #: Larger blocks are cut by as many pieces a time, so that what is kept for cutting stays small.
 _CUT_AT_ONCE = 256
+#: So many numbers are added one by one as quickly as they are compared.
+_FEW = 8
 
 
-def cut(block: bytes | bytearray, width: int, layout: str = "") -> Iterable[bytes]:
+def cut(block: Bytes | memoryview, width: int, layout: str = "") -> Iterable[bytes]:
     """The pieces of `width` bytes that `block` consists of; of each only what `layout` takes (struct's format)."""
     layout = layout or f"{width}s"
     count = len(block) // width
@@ -35,9 +40,24 @@ def u64s(count: int) -> Struct:
     return Struct(f"<{count}Q")
 
 
-def column(block: bytes | bytearray, at: int, width: int) -> bytes:
-    """The eight bytes from `at` on of each piece of `width` bytes."""
-    out = bytearray(len(block) // width * 8)
-    for byte in range(8):
-        out[byte::8] = block[at + byte :: width]
+def field(data: Bytes, at: int, width: int, count: int, size: int = 8) -> bytes:
+    """The `size` bytes from data[at] on, and those of the next ones, `width` bytes further each: `count` of them."""
+    out = bytearray(count * size)
+    end = at + (count - 1) * width + 1
+    for byte in range(size):
+        out[byte::size] = data[at + byte : end + byte : width]
     return bytes(out)
+
+
+def constant(data: Bytes, at: int, width: int, count: int, value: bytes) -> bool:
+    """Whether all of these `count` fields are there, and say `value`."""
+    end = at + (count - 1) * width + 1
+    return all(data[at + byte : end + byte : width] == value[byte : byte + 1] * count for byte in range(len(value)))
+
+
+def total(numbers: array[int]) -> int:
+    """Their sum; where all are the same, as sizes mostly are, with no Python number for each."""
+    count = len(numbers)
+    if count > _FEW and numbers[:1] * count == numbers:
+        return numbers[0] * count
+    return sum(numbers)

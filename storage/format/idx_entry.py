@@ -15,12 +15,15 @@ never crosses a sector and is there whole or not at all. Source: storage.md §4.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from storage.format.checksum import checksum_bytes
+from storage.format.cutting import field
 
 ENTRY_SIZE = 20
 HAS_TAG = 1
@@ -30,7 +33,6 @@ DELETED = 4
 MAX_DATA_BYTES = (1 << 32) - 1
 
 _FIELDS = struct.Struct("<IIQB")  # 17 bytes: what the sum covers
-_FIELDS_PADDED = struct.Struct("<IIQB3x")
 _SUMMED = struct.Struct("17s3x")
 _FLAGS_AT = 16
 _SUM_BYTES = slice(7, 4, -1)  # of a big-endian digest: its low 24 bits, little-endian
@@ -57,6 +59,49 @@ class Entry(NamedTuple):
 
 #: As calling the type, without a call in Python.
 _entry: Callable[[Iterable[int]], Entry] = partial(tuple.__new__, Entry)  # pyright: ignore
+
+
+class Entries(Sequence[Entry]):
+    """Verified entries by field: an entry is made when it is asked for. Equal to any sequence of the same entries."""
+
+    __slots__ = ("flags", "lens", "offsets", "stamps")
+
+    def __init__(self, offsets: array[int], lens: array[int], stamps: array[int], flags: bytes) -> None:
+        """Arrays of I, I and Q."""
+        self.offsets = offsets
+        self.lens = lens
+        self.stamps = stamps
+        self.flags = flags
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[int, int, int, int]]) -> Entries:
+        """Those that were made one by one."""
+        offsets, lens, stamps, flags = zip(*entries, strict=True)
+        return cls(array("I", offsets), array("I", lens), array("Q", stamps), bytes(flags))
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return map(_entry, zip(self.offsets, self.lens, self.stamps, self.flags, strict=True))
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Entries: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | Entries:
+        if isinstance(index, slice):
+            return Entries(self.offsets[index], self.lens[index], self.stamps[index], self.flags[index])
+        return Entry(self.offsets[index], self.lens[index], self.stamps[index], self.flags[index])
+
+    def between(self, begin: int, end: int) -> Entries:
+        """Those with numbers [begin, end)."""
+        return self if begin == 0 and end >= len(self) else self[begin:end]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]  # pyright: ignore[reportUnknownArgumentType]
 
 
 class IdxDamaged(ValueError):
@@ -106,13 +151,20 @@ def damaged(buffer: bytes | memoryview) -> list[int]:
     return sorted(found)
 
 
-def parse(buffer: bytes | memoryview) -> list[Entry]:
+def parse(buffer: bytes | memoryview) -> Entries:
     """Every entry of the buffer. Raises IdxDamaged naming the first one that is cut short or fails its check."""
     if bad := damaged(buffer):
         raise IdxDamaged(bad[0])
     if len(buffer) % ENTRY_SIZE:
         raise IdxDamaged(len(buffer) // ENTRY_SIZE)
-    return [*map(_entry, _FIELDS_PADDED.iter_unpack(buffer))]
+    content, count = bytes(buffer), len(buffer) // ENTRY_SIZE
+    offsets, lens, stamps = array("I"), array("I"), array("Q")
+    if count:
+        for column, at in ((offsets, 0), (lens, 4), (stamps, 8)):
+            column.frombytes(field(content, at, ENTRY_SIZE, count, column.itemsize))
+            if sys.byteorder == "big":
+                column.byteswap()
+    return Entries(offsets, lens, stamps, content[_FLAGS_AT::ENTRY_SIZE])
 
 
 def deleted_tail(buffer: bytes | memoryview, index: int) -> bytes:

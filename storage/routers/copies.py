@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from storage.batches import Run
-from storage.encode import BINARY, WriteHeader
+from storage.encode import BINARY, Frames, Pieces, WriteHeader
 from storage.format.binary import is_binary
 from storage.format.checksum import checksum
 from storage.format.record import DELIVER_AT, PLAIN_OVERHEAD, delivered_at, payload_size
@@ -66,12 +66,12 @@ def copies_of(
     return copies
 
 
-def encode_copies(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[bytes, Run]:
+def encode_copies(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, Run]:
     """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
     topic_id, first_seq, ts, durable, _ = head
     base_flags = MORE | (4 if durable else 0)
     pack, pack_length, pack_sum = REST.pack, LENGTH.pack, CHECKSUM.pack
-    pieces: list[bytes] = []
+    pieces: Pieces = []
     add = pieces.append
     sizes = array("I")
     tagged: list[tuple[bytes, int]] = []
@@ -90,4 +90,4 @@ def encode_copies(copies: Iterable[Copy], head: WriteHeader, payloads: array[int
             tagged.append((tag, seq))
         if deliver_at:
             delayed.append((seq, deliver_at))
-    return b"".join(pieces), Run(first_seq, ts, sizes, payloads, tagged, delayed or ())
+    return Frames(pieces, sum(sizes)), Run(first_seq, ts, sizes, payloads, tagged, delayed or ())

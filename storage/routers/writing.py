@@ -14,7 +14,7 @@ from storage.append import Obstacle, Write
 from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Discard, Durability, TopicConfig
-from storage.encode import WriteHeader, encode_controls
+from storage.encode import Frames, WriteHeader, encode_controls
 from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
 from storage.format.wal_frame import FrameType
@@ -59,7 +59,7 @@ class CopyWrite(Write):
         check_alive(self.engine, self._router, topic)
         return super()._obstacle(topic)
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, Run]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
         return encode_copies(self._copies, head, self.payloads)
 
 

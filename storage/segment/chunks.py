@@ -36,10 +36,11 @@ def columns(files: SegmentFiles, count: int) -> Columns:
     """The first `count` entries. Raises SegmentCorrupt, also when they are sound but not one behind the other."""
     if not count:
         return Columns((), (), (), ())
-    found = Columns._make(zip(*files.entries(0, count), strict=True))
+    entries = files.entries(0, count)
+    found = Columns(entries.offsets, entries.lens, entries.stamps, entries.flags)
     places = list(accumulate(found.lens, initial=0))
     places.pop()
-    if places != list(found.offsets):
+    if places != [*found.offsets]:
         number = next(number for number, place in enumerate(places) if place != found.offsets[number])
         raise SegmentCorrupt(
             files.idx_path,

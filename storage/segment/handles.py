@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from storage.filesystem import File, FileSystem
 from storage.format import idx_entry
-from storage.format.idx_entry import ENTRY_SIZE, Entry, IdxDamaged
+from storage.format.idx_entry import ENTRY_SIZE, Entries, Entry, IdxDamaged
 from storage.format.tag_file import TagFile
 from storage.segment import names
 from storage.segment.errors import SegmentCorrupt, SegmentShort
@@ -71,7 +71,7 @@ class SegmentFiles:
             raise SegmentShort(self.idx_path, offset + len(buffer), "the index ends before the segment does")
         return buffer
 
-    def entries(self, first: int, count: int) -> list[Entry]:
+    def entries(self, first: int, count: int) -> Entries:
         """`count` verified entries from number `first` on."""
         buffer = self.read_idx(first, count)
         try:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from storage.filesystem import FileSystem
 from storage.format import idx_entry
-from storage.format.idx_entry import DELETED, ENTRY_SIZE, HAS_TAG, Entry
+from storage.format.idx_entry import DELETED, ENTRY_SIZE, HAS_TAG, Entries
 from storage.records import TagMatch
 from storage.segment.chunks import columns
 from storage.segment.handles import OpenCold, OpenSegments, SegmentFiles
@@ -37,7 +37,7 @@ class SegmentSlice(NamedTuple):
     """
 
     first_seq: int
-    entries: list[Entry]
+    entries: Entries
     data: bytes
     base: int
 
@@ -82,13 +82,14 @@ class SegmentReader:
             while (skipped := _leading_holes(entries)) == len(entries) and begin + skipped < end:
                 begin += skipped
                 entries = files.entries(begin, min(max(max_records, _HOLE_STRIDE), end - begin))
-            entries = entries[skipped : skipped + max_records]
+            entries = entries.between(skipped, skipped + max_records)
             first_seq = id.first_seq + begin + skipped
             if not entries:
-                return SegmentSlice(first_seq, [], b"", 0)
+                return SegmentSlice(first_seq, entries, b"", 0)
             base = entries[0].offset
             if entries[-1].end - base > max_bytes:
-                del entries[max(1, bisect_right(entries, base + max_bytes, key=_end)) :]
+                count = bisect_right(range(len(entries)), base + max_bytes, key=lambda number: entries[number].end)
+                entries = entries.between(0, max(1, count))
             return SegmentSlice(first_seq, entries, files.read_data(base, entries[-1].end), base)
 
     def sizes(self, id: SegmentId, end_seq: int) -> Details:
@@ -136,12 +137,13 @@ class SegmentReader:
     def frames(self, id: SegmentId, end_seq: int) -> int:
         """How many records have a frame, deleted ones included."""
         with self._open.lease(id) as files:
-            return sum(entry.len > 0 for entry in files.entries(0, end_seq - id.first_seq))
+            lens = files.entries(0, end_seq - id.first_seq).lens
+            return len(lens) - lens.count(0)
 
     def stamps(self, id: SegmentId, end_seq: int) -> array[int]:
         """The time of every entry, from .idx alone."""
         with self._open.lease(id) as files:
-            return array("Q", [entry.ts for entry in files.entries(0, end_seq - id.first_seq)])
+            return files.entries(0, end_seq - id.first_seq).stamps
 
     def stamps_edge(self, id: SegmentId, end_seq: int) -> tuple[int, int]:
         """Times in ms of the first and the last entry. One without a record has that of the record before it, or 0."""
@@ -163,12 +165,8 @@ class SegmentReader:
         self._open.close()
 
 
-def _end(entry: Entry) -> int:
-    return entry.end
-
-
-def _leading_holes(entries: list[Entry]) -> int:
-    return next((number for number, entry in enumerate(entries) if entry.len), len(entries))
+def _leading_holes(entries: Entries) -> int:
+    return next((number for number, size in enumerate(entries.lens) if size), len(entries))
 
 
 def _live_with_tag(files: SegmentFiles, numbers: list[int]) -> list[int]:

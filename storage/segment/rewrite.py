@@ -102,7 +102,7 @@ def _read_entries(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> lis
     with contextlib.closing(file):
         content = file.pread((end_seq - id.first_seq) * ENTRY_SIZE, 0)
     try:
-        entries = idx_entry.parse(content)
+        entries = [*idx_entry.parse(content)]
     except IdxDamaged as error:
         raise SegmentCorrupt(path, error.index * ENTRY_SIZE, "the entry fails its check") from error
     if len(entries) < end_seq - id.first_seq:

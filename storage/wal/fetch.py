@@ -9,6 +9,7 @@ from typing import Any
 
 from storage import layout
 from storage.filesystem import File, FileSystem, Read
+from storage.format.cutting import total
 from storage.spans import Span
 from storage.wal.position import split
 
@@ -61,7 +62,7 @@ class WalReader:
             for group in groups:
                 number, begin = _begin(group)
                 last = group[-1]
-                end = split(last.place)[1] + last.offset + sum(last.sizes)
+                end = split(last.place)[1] + last.offset + total(last.sizes)
                 try:
                     reads.append(Read(self._file(shard, number), end - begin, begin))
                 except FileNotFoundError:
@@ -118,7 +119,7 @@ def _merge(spans: list[Span]) -> list[list[Span]]:
     for span in spans:
         number, offset = split(span.place)
         offset += span.offset
-        size = sum(span.sizes)
+        size = total(span.sizes)
         if groups and split(groups[-1][-1].place)[0] == number and offset >= begin:
             extent = offset + size - begin
             if extent <= _MERGE_MAX_BYTES and extent <= _MERGE_WASTE * (used + size) + 65536:

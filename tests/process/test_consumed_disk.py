@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from storage import Durability, Engine, Options, ReadQuery, TopicConfig
 from storage.config import Retention
 from storage.consumers.values import ConsumerConfig
+from tests.support.disk_use import allocated
 from tests.unit.storage.machine import sized
 
 RECORDS, RECORD_BYTES, BATCH = 4000, 2000, 100
@@ -27,18 +27,6 @@ OPTIONS = Options(
     snapshot_interval_ms=100,
     snapshot_wal_bytes=1 << 20,
 )
-
-
-def allocated(folder: Path) -> int:
-    """Bytes of the blocks that the files below take, as du counts."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.stat(os.path.join(path, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue  # it went meanwhile
-    return total
 
 
 async def shrinks(folder: Path, most_bytes: int) -> bool:

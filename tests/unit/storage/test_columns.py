@@ -38,7 +38,7 @@ class Frames(NamedTuple):
     sizes: array[int]
     log: bytes
     segment: bytes
-    entries: list[idx_entry.Entry]
+    entries: idx_entry.Entries
 
     @property
     def stamps(self) -> list[int]:
@@ -60,7 +60,13 @@ def framed(bodies: Sequence[bytes], *, odd: dict[int, tuple[bytes, bytes]] | Non
         entries.append(idx_entry.Entry(at, size, record.ts, (record.tag != b"") | (record.node != b"") << 1))
         at += size
     around = bytes(range(1, IN_FRONT + 1))
-    return Frames(records, sizes, around + b"".join(frames) + around, around + b"".join(moved) + around, entries)
+    return Frames(
+        records,
+        sizes,
+        around + b"".join(frames) + around,
+        around + b"".join(moved) + around,
+        idx_entry.Entries.of(entries),
+    )
 
 
 def bodies_of(count: int, kind: str, seed: int) -> list[bytes]:

@@ -28,7 +28,7 @@ def test_any_number_of_records_gives_the_same_bytes(count: int, uniform: bool) -
     for more in (False, True):
         fast, fast_run = encode_plain(datas, sizes, HEAD, more=more)
         slow, slow_run = encode_appends(batch, HEAD, sizes, more=more)
-        assert fast == slow
+        assert fast.between(b"in front", b"") == slow.between(b"in front", b"")
         assert fast_run == slow_run
     assert plain_hash(datas, sizes, b"node") == payload_hash(batch, "node")
 
@@ -41,9 +41,9 @@ def test_raw_bytes_give_the_same_bytes_by_columns(count: int, uniform: bool) -> 
     for more in (False, True):
         fast, fast_run = encode_plain(datas, sizes, HEAD, more=more, binary=True)
         slow, slow_run = encode_appends([BinaryRecord(msgspec.Raw(each)) for each in datas], HEAD, sizes, more=more)
-        assert fast == slow
+        assert fast.between(b"in front", b"") == slow.between(b"in front", b"")
         assert fast_run == slow_run
-        frame = decode(fast)
+        frame = decode(fast.between(b"", b""))
         assert frame.flags & FrameFlag.BINARY
         assert frame.data == binary_body(datas[0])
 

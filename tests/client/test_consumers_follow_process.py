@@ -1,0 +1,129 @@
+"""`topics consumers read --follow` as a process of its own: what comes is printed as it comes, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from client import Client
+from client.commands.terminal import ExitCode
+from tests.client.real_broker import PATIENCE_S, RealBroker
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def following(broker: RealBroker, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The program, following consumer `c` of topic `t`; what is left of it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "client", "consumers", "read", "t", "c", "--follow", "--json", *arguments],
+        env={**os.environ, "TOPICS_URL": broker.url, "PYTHONUNBUFFERED": "", "PYTHONWARNINGS": "error"},
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def printed(process: subprocess.Popen[bytes], count: int) -> list[int]:
+    """Data of the next so many records it prints: waits for nothing beyond them."""
+    assert process.stdout is not None
+    return [json.loads(process.stdout.readline())["data"] for _ in range(count)]
+
+
+def soon(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+    """What Ctrl-C makes of it: exit status, and what it had yet to say."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def consumer(client: Client) -> Client:
+    """A client of a broker with the topic and the consumer."""
+    client.put_topic("t")
+    client.consumers.put("t", "c")
+    return client
+
+
+def test_records_are_printed_as_they_come_until_ctrl_c(broker: RealBroker, consumer: Client) -> None:
+    with following(broker) as process:
+        for number in range(3):
+            consumer.append("t", [number])
+            assert printed(process, 1) == [number]  # nothing else comes that could push it out of a buffer
+        consumer.append("t", [3, 4])
+        assert printed(process, 2) == [3, 4]
+        soon(lambda: consumer.consumers.get("t", "c").cursor_seq == 5)
+        status, out, err = interrupted(process)
+    assert status == ExitCode.INTERRUPTED
+    assert out == b""
+    assert b"Interrupted" in err
+    assert b"Traceback" not in err
+
+
+def test_the_next_one_goes_on_where_the_last_was_interrupted(broker: RealBroker, consumer: Client) -> None:
+    consumer.append("t", [*range(10)])
+    with following(broker) as process:
+        assert printed(process, 10) == [*range(10)]
+        soon(lambda: consumer.consumers.get("t", "c").cursor_seq == 10)
+        assert interrupted(process)[0] == ExitCode.INTERRUPTED
+    consumer.append("t", [10, 11])
+    with following(broker) as process:
+        assert printed(process, 2) == [10, 11]
+        assert interrupted(process)[0] == ExitCode.INTERRUPTED
+
+
+def test_it_goes_on_over_a_broker_that_was_killed(broker: RealBroker, consumer: Client) -> None:
+    consumer.append("t", [1])
+    with following(broker) as process:
+        assert printed(process, 1) == [1]
+        soon(lambda: consumer.consumers.get("t", "c").durable_seq == 1)
+        broker.kill()
+        broker.start()
+        consumer.append("t", [2])
+        assert printed(process, 1) == [2]
+        assert interrupted(process)[0] == ExitCode.INTERRUPTED
+
+
+def test_it_ends_when_nobody_reads_what_it_prints(broker: RealBroker, consumer: Client) -> None:
+    consumer.append("t", [1])
+    with following(broker) as process:
+        assert printed(process, 1) == [1]
+        assert process.stdout is not None
+        process.stdout.close()
+        consumer.append("t", [2])
+        assert process.wait(PATIENCE_S) == ExitCode.BROKEN_PIPE
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    # What was not printed comes again.
+    assert consumer.consumers.get("t", "c").cursor_seq == 1
+
+
+def test_without_the_consumer_it_says_so_and_ends(broker: RealBroker, client: Client) -> None:
+    client.put_topic("t")
+    with following(broker) as process:
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == ExitCode.REFUSED
+    assert b"c" in err
+    assert b"Traceback" not in err

@@ -1,0 +1,125 @@
+"""Records that are made when they are looked at: the same as in a list, whoever asks in whatever way."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import pytest
+
+from storage import columns
+from storage.format import segment_frame, wal_frame
+from storage.format.binary import binary_body
+from storage.format.wal_frame import FrameType
+from storage.records import StoredRecord
+from storage.stretch import Joined, Stretch, data_of, joined
+
+TOPIC_ID, FIRST, TS = 7, 250, 1_700_000_000_000
+BODIES = {
+    "raw bytes": [binary_body(b"%04d" % number) for number in range(300)],
+    "raw bytes of many sizes": [binary_body(bytes(number % 40)) for number in range(300)],
+    "no bytes": [binary_body(b"")] * 20,
+    "JSON": [b'{"data":"%04d"}' % number for number in range(300)],
+    "JSON of many sizes": [b'{"data":%d}' % number for number in range(300)],
+    "JSON with meta": [b'{"data":1,"meta":%d}' % (number % 10) for number in range(20)],
+    # As long as raw bytes would be, and nearly like them.
+    "one that is JSON": [*[binary_body(b"1")] * 10, b'{"data":7}', *[binary_body(b"2")] * 10],
+    "another form of them": [*[binary_body(b"1")] * 10, b"\x81\xd9\x01v\xc4\x04four", *[binary_body(b"2")] * 3],
+}
+
+
+def stretch_of(bodies: Sequence[bytes], where: str, around: int = 3) -> tuple[Stretch, list[StoredRecord]]:
+    records = [StoredRecord(FIRST + index, TS + index, b"", b"", body) for index, body in enumerate(bodies)]
+    frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
+    sizes, noise = array("I", map(len, frames)), bytes(around)
+    if where == "log":
+        data = noise + b"".join(frames) + noise
+        found = columns.from_log(data, around, sizes, TOPIC_ID, FIRST, verified=False)
+    else:
+        data = noise + b"".join(segment_frame.from_wal(frame, 0, len(frame)) for frame in frames) + noise
+        stamps = array("Q", [record.ts for record in records])
+        found = columns.from_segment(data, around, sizes, TOPIC_ID, FIRST, stamps)
+    assert found is not None
+    return found, records
+
+
+everywhere = pytest.mark.parametrize("where", ["log", "segment"])
+everything = pytest.mark.parametrize("kind", list(BODIES))
+
+
+@everywhere
+@everything
+def test_it_is_like_a_list_of_its_records(kind: str, where: str) -> None:
+    found, records = stretch_of(BODIES[kind], where)
+    count = len(records)
+    assert len(found) == count
+    assert [*found] == records
+    assert found == records
+    assert records == found
+    assert [found[index] for index in range(count)] == records
+    assert [found[-index] for index in range(1, count + 1)] == records[::-1]
+    for index in (slice(2, 5), slice(None, None, -3), slice(-4, None), slice(5, 2)):
+        assert [*found[index]] == records[index]
+    for index in (count, -count - 1):
+        with pytest.raises(IndexError):
+            found[index]
+    assert records[3] in found
+    assert found != records[1:]
+    assert [*found.bodies()] == BODIES[kind]
+    assert [*found.stamps()] == [record.ts for record in records]
+
+
+@everywhere
+@everything
+def test_what_was_appended_is_given_as_record_by_record(kind: str, where: str) -> None:
+    found, records = stretch_of(BODIES[kind], where)
+    assert found.data() == data_of(found) == data_of(records) == [record.data for record in records]
+    for count in (1, 2, len(records)):
+        assert found.first(count).data() == [record.data for record in records[:count]]
+
+
+@everywhere
+@everything
+def test_the_first_of_them_are_counted_by_records_and_bytes(kind: str, where: str) -> None:
+    found, records = stretch_of(BODIES[kind], where)
+    for count in (1, 7, len(records), len(records) + 1):
+        assert found.first(count) == records[:count]
+    sizes = [len(record.body) for record in records]
+    assert found.bytes_of() == sum(sizes)
+    assert found.first(3).bytes_of() == sum(sizes[:3])
+    for max_bytes in (0, sizes[0] - 1, sizes[0], sum(sizes[:5]), sum(sizes[:5]) + 1, sum(sizes), sum(sizes) + 1):
+        fitting = found.fitting(max_bytes)
+        assert sum(sizes[:fitting]) <= max_bytes
+        assert fitting == len(sizes) or sum(sizes[: fitting + 1]) > max_bytes
+
+
+@everywhere
+@everything
+def test_few_of_many_keep_none_of_the_others_in_memory(kind: str, where: str) -> None:
+    found, records = stretch_of(BODIES[kind], where, around=5000)
+    few = found.first(5)
+    alone = few.own()
+    assert alone == few == records[:5]
+    assert alone.data() == few.data()
+    assert len(alone._data) < 5 * 200  # pyright: ignore[reportPrivateUsage]
+    close, _ = stretch_of(BODIES[kind], where)
+    assert close.own() is close
+
+
+def test_several_are_one_sequence() -> None:
+    (first, before), (second, _) = stretch_of(BODIES["JSON"], "log"), stretch_of(BODIES["raw bytes"], "segment")
+    odd = [StoredRecord(9, TS, b"n", b"t", b'{"data":"odd"}')]
+    parts: list[Sequence[StoredRecord]] = [first, odd, second]
+    whole, expected = joined(parts), [*first, *odd, *second]
+    assert isinstance(whole, Joined)
+    assert len(whole) == len(expected)
+    assert [*whole] == expected
+    assert whole == expected
+    assert [whole[index] for index in range(-len(expected), len(expected))] == expected * 2
+    assert whole[290:310] == expected[290:310]
+    with pytest.raises(IndexError):
+        whole[len(expected)]
+    assert data_of(whole) == [record.data for record in expected]
+    assert joined([first]) is first
+    assert joined([]) == []
+    assert first == before
