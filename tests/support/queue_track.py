@@ -81,9 +81,9 @@ class Tracks:
         self._by_name: dict[str, tuple[Produce, int]] = {}
         self.redrives = [each for each in history.of(Redrive) if each.possible]
         self._add_produced()
-        for look in history.of(Look):
-            if look.known:
-                self._add_look(look)
+        seen = [each for each in (*history.of(Claim), *history.of(Look)) if each.known]
+        for each in sorted(seen, key=history.end):  # what is seen first of a job is what was produced
+            self._see(each)
         for claim in history.of(Claim):
             self._add_claim(claim)
         for seq in sorted(self.jobs):
@@ -106,12 +106,13 @@ class Tracks:
                 if produce.known:
                     self.sighted(produce.first_seq + index, name, produce.answered)
 
-    def _add_look(self, look: Look) -> None:
-        at = self.history.end(look)
-        for dead in look.dead:  # before those that are there: they are what came first
-            self.sighted(dead.source_seq, dead.name, at)
-        for seq, name in look.present.items():
-            self.sighted(seq, name, at)
+    def _see(self, answered: Claim | Look) -> None:
+        if isinstance(answered, Claim):
+            seen = [(lease.seq, lease.name) for lease in answered.leases]
+        else:
+            seen = [*((dead.source_seq, dead.name) for dead in answered.dead), *answered.present.items()]
+        for seq, name in sorted(seen):
+            self.sighted(seq, name, self.history.end(answered))
 
     def sighted(self, seq: int, name: str, at: float) -> Job:
         """A job seen somewhere by then. One whose append was not answered pulls the others of its batch with it."""
@@ -147,7 +148,7 @@ class Tracks:
         if len(seqs) > claim.max or len(set(seqs)) < len(seqs):
             self.problems.append(f"{claim.node} asked for {claim.max} jobs and was given {seqs}")
         for lease in claim.leases:
-            job = self.sighted(lease.seq, lease.name, self.history.end(claim))
+            job = self.jobs[lease.seq]
             known = self.deals.get(lease.token)
             if known is None:
                 deal = Deal(lease=lease, claim=first, answer=claim, at=lease.deadline - claim.lease_ms)
