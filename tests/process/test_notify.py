@@ -17,7 +17,7 @@ from tests.support.broker_process import BrokerProcess
 PATIENCE_S = 30
 
 
-class Manager:
+class Listener:
     """Listens to what it is told."""
 
     def __init__(self, address: str) -> None:
@@ -41,31 +41,31 @@ class Manager:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listener]:
     address = str(tmp_path / "notify") if request.param == "path" else f"@topics-{os.getpid()}-{id(request)}"
-    manager = Manager(address)
-    yield manager
-    manager.close()
+    listener = Listener(address)
+    yield listener
+    listener.close()
 
 
 def test_a_life_is_told_from_recovery_to_stop(
-    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    listener: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
+    monkeypatch.setenv("NOTIFY_SOCKET", listener.address)
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
     with BrokerProcess(tmp_path) as broker:
         broker.launch()
-        told = manager.until("READY=1")
+        told = listener.until("READY=1")
         assert told[0][0].startswith("STATUS=Recovering: ")
         assert all(EXTEND in lines and "WATCHDOG=1" in lines for lines in told[:-1])
         broker.wait_listening()
         assert told[-1] == ["READY=1", f"STATUS=Serving at http://127.0.0.1:{broker.port}."]
         assert broker.call("GET", "/v0/ready")[0] == 200
         begin = time.monotonic()
-        assert [manager.next() for _ in range(6)] == [["WATCHDOG=1"]] * 6
+        assert [listener.next() for _ in range(6)] == [["WATCHDOG=1"]] * 6
         assert time.monotonic() - begin > 0.4  # two in each WATCHDOG_USEC, not many more
         broker.signal(signal.SIGTERM)
-        told = manager.until("STOPPING=1")
+        told = listener.until("STOPPING=1")
         assert told[:-1] == [["WATCHDOG=1"]] * (len(told) - 1)
         assert told[-1] == ["STOPPING=1", "STATUS=Stopping.", EXTEND]
         assert broker.wait() == 0
@@ -73,16 +73,16 @@ def test_a_life_is_told_from_recovery_to_stop(
 
 
 def test_a_long_drain_asks_for_time_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    manager = Manager(f"@topics-drain-{os.getpid()}")
-    monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
+    listener = Listener(f"@topics-drain-{os.getpid()}")
+    monkeypatch.setenv("NOTIFY_SOCKET", listener.address)
     with BrokerProcess(tmp_path, drain_ms=60_000) as broker:
         broker.start()
         broker.signal(signal.SIGTERM)
-        manager.until("STOPPING=1")
-        assert [manager.next() for _ in range(2)] == [[EXTEND]] * 2
+        listener.until("STOPPING=1")
+        assert [listener.next() for _ in range(2)] == [[EXTEND]] * 2
         broker.signal(signal.SIGTERM)
         assert broker.wait() == 0
-    manager.close()
+    listener.close()
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_nobody_who_listens_is_no_reason_not_to_start(
 
 
 def test_a_manager_that_does_not_read_is_not_waited_for() -> None:
-    manager = Manager(f"@topics-full-{os.getpid()}")
-    notifier = Notifier(manager.address)
+    listener = Listener(f"@topics-full-{os.getpid()}")
+    notifier = Notifier(listener.address)
     for _ in range(5000):
         notifier.tell("STATUS=" + "x" * 1000)
-    manager.close()
+    listener.close()
     notifier.tell("STATUS=gone")
     Notifier("/a\0b").tell("STATUS=x")
 
