@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Sequence
 from itertools import accumulate
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from storage import columns
 from storage.catalog import Topic
@@ -26,6 +26,9 @@ from storage.segment.reader import SegmentSlice
 from storage.spans import Span
 from storage.stretch import Stretch, joined
 from storage.wal.position import split
+
+#: So few records of a piece are made at once: to keep them as they lie costs more.
+_FEW = 64
 
 
 class Piece(NamedTuple):
@@ -63,10 +66,10 @@ class Scan:
         self._query = query
         self._exclude = query.exclude_nodes if topic.config.dedupe_node else frozenset[bytes]()
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
-        #: What was found so far: stretches by columns, and lists of those that were looked at one by one.
+        #: What was found so far: `_parts`, `_before` records together, and behind them those looked at one by one.
         self._parts: list[Sequence[StoredRecord]] = []
-        #: How many records are in the parts in front of the last list.
         self._before = 0
+        self._singles: list[StoredRecord] = []
         self.corrupt: list[int] = []
         self.hops: dict[int, int] = {}
         #: First seqs of the cold segments that were read.
@@ -78,19 +81,23 @@ class Scan:
     @property
     def count(self) -> int:
         """How many records were found so far."""
-        return sum(map(len, self._parts))
+        return self._before + len(self._singles)
 
     @property
     def records(self) -> Sequence[StoredRecord]:
         """What was found so far."""
-        return joined([part for part in self._parts if part])
+        return joined([*self._parts, self._singles] if self._singles else self._parts)
 
-    def _singles(self) -> list[StoredRecord]:
-        """Where to put the next record that was looked at by itself; `_before` counts those in front of them."""
-        if not self._parts or not isinstance(self._parts[-1], list):
-            self._before = self.count
-            self._parts.append([])
-        return cast("list[StoredRecord]", self._parts[-1])
+    def _add(self, part: Stretch, count: int) -> None:
+        if count < _FEW:
+            self._singles += part
+            return
+        if self._singles:
+            self._parts.append(self._singles)
+            self._before += len(self._singles)
+            self._singles = []
+        self._parts.append(part.own())
+        self._before += count
 
     def appetite(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: as many as could be wanted, more the more were passed over."""
@@ -112,8 +119,7 @@ class Scan:
             found = columns.from_log(data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing)
             if found is not None:
                 return self._take_all(found, seq + len(piece.span.sizes) - 1)
-        records = self._singles()
-        before, limit = self._before, query.limit - self._before
+        records, before, limit = self._singles, self._before, query.limit - self._before
         for index, frame_size in enumerate(piece.span.sizes):
             self.scanned += 1
             length, _, flags, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
@@ -160,16 +166,18 @@ class Scan:
     def _take_all(self, found: Stretch, last_seq: int) -> int:
         """These records are wanted as far as there is room; the last seq examined. `last_seq` is the last one that
         could be had."""
-        had, max_bytes = self.count, self._query.max_bytes
-        count = len(found)
-        if self.size + found.bytes_of() > max_bytes:
-            count = min(count, max(0 if had else 1, found.fitting(max_bytes - self.size)))
-        taken = found.first(count)
-        self.scanned += min(len(found), count + 1)
+        max_bytes, there = self._query.max_bytes, len(found)
+        size, count, taken = found.bytes_of(), there, found
+        if self.size + size > max_bytes:
+            least = 0 if self.count else 1
+            count = min(there, max(least, found.fitting(max_bytes - self.size)))
+            taken = found.first(count)
+            size = taken.bytes_of()
+        self.scanned += min(there, count + 1)
         if count:
-            self.size += taken.bytes_of()
-            self._parts.append(taken.own())
-        full = had + count >= self._query.limit or self.scanned >= self._max_scan
+            self.size += size
+            self._add(taken, count)
+        full = self.count >= self._query.limit or self.scanned >= self._max_scan
         self.done = full or found.first_seq + count <= last_seq
         return found.first_seq + count - 1
 
@@ -238,8 +246,7 @@ class Scan:
             plain = self._plain(id, found, dead, end_seq)
             if plain is not None:
                 return self._take_all(*plain)
-        records = self._singles()
-        before, limit = self._before, query.limit - self._before
+        records, before, limit = self._singles, self._before, query.limit - self._before
         for offset, length, ts, flags in found.entries:
             seq += 1
             if seq >= end_seq:

@@ -49,7 +49,7 @@ class Stretch(Records):
     known from elsewhere than the frames.
     """
 
-    __slots__ = ("_bodies", "_data", "_sizes", "_stamps", "first_seq")
+    __slots__ = ("_bodies", "_count", "_data", "_sizes", "_stamps", "first_seq")
 
     def __init__(
         self, first_seq: int, data: bytes, bodies: Sequence[int], sizes: Sequence[int], stamps: Sequence[int] = ()
@@ -58,11 +58,12 @@ class Stretch(Records):
         self.first_seq = first_seq
         self._data = data
         self._bodies = bodies
+        self._count = len(bodies)
         self._sizes = sizes
         self._stamps = stamps
 
     def __len__(self) -> int:
-        return len(self._bodies)
+        return self._count
 
     def __iter__(self) -> Iterator[StoredRecord]:
         columns = zip(self.seqs, self.stamps(), repeat(b""), repeat(b""), self.bodies(), strict=False)
@@ -84,7 +85,7 @@ class Stretch(Records):
     @property
     def seqs(self) -> range:
         """The seq of each."""
-        return range(self.first_seq, self.first_seq + len(self))
+        return range(self.first_seq, self.first_seq + self._count)
 
     def stamps(self) -> Sequence[int]:
         """The time of each, ms since the epoch."""
@@ -92,7 +93,7 @@ class Stretch(Records):
             return self._stamps
         bodies = self._bodies
         if isinstance(bodies, range):
-            return u64s(len(self)).unpack(field(self._data, bodies[0] - _TS_BACK, bodies.step, len(self), 8))
+            return u64s(self._count).unpack(field(self._data, bodies[0] - _TS_BACK, bodies.step, self._count, 8))
         stamps = [at - _TS_BACK for at in bodies]
         return [*chain.from_iterable(map(_U64.unpack_from, repeat(self._data), stamps))]
 
@@ -118,7 +119,7 @@ class Stretch(Records):
         data, bodies = self._data, self._bodies
         if isinstance(bodies, range):
             size = bodies.step - OVERHEAD - AROUND_BYTES
-            if size >= 0 and constant(data, bodies[0], bodies.step, len(self), opening_of(size)):
+            if size >= 0 and constant(data, bodies[0], bodies.step, self._count, opening_of(size)):
                 return [*self._without(AROUND_BYTES)]
             return super().data()
         found = [*self.bodies()]
@@ -128,15 +129,15 @@ class Stretch(Records):
 
     def first(self, count: int) -> Stretch:
         """So many of them from the front."""
-        if count >= len(self):
+        if count >= self._count:
             return self
         return Stretch(self.first_seq, self._data, self._bodies[:count], self._sizes[:count], self._stamps[:count])
 
     def bytes_of(self) -> int:
         """Bytes of all bodies."""
         if isinstance(self._bodies, range):
-            return len(self) * (self._bodies.step - OVERHEAD)
-        return sum(self._sizes) - len(self) * OVERHEAD
+            return self._count * (self._bodies.step - OVERHEAD)
+        return sum(self._sizes) - self._count * OVERHEAD
 
     def fitting(self, max_bytes: int) -> int:
         """How many of them from the front have bodies of at most so many bytes together."""

@@ -52,7 +52,12 @@ def field(data: Bytes, at: int, width: int, count: int, size: int = 8) -> bytes:
 def constant(data: Bytes, at: int, width: int, count: int, value: bytes) -> bool:
     """Whether all of these `count` fields are there, and say `value`."""
     end = at + (count - 1) * width + 1
-    return all(data[at + byte : end + byte : width] == value[byte : byte + 1] * count for byte in range(len(value)))
+    for byte in value:
+        if data[at:end:width].count(byte) != count:
+            return False
+        at += 1
+        end += 1
+    return True
 
 
 def total(numbers: array[int]) -> int:
