@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from broker import logged
+from broker import logged, metric_table
 from tests.tidy.tree import ROOT
 
 COMMAND: Final = "python -m tests.support.reference"
@@ -34,9 +34,20 @@ def _names(fields: str) -> str:
     return " ".join(f"`{field}`" if not field.startswith("[") else f"[`{field[1:-1]}`]" for field in fields.split())
 
 
+def metrics() -> str:
+    return table(
+        ("metric", "type", "labels", "unit", "meaning"),
+        (
+            (f"`{each.exposed}`", each.kind, _names(each.labels), each.unit, each.help)
+            for each in sorted(metric_table.ALL)
+        ),
+    )
+
+
 #: By name: the page it is on, and what makes it.
 TABLES: Final[dict[str, tuple[Path, Callable[[], str]]]] = {
     "events": (OPERATIONS, events),
+    "metrics": (OPERATIONS, metrics),
 }
 
 
