@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from broker import logged, metric_table
+from broker.http.errors import CODES
 from tests.tidy.tree import ROOT
 
 COMMAND: Final = "python -m tests.support.reference"
 OPERATIONS: Final = ROOT / "docs/operations.md"
+API: Final = ROOT / "docs/api.md"
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -44,10 +46,21 @@ def metrics() -> str:
     )
 
 
+def errors() -> str:
+    return table(
+        ("status", "code", "Retry-After", "cause", "again?", "what was done"),
+        (
+            (str(each.status), f"`{code}`", f"{each.wait_s or ''}", each.cause, each.retry, each.effect)
+            for code, each in CODES.items()
+        ),
+    )
+
+
 #: By name: the page it is on, and what makes it.
 TABLES: Final[dict[str, tuple[Path, Callable[[], str]]]] = {
     "events": (OPERATIONS, events),
     "metrics": (OPERATIONS, metrics),
+    "errors": (API, errors),
 }
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from broker.http.control import control_plane
-from broker.http.errors import STATUS
 from broker.http.openapi import document
 from broker.settings import PREFIX, Settings
 from tests.support import reference
@@ -63,11 +62,6 @@ def test_the_endpoints_are_those_that_are_served() -> None:
         for method in operations
     }
     assert set(re.findall(r"^### `(.+)`$", API.read_text(), re.MULTILINE)) == served
-
-
-def test_the_error_codes_are_those_that_are_answered() -> None:
-    rows = re.findall(r"^\| (\d{3}) \| `(\w+)` \| ?(\d*) ?\|", API.read_text(), re.MULTILINE)
-    assert {(code, (int(status), int(wait) if wait else None)) for status, code, wait in rows} == set(STATUS.items())
 
 
 def test_a_default_is_shown_as_one_would_set_it() -> None:
