@@ -7,6 +7,7 @@ import asyncio
 import signal
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
@@ -16,8 +17,12 @@ from broker.http.app import build_app
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.server import BrokerServer, CannotListen, listen
 from broker.settings import Settings, SettingsError, described, load
+from broker.tracing.start import start as start_tracing
 from broker.wiring import Broker
 from storage import Engine
+
+if TYPE_CHECKING:
+    from broker.tracing.spans import Tracing
 
 _log = structlog.get_logger("broker")
 
@@ -36,8 +41,9 @@ def main() -> int:
         log_events.configure(settings.log_level, settings.log_format)
         for warning in warnings:
             _log.warning("setting_ignored", reason=warning)
+        tracing = start_tracing(settings)
         listener = listen(settings.host, settings.port)
-        return uvloop.run(_serve(settings, listener))
+        return uvloop.run(_serve(settings, listener, tracing))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -46,14 +52,17 @@ def main() -> int:
         return ExitCode.CANNOT_START
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> ExitCode:
-    broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings)
+async def _serve(settings: Settings, listener: socket.socket, tracing: Tracing | None) -> ExitCode:
+    broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings, tracing)
     server = BrokerServer(build_app(broker), settings, listener)
     lifecycle = Lifecycle(broker, server)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, lifecycle.stop)
-    return await lifecycle.run()
+    code = await lifecycle.run()
+    if tracing is not None:
+        await asyncio.to_thread(tracing.close)
+    return code
 
 
 if __name__ == "__main__":

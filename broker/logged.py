@@ -41,6 +41,9 @@ LOGGED: Final = (
     Event("connection_failed", "error", "", "An answer could not be sent; its connection is closed.", _REPORT),
     Event("error_code_without_status", "error", "code request_id", "A code that no table has was answered.", _REPORT),
     Event(
+        "span_not_made", "error", "", "A request or move was not traced; it was carried out all the same.", _REPORT,
+    ),
+    Event(
         "answer_cut_short", "warning", "request_id route error",
         "What an answer consists of could not be read to its end; the client sees it incomplete.",
         "`error` says what: the cold store, or a [damaged file](#damaged-file).",

@@ -25,6 +25,7 @@ from storage.queues.job import DEAD
 from storage.queues.moves import Move
 from storage.queues.policy import limits_of
 from storage.records import NewRecord, StoredRecord
+from storage.tracing import moving
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues
@@ -189,19 +190,21 @@ class Mover:
             if found.corrupt:
                 raise reading.corrupt(topic.name, seq)
             return  # it went just now
-        await Write(
-            self._engine,
-            dest.name,
-            [_copy_of(record, topic.name, move)],
-            node=None,
-            key=None,
-            strict=False,
-            create=False,
-            config=None,
-            expected_seq=None,
-            move=(topic.topic_id, seq),
-            dest_id=dest.topic_id,
-        ).run()
+        what = "dead_letter" if move.deliveries else "redrive"
+        with moving(self._engine.tracer, what, topic.name, dest.name, [record]):
+            await Write(
+                self._engine,
+                dest.name,
+                [_copy_of(record, topic.name, move)],
+                node=None,
+                key=None,
+                strict=False,
+                create=False,
+                config=None,
+                expected_seq=None,
+                move=(topic.topic_id, seq),
+                dest_id=dest.topic_id,
+            ).run()
 
     async def _finish(self, topic: Topic, seq: int, dest: Topic) -> None:
         """Step 3, and dest may forget."""
