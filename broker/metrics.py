@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Sized
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
@@ -92,9 +92,9 @@ class HttpMetrics:
     def families(self) -> Iterator[Family]:
         yield METRICS.whole("topics_connections", len(self.connections))
         yield METRICS.whole("topics_connections_refused", self.connections_refused)
-        yield _by("topics_slow_clients", "phase", {phase.value: count for phase, count in self._slow.items()})
-        yield _by("topics_refused", "code", self._refused)
-        yield _by("topics_limit_refused", "limit", self._limits)
+        yield _by("topics_slow_clients", "phase", [(phase.value, count) for phase, count in self._slow.items()])
+        yield _by("topics_refused", "code", self._refused.items())
+        yield _by("topics_limit_refused", "limit", self._limits.items())
         yield METRICS.family(
             "topics_http_requests",
             [
@@ -109,11 +109,11 @@ class HttpMetrics:
                 for (route, method), latencies in self._seconds.items()
             ],
         )
-        yield _by("topics_http_clients_gone", "route", self._gone)
+        yield _by("topics_http_clients_gone", "route", self._gone.items())
 
 
-def _by(name: str, label: str, counts: Mapping[str, int]) -> Family:
-    return METRICS.family(name, [Sample(((label, value),), count) for value, count in counts.items()])
+def _by(name: str, label: str, counts: Iterable[tuple[str, int]]) -> Family:
+    return METRICS.family(name, [Sample(((label, value),), count) for value, count in counts])
 
 
 def as_text(families: Iterable[Family]) -> bytes:

@@ -20,7 +20,7 @@ class Note(NamedTuple):
     operation: str
     kind: Kind
     topic: str
-    count: int
+    records: int
     carried: Sequence[Carried] = ()
 
 

@@ -10,7 +10,7 @@ Records that carry other contexts are linked. Attributes are those of the semant
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter, time_ns
 from typing import Any, Final
@@ -85,7 +85,7 @@ class Tracing:
     @contextmanager
     def moving(
         self, what: Move, source: str, dest: str, records: Sequence[HasBody], router: str | None
-    ) -> Iterator[None]:
+    ) -> Generator[None]:
         """See `storage.tracing`."""
         began = perf_counter()
         error = ""
@@ -186,5 +186,5 @@ def _messaging(note: Note | None) -> dict[str, str | int]:
         "messaging.operation.name": note.operation,
         "messaging.operation.type": note.kind,
         "messaging.destination.name": note.topic,
-        "messaging.batch.message_count": note.count,
+        "messaging.batch.message_count": note.records,
     }
