@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
@@ -18,8 +19,12 @@ from broker.lifecycle import ExitCode, Lifecycle
 from broker.notify import Notifier
 from broker.server import BrokerServer, CannotListen, listen
 from broker.settings import Settings, SettingsError, described, load
+from broker.tracing.start import start as start_tracing
 from broker.wiring import Broker
 from storage import Engine
+
+if TYPE_CHECKING:
+    from broker.tracing.spans import Tracing
 
 _log = structlog.get_logger("broker")
 
@@ -44,8 +49,9 @@ def main() -> int:
         for warning in warnings:
             _log.warning("setting_ignored", reason=warning)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        tracing = start_tracing(settings)
         listener = listen(settings.host, settings.port)
-        return uvloop.run(_serve(settings, listener, Notifier.taken_from(os.environ)))
+        return uvloop.run(_serve(settings, listener, Notifier.taken_from(os.environ), tracing))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -54,14 +60,17 @@ def main() -> int:
         return ExitCode.CANNOT_START
 
 
-async def _serve(settings: Settings, listener: socket.socket, notifier: Notifier) -> ExitCode:
-    broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings)
+async def _serve(settings: Settings, listener: socket.socket, notifier: Notifier, tracing: Tracing | None) -> ExitCode:
+    broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings, tracing)
     server = BrokerServer(build_app(broker), settings, listener)
     lifecycle = Lifecycle(broker, server, notifier)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, lifecycle.stop)
-    return await lifecycle.run()
+    code = await lifecycle.run()
+    if tracing is not None:
+        await asyncio.to_thread(tracing.close)
+    return code
 
 
 if __name__ == "__main__":

@@ -9,45 +9,40 @@ from broker import VERSION, process
 from broker.auth.access import Access
 from broker.auth.gate import Gate
 from broker.live.hub import Live
+from broker.metric_table import MAX_KEY_SERIES, METRICS
 from broker.metrics import Labels
 from broker.pressure.watch import Pressure
 from broker.wiring import Broker
-from storage.metrics import Family, Sample
+from storage.metric_table import Family, Sample
 
 #: Labels whose values are names of topics and routers.
 _NAMES: Final = frozenset({"topic", "router"})
-MAX_KEY_SERIES: Final = 1000
 
 
 def families(broker: Broker) -> Iterator[Family]:
     """All metrics; those of the engine also while it recovers."""
     engine = broker.engine
     ready = engine.ready and not broker.stopping and not engine.failed_shards
-    parking, streams = broker.parking, broker.streams
-    yield Family("topics_build_info", "gauge", "The version that runs.", [Sample((("version", VERSION),), 1)])
-    for name, kind, help, value in (
-        ("topics_uptime_seconds", "gauge", "Time since the start.", broker.uptime_ms() / 1000),
-        ("topics_ready", "gauge", "Whether requests are served.", int(ready)),
-        ("topics_parked_requests", "gauge", "Requests waiting for records or jobs.", parking.parked),
-        ("topics_parked_refused", "counter", "Requests refused because too many were waiting.", parking.refused_total),
-        ("topics_sse_connections", "gauge", "Open event streams.", streams.parked),
-        ("topics_sse_refused", "counter", "Event streams refused because too many were open.", streams.refused_total),
-        *_pressing(broker.pressure),
-        *_watching(broker.live),
-    ):
-        yield Family(name, kind, help, [Sample((), value)])
+    yield METRICS.family("topics_build_info", [Sample((("version", VERSION),), 1)])
+    yield METRICS.whole("topics_uptime_seconds", broker.uptime_ms() / 1000)
+    yield METRICS.whole("topics_ready", int(ready))
+    yield METRICS.whole("topics_parked_requests", broker.parking.parked)
+    yield METRICS.whole("topics_parked_refused", broker.parking.refused_total)
+    yield METRICS.whole("topics_sse_connections", broker.streams.parked)
+    yield METRICS.whole("topics_sse_refused", broker.streams.refused_total)
+    yield from _pressing(broker.pressure)
+    yield from _watching(broker.live)
     yield from process.families()
     yield from broker.http_metrics.families()
     yield from _holding(broker.gate)
     yield from engine.metrics()
 
 
-def _pressing(pressure: Pressure) -> Iterator[tuple[str, str, str, float]]:
-    governor = pressure.governor
-    yield "topics_loop_lag_seconds", "gauge", "How late the event loop was, when last seen.", pressure.loop_lag_ms / 1e3
-    yield "topics_pressure", "gauge", "Load as a share of what means refusing writes.", governor.pressure
-    yield "topics_pressure_step", "gauge", "0 calm, 1 to 3 relieving, 4 refusing writes.", governor.step
-    yield "topics_pressure_refused", "counter", "Writes refused under pressure.", pressure.refused_total
+def _pressing(pressure: Pressure) -> Iterator[Family]:
+    yield METRICS.whole("topics_loop_lag_seconds", pressure.loop_lag_ms / 1e3)
+    yield METRICS.whole("topics_pressure", pressure.governor.pressure)
+    yield METRICS.whole("topics_pressure_step", pressure.governor.step)
+    yield METRICS.whole("topics_pressure_refused", pressure.refused_total)
 
 
 def reaching(found: Iterable[Family], access: Access) -> Iterator[Family]:
@@ -63,30 +58,19 @@ def _reaches(access: Access, labels: Labels) -> bool:
 
 def _holding(gate: Gate | None) -> Iterator[Family]:
     callers = [] if gate is None else list(gate.callers())[:MAX_KEY_SERIES]
-    of = f"of a key, by its place in the settings (the first {MAX_KEY_SERIES})"
-    yield Family(
-        "topics_key_inflight_requests",
-        "gauge",
-        f"Requests under way {of}.",
-        [Sample((("key", str(caller.number)),), caller.inflight) for caller in callers],
-    )
-    yield Family(
-        "topics_key_sse_connections",
-        "gauge",
-        f"Open event streams {of}.",
-        [Sample((("key", str(caller.number)),), caller.streams.parked) for caller in callers],
-    )
+    labels = [(("key", str(caller.number)),) for caller in callers]
+    yield METRICS.family("topics_key_inflight_requests", map(Sample, labels, [each.inflight for each in callers]))
+    yield METRICS.family("topics_key_sse_connections", map(Sample, labels, [each.streams.parked for each in callers]))
 
 
-def _watching(live: Live) -> Iterator[tuple[str, str, str, float]]:
+def _watching(live: Live) -> Iterator[Family]:
     sessions, figures, turns = live.sessions, live.figures, live.turns
-    watched = sum(len(feed.subscriptions) for feed in live.feeds())
-    yield "topics_watch_sessions", "gauge", "Watch sessions, those without a stream too.", len(sessions)
-    yield "topics_watch_sessions_refused", "counter", "Sessions refused: too many were there.", sessions.refused_total
-    yield "topics_watch_connections", "gauge", "Connections that watch, streams and WebSockets.", len(live.watchers)
-    yield "topics_watch_subscriptions", "gauge", "Topics watched, each counted for each connection.", watched
-    yield "topics_watch_reads", "counter", "Reads made for watchers, shared ones counted once.", figures.reads
-    yield "topics_watch_pushed", "counter", "Record events sent in the moment of their commit.", figures.pushed
-    yield "topics_watch_slow_closed", "counter", "Connections closed for not being read.", figures.slow_closed
-    yield "topics_watch_turns_waiting", "gauge", "Pieces of delivery that wait for their turn.", turns.waiting
-    yield "topics_watch_turn_waits", "counter", "Pieces of delivery that had to wait for their turn.", turns.waits_total
+    yield METRICS.whole("topics_watch_sessions", len(sessions))
+    yield METRICS.whole("topics_watch_sessions_refused", sessions.refused_total)
+    yield METRICS.whole("topics_watch_connections", len(live.watchers))
+    yield METRICS.whole("topics_watch_subscriptions", sum(len(feed.subscriptions) for feed in live.feeds()))
+    yield METRICS.whole("topics_watch_reads", figures.reads)
+    yield METRICS.whole("topics_watch_pushed", figures.pushed)
+    yield METRICS.whole("topics_watch_slow_closed", figures.slow_closed)
+    yield METRICS.whole("topics_watch_turns_waiting", turns.waiting)
+    yield METRICS.whole("topics_watch_turn_waits", turns.waits_total)

@@ -14,9 +14,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from broker.metric_table import METRICS
 from broker.slow import Phase
 from storage.errors import LimitReached
-from storage.metrics import Family, HistogramSample, Sample
+from storage.metric_table import Family, HistogramSample, Sample
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -95,68 +96,38 @@ class HttpMetrics:
         self._gone[route] = self._gone.get(route, 0) + 1
 
     def families(self) -> Iterator[Family]:
-        yield Family("topics_connections", "gauge", "Open connections.", [Sample((), len(self.connections))])
-        yield Family(
-            "topics_connections_refused",
-            "counter",
-            "Connections closed at once because too many were open.",
-            [Sample((), self.connections_refused)],
-        )
-        yield Family(
-            "topics_slow_clients",
-            "counter",
-            "Clients cut off for being too slow, by what they were slow at.",
-            [Sample((("phase", phase.value),), count) for phase, count in self._slow.items()],
-        )
-        yield Family(
-            "topics_http2_floods",
-            "counter",
-            "Connections of HTTP/2 closed for floods, by what they were of.",
-            [Sample((("of", of),), count) for of, count in self._floods.items()],
-        )
-        yield Family(
-            "topics_refused",
-            "counter",
-            "Requests and commands refused for want of a key, because theirs is not for that, for their pace or head.",
-            [Sample((("code", code),), count) for code, count in self._refused.items()],
-        )
-        yield Family(
-            "topics_limit_refused",
-            "counter",
-            "Requests and commands refused because a limit was reached.",
-            [Sample((("limit", limit),), count) for limit, count in self._limits.items()],
-        )
-        yield Family(
+        yield METRICS.whole("topics_connections", len(self.connections))
+        yield METRICS.whole("topics_connections_refused", self.connections_refused)
+        yield _by("topics_slow_clients", "phase", [(phase.value, count) for phase, count in self._slow.items()])
+        yield _by("topics_http2_floods", "of", self._floods)
+        yield _by("topics_refused", "code", self._refused.items())
+        yield _by("topics_limit_refused", "limit", self._limits.items())
+        yield METRICS.family(
             "topics_http_requests",
-            "counter",
-            "Requests answered.",
             [
                 Sample((("route", route), ("method", method), ("status", f"{status}xx")), count)
                 for (route, method, status), count in self._requests.items()
             ],
         )
-        yield Family(
+        yield METRICS.family(
             "topics_http_request_seconds",
-            "histogram",
-            "From the arrival of a request to its answer, waiting included.",
             [
                 latencies.sample((("route", route), ("method", method)))
                 for (route, method), latencies in self._seconds.items()
             ],
         )
-        yield Family(
-            "topics_http_clients_gone",
-            "counter",
-            "Requests whose client left before the answer.",
-            [Sample((("route", route),), count) for route, count in self._gone.items()],
-        )
+        yield _by("topics_http_clients_gone", "route", self._gone.items())
+
+
+def _by(name: str, label: str, counts: Iterable[tuple[str, int]]) -> Family:
+    return METRICS.family(name, [Sample(((label, value),), count) for value, count in counts])
 
 
 def as_text(families: Iterable[Family]) -> bytes:
     """The Prometheus text format, version 0.0.4."""
     lines: list[str] = []
     for family in families:
-        name = _exposed(family)
+        name = family.exposed
         lines.append(f"# HELP {name} {_escaped(family.help, quotes=False)}")
         lines.append(f"# TYPE {name} {family.kind}")
         for sample in family.samples:
@@ -168,7 +139,7 @@ def as_json(families: Iterable[Family]) -> bytes:
     """`{"metrics": [{name, type, help, samples: [{name, labels, value}]}]}`, with the names of the text form."""
     metrics: list[dict[str, Any]] = []
     for family in families:
-        name = _exposed(family)
+        name = family.exposed
         samples = [
             {"name": name + suffix, "labels": dict(labels), "value": value}
             for sample in family.samples
@@ -176,10 +147,6 @@ def as_json(families: Iterable[Family]) -> bytes:
         ]
         metrics.append({"name": name, "type": family.kind, "help": family.help, "samples": samples})
     return msgspec.json.encode({"metrics": metrics})
-
-
-def _exposed(family: Family) -> str:
-    return f"{family.name}_total" if family.kind == "counter" else family.name
 
 
 def _numbers(sample: Sample | HistogramSample) -> Iterator[tuple[str, Labels, float]]:

@@ -8,25 +8,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from time import process_time
 
-from storage.metrics import Family, Sample
+from broker.metric_table import METRICS
+from storage.metric_table import Family
 
 _PAGE_BYTES = resource.getpagesize()
 
 
 def families() -> Iterator[Family]:
     """Memory, processor time, open files."""
-    for name, kind, help, value in _values():
-        yield Family(name, kind, help, [Sample((), value)])
-
-
-def _values() -> Iterator[tuple[str, str, str, float]]:
-    yield "topics_process_cpu_seconds", "counter", "Processor time of the broker, all threads.", process_time()
+    yield METRICS.whole("topics_process_cpu_seconds", process_time())
     with suppress(OSError, ValueError, IndexError):
         with open("/proc/self/statm", "rb") as file:
             resident = int(file.read().split()[1]) * _PAGE_BYTES
-        yield "topics_process_resident_bytes", "gauge", "Memory, mapped files that are in it included.", resident
+        yield METRICS.whole("topics_process_resident_bytes", resident)
     with suppress(OSError):
         # One of them is that of the listing itself.
-        yield "topics_process_open_files", "gauge", "Open files and sockets.", len(os.listdir("/proc/self/fd")) - 1
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    yield "topics_process_max_open_files", "gauge", "Most there may be.", limit
+        yield METRICS.whole("topics_process_open_files", len(os.listdir("/proc/self/fd")) - 1)
+    yield METRICS.whole("topics_process_max_open_files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])

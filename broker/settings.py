@@ -105,6 +105,7 @@ class Settings(StorageSettings):
     )
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error.")
     log_format: LogFormat = Field(LogFormat.CONSOLE, description="console or json.")
+    tracing: bool = Field(False, description="Spans for OpenTelemetry (extra otel); OTEL_* say where they go.")
     drain_ms: Count = Field(0, description="How long service goes on after SIGTERM, with /v0/ready at 503.")
     on_storage_failed: OnStorageFailed = Field(
         OnStorageFailed.STAY, description="When a log shard fails: stay (serve the others) or exit (code 70)."

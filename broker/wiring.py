@@ -15,6 +15,7 @@ from broker.slow import Quota
 
 if TYPE_CHECKING:
     from broker.settings import Settings
+    from broker.tracing.spans import Tracing
     from storage.engine import Engine
 
 
@@ -34,9 +35,10 @@ class Broker:
         "started",
         "stopping",
         "streams",
+        "tracing",
     )
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings, tracing: Tracing | None = None) -> None:
         self.engine = engine
         self.settings = settings
         self.parking = Parking(settings.max_parked)
@@ -63,6 +65,8 @@ class Broker:
             if keys
             else None
         )
+        #: Takes spans; None, as a rule: nobody does.
+        self.tracing = engine.tracer = tracing
         self.started = monotonic()
         #: True from the first signal on: not ready any more, but served until the sockets close.
         self.stopping = False

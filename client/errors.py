@@ -230,8 +230,10 @@ class Unavailable(ApiError):
 
     def __init__(self, message: str, **particulars: Any) -> None:
         super().__init__(message, **particulars)
-        # A failed log tells nobody whether the last write reached the disk; a proxy does not know either.
-        self.outcome = "none" if self.status == 503 and self.code != "storage_failed" else "unknown"
+        # A failed log tells nobody whether the last write reached the disk; a proxy does not know either. What was
+        # cut off by a shutdown says so.
+        known = self.status == 503 and self.code != "storage_failed" and self.detail.get("outcome") != "unknown"
+        self.outcome = "none" if known else "unknown"
 
     @property
     def transient(self) -> bool:

@@ -16,6 +16,9 @@ class Performance(AnswerModel):
 class WritePerformance(Performance):
     wal_append_ms: float = Field(description="Waiting for the write-ahead log.")
     fsync_ms: float = Field(description="Waiting for its sync; 0 unless the topic is of class fsync.")
+    throttle_wait_ms: float | None = Field(
+        default=None, description="Held back while the log's queue was full; left out when it was not."
+    )
 
 
 class RoutedPerformance(Performance):

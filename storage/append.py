@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,18 +30,12 @@ from storage.encode import (
     payload_hash,
     plain_hash,
 )
-from storage.errors import (
-    IdempotencyConflict,
-    InvalidRequest,
-    SeqConflict,
-    ShuttingDown,
-    TopicFull,
-    TopicNotFound,
-)
+from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
 from storage.format import control
 from storage.format.cutting import total
 from storage.keys import key_digest
 from storage.log import Log
+from storage.obstacles import Obstacle, settled
 from storage.records import Appended, NewRecord, PlainBinary, PlainRecords
 from storage.start import settle_debt
 from storage.validation import (
@@ -58,10 +52,7 @@ from storage.wal.submission import Both, Outcome, Submission
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
-
-
-#: Something that has to be waited for before a write is looked at again; begun by the call.
-Obstacle: TypeAlias = Callable[[], Awaitable[Any]]
+    from storage.wal.writer import Shard
 
 
 class Write:
@@ -80,6 +71,7 @@ class Write:
         "expected_seq",
         "first_seq",
         "hash",
+        "held_ns",
         "key",
         "log",
         "move",
@@ -132,6 +124,7 @@ class Write:
         #: Goes into the batch behind the records.
         self.trailing: Sequence[control.Control] = ()
         self.created = False
+        self.held_ns = 0
         self.durable = False
         self.log: Log
         self.first_seq = 0
@@ -187,6 +180,7 @@ class Write:
             answer.wal_append_ms = (submission.written_ns - submission.enqueued_ns) / 1e6
             if self.durable:
                 answer.fsync_ms = (submission.synced_ns - submission.written_ns) / 1e6
+        answer.throttle_wait_ms = self.held_ns / 1e6
         return answer
 
     # -- checks ------------------------------------------------------------------------------------------------------
@@ -260,10 +254,10 @@ class Write:
         self._check_kind(topic.config)
         changing = engine.changing.get(topic.topic_id)
         if changing is not None:
-            return partial(_settled, changing)
+            return partial(settled, changing)
         log = topic.log
         if self.key is not None and (log.topic_id, self.digest) in engine.pending_keys:
-            return partial(_settled, engine.pending_keys[log.topic_id, self.digest])
+            return partial(settled, engine.pending_keys[log.topic_id, self.digest])
         self._check_expected(log.assigned_head)
         try:
             check_caps(topic.config, log, self.payloads, self.total)
@@ -282,10 +276,16 @@ class Write:
                 return partial(engine.segments.load, log, segment)
         frames = self.count + 3
         if not shard.has_room(frames, self.total):
-            return partial(shard.wait_room, frames, self.total)
+            return partial(self._wait_room, shard, frames)
         if topic.config.durability is not Durability.FSYNC and log.assigned_head + self.count > log.reserved:
             return partial(engine.reservations.extend, log, self.count)
         return None
+
+    async def _wait_room(self, shard: Shard, frames: int) -> None:
+        clock = self.engine.clock
+        began_ns = clock.monotonic_ns()
+        await shard.wait_room(frames, self.total)
+        self.held_ns += clock.monotonic_ns() - began_ns
 
     def _check_new_topic(self) -> Obstacle | None:
         if not self.create:
@@ -393,8 +393,3 @@ class Write:
         return Appended(
             topic=self.name, first_seq=first_seq, last_seq=first_seq + count - 1, head_seq=log.head, count=count, **more
         )
-
-
-async def _settled(future: asyncio.Future[Any]) -> None:
-    """Wait for somebody else's work, whatever comes of it."""
-    await asyncio.wait([future])

@@ -75,7 +75,8 @@ class Copyist:
         except CopyProcessDied as error:
             if self._process is process:  # else another copy that waited for it was told before
                 self._process = None
-                self._mourn("copy_process_died", pid=process.pid, error=str(error))
+                retry_in_ms = self._put_off()
+                _log.warning("copy_process_died", retry_in_ms=retry_in_ms, pid=process.pid, error=str(error))
             return None
         finally:
             self._waiting -= 1
@@ -102,7 +103,7 @@ class Copyist:
             try:
                 self._process = await self._in_thread(CopyProcess, lock)
             except OSError as error:
-                self._mourn("copy_process_not_started", error=str(error))
+                _log.warning("copy_process_not_started", retry_in_ms=self._put_off(), error=str(error))
                 return None
             self.started += 1
             if self._watching is None:
@@ -117,11 +118,13 @@ class Copyist:
             if self._process is not None and self._waiting and self._outcomes == before:
                 self._process.kill()
 
-    def _mourn(self, event: str, **fields: object) -> None:
+    def _put_off(self) -> int:
+        """There is no process: when the next may be started, in ms from now."""
         self.died += 1
-        self._not_before_ms = self._engine.monotonic_ms() + self._backoff_ms
-        _log.warning(event, retry_in_ms=self._backoff_ms, **fields)
-        self._backoff_ms = min(self._backoff_ms * 2, _MAX_BACKOFF_MS)
+        wait_ms = self._backoff_ms
+        self._not_before_ms = self._engine.monotonic_ms() + wait_ms
+        self._backoff_ms = min(wait_ms * 2, _MAX_BACKOFF_MS)
+        return wait_ms
 
     def forked(self) -> None:
         """This is a forked process: the process that copies must end with the parent, whoever forked from it."""

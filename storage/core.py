@@ -47,6 +47,7 @@ from storage.snapshotter import Snapshotter
 from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations
 from storage.supervisor import Supervisor
 from storage.topic_admin import TopicAdmin
+from storage.tracing import Tracer
 from storage.upkeep import Upkeep
 from storage.validation import check_topic_name
 from storage.wal.fetch import WalFetcher
@@ -111,6 +112,8 @@ class EngineCore:
         self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
+        #: Is told what is moved from topic to topic; None: nobody.
+        self.tracer: Tracer | None = None
         self._adopt(Catalog(1))
 
     def _adopt(self, catalog: Catalog) -> None:

@@ -25,7 +25,8 @@ from storage.embedded.entries import Value, one_record
 from storage.embedded.face import Embedded
 from storage.embedded.keyed import keyed_path
 from storage.errors import NotReady, ShuttingDown
-from storage.metrics import Family, collect
+from storage.metric_table import Family
+from storage.metrics import collect
 from storage.options import Options
 from storage.queues.metrics import collect_queues
 from storage.read import Reader

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from storage.wal.stats import Histogram
+from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
+from storage.wal.stats import Histogram, WalStats
+from storage.wal.writer import Shard
 
 if TYPE_CHECKING:
     from storage.engine import Engine
-
-
-class Sample(NamedTuple):
-    """One value of a family under its labels."""
-
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-class HistogramSample(NamedTuple):
-    """Cumulative counts by upper bound (the last one is +Inf), and the sum."""
-
-    labels: tuple[tuple[str, str], ...]
-    buckets: tuple[tuple[float, int], ...]
-    sum: float
-
-
-class Family(NamedTuple):
-    """A metric: kind is counter, gauge or histogram. Counter names come without `_total`."""
-
-    name: str
-    kind: str
-    help: str
-    samples: list[Sample | HistogramSample]
-
-
-MAX_TOPIC_SERIES = 1000
 
 
 def collect(engine: Engine) -> list[Family]:
@@ -55,89 +31,62 @@ def _histogram(labels: tuple[tuple[str, str], ...], value: Histogram) -> Histogr
 def _wal(engine: Engine) -> list[Family]:
     per_shard = [((("shard", str(shard.index)),), shard, shard.log.stats) for shard in engine.shards]
 
-    def family(name: str, kind: str, help: str, pick: str) -> Family:
-        return Family(name, kind, help, [Sample(labels, getattr(stats, pick)) for labels, _, stats in per_shard])
+    def numbers(name: str, value: Callable[[Shard, WalStats], int]) -> Family:
+        return METRICS.family(name, [Sample(labels, value(shard, stats)) for labels, shard, stats in per_shard])
+
+    def histograms(name: str, value: Callable[[WalStats], Histogram]) -> Family:
+        return METRICS.family(name, [_histogram(labels, value(stats)) for labels, _, stats in per_shard])
 
     return [
-        family("topics_wal_frames", "counter", "Frames written to the log.", "frames"),
-        family("topics_wal_batches", "counter", "Group commits.", "groups"),
-        family("topics_wal_fsyncs", "counter", "Successful fdatasyncs of the log.", "fsyncs"),
-        family("topics_wal_bytes", "counter", "Bytes written to the log.", "bytes"),
-        family("topics_wal_rotations", "counter", "Log files finished.", "rotations"),
-        family("topics_wal_sync_points", "counter", "SyncPoint frames written.", "sync_points"),
-        family("topics_wal_storage_full", "counter", "Writes refused because the disk was full.", "storage_full"),
-        Family(
-            "topics_wal_queue_frames", "gauge", "Frames waiting in the queue.",
-            [Sample(labels, shard.queued_frames) for labels, shard, _ in per_shard],
-        ),
-        Family(
-            "topics_wal_queue_frames_peak", "gauge", "Most frames that ever waited in the queue.",
-            [Sample(labels, shard.peak_frames) for labels, shard, _ in per_shard],
-        ),
-        Family(
-            "topics_wal_full", "gauge", "1 while the disk is full for this shard.",
-            [Sample(labels, int(shard.log.full)) for labels, shard, _ in per_shard],
-        ),
-        Family(
-            "topics_wal_failed", "gauge", "1 after the shard has stopped.",
-            [Sample(labels, int(shard.log.failed is not None)) for labels, shard, _ in per_shard],
-        ),
-        Family(
-            "topics_wal_fsync_seconds", "histogram", "Time an fdatasync of the log took.",
-            [_histogram(labels, stats.fsync_seconds) for labels, _, stats in per_shard],
-        ),
-        Family(
-            "topics_wal_group_size", "histogram", "Writes in a group commit.",
-            [_histogram(labels, stats.group_size) for labels, _, stats in per_shard],
-        ),
-    ]  # fmt: skip
+        numbers("topics_wal_frames", lambda _, stats: stats.frames),
+        numbers("topics_wal_batches", lambda _, stats: stats.groups),
+        numbers("topics_wal_fsyncs", lambda _, stats: stats.fsyncs),
+        numbers("topics_wal_bytes", lambda _, stats: stats.bytes),
+        numbers("topics_wal_rotations", lambda _, stats: stats.rotations),
+        numbers("topics_wal_sync_points", lambda _, stats: stats.sync_points),
+        numbers("topics_wal_storage_full", lambda _, stats: stats.storage_full),
+        numbers("topics_wal_queue_frames", lambda shard, _: shard.queued_frames),
+        numbers("topics_wal_queue_frames_peak", lambda shard, _: shard.peak_frames),
+        numbers("topics_wal_full", lambda shard, _: int(shard.log.full)),
+        numbers("topics_wal_failed", lambda shard, _: int(shard.log.failed is not None)),
+        histograms("topics_wal_fsync_seconds", lambda stats: stats.fsync_seconds),
+        histograms("topics_wal_group_size", lambda stats: stats.group_size),
+    ]
 
 
 def _recovery(engine: Engine) -> list[Family]:
     report = engine.report
-    values = [
-        ("topics_recovery_progress", "Share of the log replayed, 0 to 1.", engine.recovery_progress),
-        ("topics_recovery_frames", "Frames replayed at the start.", report.frames),
-        ("topics_recovery_bytes", "Bytes replayed at the start.", report.bytes),
-        ("topics_recovery_seconds", "Time recovery took.", report.seconds),
-        (
-            "topics_recovery_discarded_bytes",
-            "Bytes cut off behind the end of the log at the start.",
-            report.discarded_bytes,
-        ),
-        (
-            "topics_recovery_discarded_frames",
-            "Valid frames among them (of incomplete batches).",
-            report.discarded_frames,
-        ),
-        ("topics_recovery_salvaged_bytes", "Damaged bytes given up by salvage.", report.salvaged_bytes),
+    return [
+        METRICS.whole("topics_recovery_progress", engine.recovery_progress),
+        METRICS.whole("topics_recovery_frames", report.frames),
+        METRICS.whole("topics_recovery_bytes", report.bytes),
+        METRICS.whole("topics_recovery_seconds", report.seconds),
+        METRICS.whole("topics_recovery_discarded_bytes", report.discarded_bytes),
+        METRICS.whole("topics_recovery_discarded_frames", report.discarded_frames),
+        METRICS.whole("topics_recovery_salvaged_bytes", report.salvaged_bytes),
     ]
-    return [Family(name, "gauge", help, [Sample((), value)]) for name, help, value in values]
 
 
 def _engine(engine: Engine) -> list[Family]:
-    usage = engine.catalog.usage
+    usage, failures = engine.catalog.usage, engine.supervisor.failures
     families = [
-        Family("topics_topics", "gauge", "Topics.", [Sample((), len(engine.catalog.topics))]),
-        Family("topics_live_bytes", "gauge", "Live bytes.", [Sample((), usage.bytes)]),
-        Family("topics_ephemeral_bytes", "gauge", "Those in memory only.", [Sample((), usage.ephemeral_bytes)]),
-        Family("topics_idempotency_keys", "gauge", "Idempotency keys held.", [Sample((), usage.keys)]),
-        Family("topics_tail_cache_bytes", "gauge", "Bytes in the tail cache.", [Sample((), engine.cache.bytes)]),
-        Family("topics_corrupt_reads", "counter", "Records that failed a check.", [Sample((), usage.corrupt_reads)]),
-        Family("topics_unreadable_reads", "counter", "Reads the disk failed.", [Sample((), usage.unreadable_reads)]),
-        Family(
-            "topics_worker_failures", "counter", "Background rounds that raised.",
-            [Sample((("worker", name),), count) for name, count in engine.supervisor.failures.items()],
+        METRICS.whole("topics_topics", len(engine.catalog.topics)),
+        METRICS.whole("topics_live_bytes", usage.bytes),
+        METRICS.whole("topics_ephemeral_bytes", usage.ephemeral_bytes),
+        METRICS.whole("topics_idempotency_keys", usage.keys),
+        METRICS.whole("topics_tail_cache_bytes", engine.cache.bytes),
+        METRICS.whole("topics_corrupt_reads", usage.corrupt_reads),
+        METRICS.whole("topics_unreadable_reads", usage.unreadable_reads),
+        METRICS.family(
+            "topics_worker_failures", [Sample((("worker", name),), count) for name, count in failures.items()]
         ),
-    ]  # fmt: skip
+    ]
     if engine.shards:
         taker = engine.snapshotter
         families += [
-            Family("topics_snapshots", "counter", "Snapshots taken.", [Sample((), taker.taken)]),
-            Family(
-                "topics_snapshot_seconds", "gauge", "Time the last snapshot took.", [Sample((), taker.last_seconds)]
-            ),
-            Family("topics_wal_files_trimmed", "counter", "Log files deleted.", [Sample((), taker.trimmed_files)]),
+            METRICS.whole("topics_snapshots", taker.taken),
+            METRICS.whole("topics_snapshot_seconds", taker.last_seconds),
+            METRICS.whole("topics_wal_files_trimmed", taker.trimmed_files),
         ]
     return families
 
@@ -146,14 +95,12 @@ def _topics(engine: Engine) -> list[Family]:
     shown = [topic for topic in engine.catalog.topics.values() if not topic.provisional][:MAX_TOPIC_SERIES]
     labels = [(("topic", topic.name),) for topic in shown]
 
-    def gauge(name: str, help: str, values: list[int]) -> Family:
-        return Family(name, "gauge", help, [Sample(label, value) for label, value in zip(labels, values, strict=True)])
+    def gauge(name: str, values: list[int]) -> Family:
+        return METRICS.family(name, map(Sample, labels, values))
 
     return [
-        gauge("topics_topic_head_seq", "Last readable seq (the first 1000 topics).", [t.log.head for t in shown]),
-        gauge(
-            "topics_topic_earliest_seq", "First live seq (the first 1000 topics).", [t.log.earliest_seq for t in shown]
-        ),
-        gauge("topics_topic_records", "Live records (the first 1000 topics).", [t.log.count for t in shown]),
-        gauge("topics_topic_bytes", "Live bytes (the first 1000 topics).", [t.log.bytes for t in shown]),
+        gauge("topics_topic_head_seq", [topic.log.head for topic in shown]),
+        gauge("topics_topic_earliest_seq", [topic.log.earliest_seq for topic in shown]),
+        gauge("topics_topic_records", [topic.log.count for topic in shown]),
+        gauge("topics_topic_bytes", [topic.log.bytes for topic in shown]),
     ]

@@ -60,7 +60,9 @@ class PlainBinary(PlainRecords):
 
 
 class Appended(msgspec.Struct, kw_only=True):
-    """The outcome of a write. Times are ms spent waiting for the log and for its sync (0 when none was needed)."""
+    """The outcome of a write. Times are ms: waited for the log, for its sync (0 when none was needed), and before that
+    for room in the log's queue, which lets nobody in while too much waits there.
+    """
 
     topic: str
     first_seq: int
@@ -72,6 +74,7 @@ class Appended(msgspec.Struct, kw_only=True):
     payload_differs: bool = False
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
+    throttle_wait_ms: float = 0.0
 
 
 class StoredRecord(NamedTuple):

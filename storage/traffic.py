@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from storage.metrics import Family, Sample
+from storage.metric_table import METRICS, Family, Sample
 
 if TYPE_CHECKING:
     from storage.records import ReadResult
@@ -48,21 +48,12 @@ class Traffic:
 
     def families(self) -> list[Family]:
         """As metrics."""
-        counters = [
-            ("topics_appends", "Writes committed.", self.writes),
-            ("topics_appended_records", "Records in them.", self.appended),
-            ("topics_reads", "Reads answered, those of routers not counted.", self.reads),
-            ("topics_read_records", "Records in them.", self.read),
-            ("topics_deleted_records", "Live records deleted or acked.", self.deleted),
-        ]
-        by_label = [
-            ("topics_tombstones", "Reads that announced a gap.", "reason", self.tombstones),
-            ("topics_evicted_records", "Live records that went to a cap, a ttl or a crash.", "cause", self.evicted),
-        ]
         return [
-            *(Family(name, "counter", help, [Sample((), value)]) for name, help, value in counters),
-            *(
-                Family(name, "counter", help, [Sample(((label, key),), value) for key, value in counts.items()])
-                for name, help, label, counts in by_label
-            ),
+            METRICS.whole("topics_appends", self.writes),
+            METRICS.whole("topics_appended_records", self.appended),
+            METRICS.whole("topics_reads", self.reads),
+            METRICS.whole("topics_read_records", self.read),
+            METRICS.whole("topics_deleted_records", self.deleted),
+            METRICS.family("topics_tombstones", [Sample((("reason", key),), n) for key, n in self.tombstones.items()]),
+            METRICS.family("topics_evicted_records", [Sample((("cause", key),), n) for key, n in self.evicted.items()]),
         ]

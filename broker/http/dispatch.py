@@ -70,6 +70,11 @@ class Dispatcher:
         except Exception as error:
             self.broker.http_metrics.refused(error)
             answer = errors.answer(error, request_id=request.request_id.decode())
+        if self.broker.tracing is not None and not (found is not None and found[0].always):
+            route_name = None if found is None else template
+            self.broker.tracing.request(
+                scope["method"], route_name, answer.status, request.started, request.headers, request.note
+            )
         if isinstance(answer, Streamed):
             if not await self._stream(answer, request, send, template):
                 return

@@ -18,7 +18,7 @@ Everything `storage.errors` raises carries its code; whatever else is raised is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -31,42 +31,104 @@ from storage.errors import InvalidRequest, StorageError
 
 _log = structlog.get_logger("broker.http")
 
-#: code → (status, seconds for Retry-After or None).
-STATUS: Final[dict[str, tuple[int, int | None]]] = {
-    "invalid_request": (400, None),
-    "batch_too_large": (400, None),
-    "record_too_large": (400, None),
-    "unauthorized": (401, None),
-    "forbidden": (403, None),
-    "topic_not_found": (404, None),
-    "router_not_found": (404, None),
-    "consumer_not_found": (404, None),
-    "not_found": (404, None),
-    "method_not_allowed": (405, None),
-    "not_acceptable": (406, None),
-    "request_timeout": (408, None),
-    "topic_exists_incompatible": (409, None),
-    "topic_not_empty": (409, None),
-    "router_cycle": (409, None),
-    "seq_conflict": (409, None),
-    "idempotency_conflict": (409, None),
-    "not_a_queue": (409, None),
-    "lease_lost": (409, None),
-    "precondition_failed": (412, None),
-    "payload_too_large": (413, None),
-    "unsupported_media_type": (415, None),
-    "range_not_satisfiable": (416, None),
-    "topic_full": (422, None),
-    "throttled": (429, 1),
-    "header_too_large": (431, None),
-    "internal": (500, None),
-    "segment_corrupt": (500, None),
-    "not_ready": (503, 1),
-    "shutting_down": (503, 1),
-    "wal_saturated": (503, 1),
-    "storage_failed": (503, 5),
-    "storage_full": (507, None),
-}
+
+class Code(NamedTuple):
+    """What a code says: its status, seconds for Retry-After or None, and three answers for people.
+
+    `retry` begins with yes (the same request may succeed later) or no, `effect` with nothing (was done) or unknown.
+    """
+
+    status: int
+    wait_s: int | None
+    cause: str
+    retry: str
+    effect: str = "nothing"
+
+
+_NO: Final = "no"
+_SOON: Final = "yes, after Retry-After"
+
+#: Every code that is answered. The table of docs/api.md is made of it; each is reached in a test.
+CODES: Final[dict[str, Code]] = {
+    "invalid_request": Code(
+        400, None, "a field, a name or the JSON is wrong; `detail.field` names it", _NO,
+    ),
+    "batch_too_large": Code(
+        400, None, "more records than one write may have, or more seqs than an ack, nack or extend", "no; in parts",
+    ),
+    "record_too_large": Code(
+        400, None, "a record that is over the limit, or that can never fit under the topic's cap", _NO,
+    ),
+    "unauthorized": Code(401, None, "there are [keys](#keys), and none of them was sent", "no; with a key"),
+    "forbidden": Code(
+        403, None, "the key lacks `detail.scopes`, or is not for `detail.name`", "no; with a key that may",
+    ),
+    "topic_not_found": Code(404, None, "there is no such topic", _NO),
+    "router_not_found": Code(404, None, "there is no such router", _NO),
+    "consumer_not_found": Code(404, None, "the topic has no such consumer", _NO),
+    "not_found": Code(404, None, "there is no such path, record or segment: `detail.reason`", _NO),
+    "method_not_allowed": Code(405, None, "the header `Allow` says what is", _NO),
+    "not_acceptable": Code(406, None, "the answer is an event stream, which `Accept` leaves out", _NO),
+    "request_timeout": Code(
+        408, None, "the body came too slowly", "no; in smaller bodies, or by a better line",
+    ),
+    "topic_exists_incompatible": Code(
+        409, None, "the setting, or a router's source or dest, cannot be changed; queues have no consumers", _NO,
+    ),
+    "router_cycle": Code(
+        409, None, "the router would lead back to its source: `detail.cycle`", "no; with `allow_cycle` if it may",
+    ),
+    "topic_not_empty": Code(409, None, "`if_empty` was asked for", "no; once it is empty"),
+    "seq_conflict": Code(
+        409, None, "`expected_seq` is not the last assigned seq", "no; read on, then with `detail.head_seq`",
+    ),
+    "idempotency_conflict": Code(
+        409, None, "the key was used with other records, and `idempotency_strict` asked for", "no; with another key",
+    ),
+    "not_a_queue": Code(409, None, "only queues have jobs", _NO),
+    "lease_lost": Code(
+        409, None, "with `strict`: a lease is not the caller's (any more): `detail.seqs`", "no; without these",
+    ),
+    "precondition_failed": Code(412, None, "it is not any more what `If-Match` names", "no; list segments anew"),
+    "payload_too_large": Code(413, None, "the body is over `TOPICS_MAX_BODY_BYTES`, decompressed too", "no; in parts"),
+    "unsupported_media_type": Code(415, None, "a body must be `application/json`", _NO),
+    "range_not_satisfiable": Code(416, None, "the range begins behind the end: `detail.size`", _NO),
+    "topic_full": Code(
+        422, None, "at the cap of a topic with `discard: reject`", "no; once records went, or the cap is higher",
+    ),
+    "throttled": Code(
+        429, 1, "a limit of the broker: `detail.limit`, `detail.max`; or too much is written: `detail.retry_after_ms`",
+        "yes, after Retry-After; at `max_topics`, `max_routers`, `max_consumers` and `max_total_bytes` not before "
+        "something was deleted",
+    ),
+    "header_too_large": Code(
+        431, None, "target and header fields are over `TOPICS_MAX_HEADER_BYTES`, or more than 100", _NO,
+    ),
+    "internal": Code(
+        500, None, "the broker's mistake; its log has more under the request id", "no; look first what was done",
+        "unknown",
+    ),
+    "segment_corrupt": Code(
+        500, None,
+        "a stored record fails its check: `detail` has topic, seq, file, offset; where a file of a segment is missing "
+        "or cut off, nothing of the seqs `from_seq` to `to_seq`, both included, is there",
+        "no; reads go on behind it with `skip_corrupt`",
+    ),
+    "not_ready": Code(503, 1, "still recovering: `detail.replay_progress`", _SOON),
+    "shutting_down": Code(
+        503, 1, "about to stop", "yes, once it is back",
+        "nothing; with `detail.outcome` `unknown` (cut off at the end of the grace) it may have been done",
+    ),
+    "wal_saturated": Code(503, 1, "the log cannot keep up", _SOON),
+    "storage_failed": Code(
+        503, 5,
+        "a write or sync failed, and a shard of the log has stopped; or the disk, or the cold store, does not give "
+        "what is to be read: `detail` has topic, seq",
+        "yes, after a restart, or when the disk or the cold store is back",
+        "unknown: with `detail.outcome` `unknown` a write may be there after the next start; without it nothing",
+    ),
+    "storage_full": Code(507, None, "the disk is full", "yes, once there is space; it resumes by itself"),
+}  # fmt: skip
 
 #: The framework's kinds of complaint, in the words that the hot routes use.
 _PHRASES = {
@@ -165,7 +227,7 @@ class RangeNotSatisfiable(ApiError):
 def answer(error: Exception, *, request_id: str) -> Answer:
     """The answer to a request that ended in `error`. Never raises, never leaks what an unknown error says."""
     code, message, detail = _parts(error, request_id)
-    status, retry_after_s = STATUS.get(code, (500, None))
+    known = CODES.get(code, CODES["internal"])
     headers: list[tuple[bytes, bytes]] = []
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode()))
@@ -175,10 +237,10 @@ def answer(error: Exception, *, request_id: str) -> Answer:
         headers.append((b"connection", b"close"))  # the rest of the body may still come
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
-    if retry_after_s is not None:
-        wait_ms = detail.get("retry_after_ms", retry_after_s * 1000)
+    if known.wait_s is not None:
+        wait_ms = detail.get("retry_after_ms", known.wait_s * 1000)
         headers.append((b"retry-after", b"%d" % max(1, -(-wait_ms // 1000))))
-    return Answer(body=envelope(code, message, detail), status=status, headers=headers)
+    return Answer(body=envelope(code, message, detail), status=known.status, headers=headers)
 
 
 def envelope(code: str, message: str, detail: dict[str, Any]) -> bytes:
@@ -191,12 +253,12 @@ def envelope(code: str, message: str, detail: dict[str, Any]) -> bytes:
 
 def status_of(code: str) -> int:
     """The status that belongs to a code."""
-    return STATUS[code][0]
+    return CODES[code].status
 
 
 def _parts(error: Exception, request_id: str) -> tuple[str, str, dict[str, Any]]:
     if isinstance(error, ApiError | StorageError) and error.code != "internal":
-        if error.code not in STATUS:
+        if error.code not in CODES:
             _log.error("error_code_without_status", code=error.code, request_id=request_id)
         return error.code, error.message, error.detail
     if isinstance(error, RequestValidationError):

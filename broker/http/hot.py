@@ -150,6 +150,8 @@ class HotRequests:
             answer = errors.answer(error, request_id=identity.decode())
             if action.undo is not None and not isinstance(outcome, Exception):
                 action.undo(outcome)
+        if self._broker.tracing is not None:
+            self._broker.tracing.hot(action.operation, action.template, answer.status, started, headers, outcome)
         large = len(answer.body) >= MIN_GZIP_BYTES
         if large and b"accept-encoding" in headers:
             sending = asyncio.ensure_future(self._send_large(action, answer, identity, headers, started, caller))

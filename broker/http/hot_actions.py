@@ -32,6 +32,7 @@ class Action(NamedTuple):
     `queries`: query strings that are understood. `undo` takes back what nobody could be told of.
     """
 
+    operation: str
     template: str
     queries: frozenset[bytes]
     #: Whether it adds to the pressure: then it is left to the other way when writes are refused.
@@ -144,7 +145,7 @@ _PLAIN: Final = frozenset({b""})
 _RULES: Final = {template: rule_of("POST", template) for template in (_TOPIC, f"{_TOPIC}/claim", f"{_TOPIC}/ack")}
 #: By what follows the topic's name in the path.
 BY_NAME: Final = {
-    b"": Action(_TOPIC, frozenset(_SEQS), True, _append, _appended),
-    b"claim": Action(f"{_TOPIC}/claim", _PLAIN, False, _claim, _claimed, Claimed.undo),
-    b"ack": Action(f"{_TOPIC}/ack", _PLAIN, False, _ack, _acked),
+    b"": Action("append", _TOPIC, frozenset(_SEQS), True, _append, _appended),
+    b"claim": Action("claim", f"{_TOPIC}/claim", _PLAIN, False, _claim, _claimed, Claimed.undo),
+    b"ack": Action("ack", f"{_TOPIC}/ack", _PLAIN, False, _ack, _acked),
 }

@@ -152,7 +152,7 @@ def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
         listed = b'"seqs":%b,' % msgspec.json.encode(list(range(done.first_seq, done.last_seq + 1)))
     return (
         b'{"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
-        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
     ) % (
         quoted(done.topic),
         done.first_seq,
@@ -166,6 +166,7 @@ def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
         (perf_counter() - started) * 1000,
         done.wal_append_ms,
         done.fsync_ms,
+        b',"throttle_wait_ms":%.3f' % done.throttle_wait_ms if done.throttle_wait_ms else b"",
     )
 
 

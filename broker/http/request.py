@@ -18,6 +18,7 @@ from broker.http.query import Query
 from broker.service.limits import Places
 
 if TYPE_CHECKING:
+    from broker.tracing.notes import Note
     from broker.wiring import Broker
 
 T = TypeVar("T")
@@ -34,7 +35,18 @@ class ClientGone(Exception):
 class Request:
     """Scope, headers and body of a request, and how long it has taken so far."""
 
-    __slots__ = ("_receive", "access", "broker", "flight", "headers", "request_id", "scope", "started", "values")
+    __slots__ = (
+        "_receive",
+        "access",
+        "broker",
+        "flight",
+        "headers",
+        "note",
+        "request_id",
+        "scope",
+        "started",
+        "values",
+    )
 
     def __init__(self, broker: Broker, scope: Scope, receive: Receive) -> None:
         self.broker = broker
@@ -47,6 +59,8 @@ class Request:
         self.access: Access = ANYBODY
         #: It is under way for as long as this has not ended.
         self.flight: Flight = UNCOUNTED
+        #: What an endpoint says of it to whoever traces.
+        self.note: Note | None = None
         self._receive = receive
 
     @property

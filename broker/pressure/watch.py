@@ -76,8 +76,7 @@ class Pressure:
         before = self.governor.step
         step = self.governor.take(Signals(self.loop_lag_ms, *self._log()), now_ms)
         if step is not before:
-            log = _log.warning if step is Step.REFUSE or before is Step.REFUSE else _log.info
-            log("pressure", step=step.name.lower(), was=before.name.lower(), pressure=round(self.governor.pressure, 2))
+            _say(step, before, round(self.governor.pressure, 2))
             self._relieve(step)
 
     def _log(self) -> tuple[float, float]:
@@ -96,3 +95,10 @@ class Pressure:
         self._engine.relief.deferring = step >= Step.DEFER
         for shard in self._engine.shards:
             shard.stretch_window(STRETCH[step])
+
+
+def _say(step: Step, before: Step, pressure: float) -> None:
+    if Step.REFUSE in (step, before):
+        _log.warning("pressure", step=step.name.lower(), was=before.name.lower(), pressure=pressure)
+    else:
+        _log.info("pressure", step=step.name.lower(), was=before.name.lower(), pressure=pressure)

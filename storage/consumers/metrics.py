@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from storage.consumers.unread import unread
-from storage.metrics import MAX_TOPIC_SERIES, Family, HistogramSample, Sample
+from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 if TYPE_CHECKING:
     from storage.catalog import Topic
     from storage.consumers.consumer import Consumer
     from storage.engine import Engine
-
-_FIRST: Final = f"(the first {MAX_TOPIC_SERIES} consumers)."
 
 
 def collect_consumers(engine: Engine) -> list[Family]:
@@ -28,56 +26,26 @@ def collect_consumers(engine: Engine) -> list[Family]:
     )
     labels = [(("topic", topic.name), ("consumer", each.name)) for topic, each in shown]
 
-    def per_consumer(name: str, help: str, values: list[int]) -> Family:
-        samples: list[Sample | HistogramSample] = [Sample(*each) for each in zip(labels, values, strict=True)]
-        return Family(name, "gauge", f"{help} {_FIRST}", samples)
+    def per_consumer(name: str, values: list[int]) -> Family:
+        return METRICS.family(name, map(Sample, labels, values))
 
     return [
-        _whole("topics_consumers", "gauge", "Consumers there are.", engine.catalog.usage.consumers),
-        per_consumer(
-            "topics_consumer_lag", "Seqs behind the cursor", [topic.log.head - each.cursor_seq for topic, each in shown]
-        ),
-        per_consumer(
-            "topics_consumer_unread",
-            "Live records behind the cursor",
-            [unread(topic.log, each.cursor_seq) for topic, each in shown],
-        ),
-        per_consumer(
-            "topics_consumer_unpersisted",
-            "Records handed out that a crash has handed out again",
-            [each.unpersisted for _, each in shown],
-        ),
+        METRICS.whole("topics_consumers", engine.catalog.usage.consumers),
+        per_consumer("topics_consumer_lag", [topic.log.head - each.cursor_seq for topic, each in shown]),
+        per_consumer("topics_consumer_unread", [unread(topic.log, each.cursor_seq) for topic, each in shown]),
+        per_consumer("topics_consumer_unpersisted", [each.unpersisted for _, each in shown]),
         *_totals(engine),
     ]
-
-
-def _whole(name: str, kind: str, help: str, value: int) -> Family:
-    return Family(name, kind, help, [Sample((), value)])
 
 
 def _totals(engine: Engine) -> list[Family]:
     counters, attempts = engine.consumers.counters, engine.consumers.attempts
     return [
-        _whole("topics_consumer_cursors_persisted", "counter", "Cursor frames made durable.", counters.persisted),
-        _whole(
-            "topics_consumer_persist_failures",
-            "counter",
-            "Cursor frames that could not be written.",
-            counters.failed,
-        ),
-        _whole(
-            "topics_consumer_read_waits",
-            "counter",
-            "Times that an answer waited for a cursor to be durable.",
-            counters.waits,
-        ),
-        _whole("topics_consumer_answers", "gauge", "Answers kept for a repeat.", len(attempts)),
-        _whole("topics_consumer_answers_bytes", "gauge", "Bytes of answers kept for a repeat.", attempts.bytes),
-        _whole("topics_consumer_answers_repeated", "counter", "Answers given again.", attempts.repeated),
-        _whole(
-            "topics_consumer_answers_forgotten",
-            "counter",
-            "Answers forgotten before their time, for want of room.",
-            attempts.forgotten,
-        ),
+        METRICS.whole("topics_consumer_cursors_persisted", counters.persisted),
+        METRICS.whole("topics_consumer_persist_failures", counters.failed),
+        METRICS.whole("topics_consumer_read_waits", counters.waits),
+        METRICS.whole("topics_consumer_answers", len(attempts)),
+        METRICS.whole("topics_consumer_answers_bytes", attempts.bytes),
+        METRICS.whole("topics_consumer_answers_repeated", attempts.repeated),
+        METRICS.whole("topics_consumer_answers_forgotten", attempts.forgotten),
     ]

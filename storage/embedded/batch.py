@@ -90,8 +90,14 @@ class RecordBatch(Sequence[StoredRecord]):
     def announce(self) -> None:
         """Say in the log what a cursor passes without handing it out."""
         if self.tombstone is not None:
-            gap = {"gap_from": self.tombstone.gap_from, "gap_to": self.tombstone.gap_to}
-            _log.warning("records_lost", topic=self.topic, consumer=self.consumer, reason=self.tombstone.reason, **gap)
+            _log.warning(
+                "reader_lost_records",
+                topic=self.topic,
+                consumer=self.consumer,
+                reason=self.tombstone.reason,
+                gap_from=self.tombstone.gap_from,
+                gap_to=self.tombstone.gap_to,
+            )
         if self.corrupt_seqs:
             _log.warning("corrupt_records_skipped", topic=self.topic, consumer=self.consumer, seqs=self.corrupt_seqs)
 

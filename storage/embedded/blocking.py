@@ -26,7 +26,7 @@ from storage.embedded.following import MAX_BYTES, MAX_RECORDS
 from storage.embedded.keyed import keyed_path
 from storage.engine import Engine
 from storage.errors import ShuttingDown
-from storage.metrics import Family
+from storage.metric_table import Family
 from storage.options import Options
 from storage.records import (
     Appended,

@@ -26,6 +26,7 @@ from storage.queues.job import DEAD
 from storage.queues.moves import Move
 from storage.queues.policy import limits_of
 from storage.records import NewRecord, StoredRecord
+from storage.tracing import moving
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues
@@ -207,19 +208,21 @@ class Mover:
             if topic.log.is_live(seq):
                 raise StorageError(f"Record {seq} of {topic.name} cannot be read now.")
             return False
-        await Write(
-            self._engine,
-            dest.name,
-            [_copy_of(record, topic.name, move)],
-            node=None,
-            key=None,
-            strict=False,
-            create=False,
-            config=None,
-            expected_seq=None,
-            move=(topic.topic_id, seq),
-            dest_id=dest.topic_id,
-        ).run()
+        what = "dead_letter" if move.deliveries else "redrive"
+        with moving(self._engine.tracer, what, topic.name, dest.name, [record]):
+            await Write(
+                self._engine,
+                dest.name,
+                [_copy_of(record, topic.name, move)],
+                node=None,
+                key=None,
+                strict=False,
+                create=False,
+                config=None,
+                expected_seq=None,
+                move=(topic.topic_id, seq),
+                dest_id=dest.topic_id,
+            ).run()
         return True
 
     async def _finish(self, topic: Topic, seq: int, dest: Topic) -> None:

@@ -181,6 +181,7 @@ class Dealer:
                 given.append(ClaimedJob(records[job.seq], row[1], row[2], row[3]))
             stats.claims += 1
             stats.claimed += len(given)
+            stats.redelivered += sum(row[3] > 1 for row in value.jobs)
             claimed = Claimed(self._desk, claim, given, ready)
             if claim.answer.done():
                 claimed.undo()

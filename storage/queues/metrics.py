@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from storage.metrics import MAX_TOPIC_SERIES, Family, Sample
+from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 if TYPE_CHECKING:
     from storage.engine import Engine
 
-#: Of each queue: (metric, kind, field of QueueFigures, help).
+#: Of each queue: (metric, field of QueueFigures).
 _FIGURES: Final = (
-    ("topics_queue_ready", "gauge", "ready", "Jobs that can be claimed"),
-    ("topics_queue_in_flight", "gauge", "in_flight", "Jobs that are leased"),
-    ("topics_queue_delayed", "gauge", "delayed", "Jobs that are not due yet"),
-    ("topics_queue_dead_pending", "gauge", "dead_pending", "Jobs on their way to the dead letter topic"),
-    ("topics_queue_waiting_claims", "gauge", "waiting_claims", "Claims that wait for jobs"),
-    ("topics_queue_paused", "gauge", "paused", "1 while it is paused"),
-    ("topics_dead_lettered", "counter", "dead_lettered", "Jobs moved to the dead letter topic, over restarts"),
-    ("topics_jobs_lost", "counter", "lost", "Jobs that a cap or ttl took before they were acked, over restarts"),
+    ("topics_queue_ready", "ready"),
+    ("topics_queue_in_flight", "in_flight"),
+    ("topics_queue_delayed", "delayed"),
+    ("topics_queue_dead_pending", "dead_pending"),
+    ("topics_queue_waiting_claims", "waiting_claims"),
+    ("topics_queue_paused", "paused"),
+    ("topics_dead_lettered", "dead_lettered"),
+    ("topics_jobs_lost", "lost"),
 )
 
 
@@ -27,28 +27,21 @@ def collect_queues(engine: Engine) -> list[Family]:
     if not engine.ready:
         return []
     stats = engine.queues.stats
-    counters = [
-        ("topics_claims", "Claims that were given jobs.", stats.claims),
-        ("topics_claimed_jobs", "Jobs they were given.", stats.claimed),
-        ("topics_acks", "Jobs acked.", stats.acked),
-        ("topics_nacks", "Jobs nacked.", stats.nacked),
-        ("topics_lease_extensions", "Leases extended.", stats.extended),
-        ("topics_lease_expiries", "Leases that ran out.", stats.expired),
-        ("topics_jobs_unreadable", "Jobs not handed out because their record failed its check.", stats.unreadable),
-    ]
     queues = [
         topic for topic in engine.catalog.topics.values() if topic.log.queue is not None and not topic.provisional
     ]
     shown = [((("topic", topic.name),), engine.queues.figures_of(topic)) for topic in queues[:MAX_TOPIC_SERIES]]
     return [
-        *(Family(name, "counter", help, [Sample((), value)]) for name, help, value in counters),
+        METRICS.whole("topics_claims", stats.claims),
+        METRICS.whole("topics_claimed_jobs", stats.claimed),
+        METRICS.whole("topics_redelivered_jobs", stats.redelivered),
+        METRICS.whole("topics_acks", stats.acked),
+        METRICS.whole("topics_nacks", stats.nacked),
+        METRICS.whole("topics_lease_extensions", stats.extended),
+        METRICS.whole("topics_lease_expiries", stats.expired),
+        METRICS.whole("topics_jobs_unreadable", stats.unreadable),
         *(
-            Family(
-                name,
-                kind,
-                f"{help} (the first {MAX_TOPIC_SERIES} queues).",
-                [Sample(labels, int(getattr(figures, field))) for labels, figures in shown],
-            )
-            for name, kind, field, help in _FIGURES
+            METRICS.family(name, [Sample(labels, int(getattr(figures, field))) for labels, figures in shown])
+            for name, field in _FIGURES
         ),
     ]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 
 class QueueStats:
-    """Counters. `claims` that were given something; `unreadable`: jobs whose record failed its check."""
+    """Counters. `claims` that were given something; `redelivered`: jobs among the `claimed` that had been given out
+    before; `unreadable`: jobs whose record failed its check.
+    """
 
-    __slots__ = ("acked", "claimed", "claims", "expired", "extended", "moved", "nacked", "unreadable")
+    __slots__ = ("acked", "claimed", "claims", "expired", "extended", "moved", "nacked", "redelivered", "unreadable")
 
     def __init__(self) -> None:
         self.claims = 0
         self.claimed = 0
+        self.redelivered = 0
         self.acked = 0
         self.nacked = 0
         self.extended = 0

@@ -23,6 +23,7 @@ from storage.records import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copy, copies_of
 from storage.routers.router import Router
 from storage.routers.writing import CopyWrite, fitting, lose, persist
+from storage.tracing import moving
 from storage.wal.submission import Unit
 
 if TYPE_CHECKING:
@@ -239,9 +240,11 @@ class Forwarder:
         return not copies
 
     async def _write(self, dest: Topic, copies: Sequence[Copy], source_seq: int) -> None:
+        router, tracer = self.router, self._engine.tracer
         self._writing = True
         try:
-            await CopyWrite(self._engine, dest, self.router, copies, source_seq).run()
+            with moving(tracer, "forward", router.definition.source, dest.name, copies, router=router.name):
+                await CopyWrite(self._engine, dest, router, copies, source_seq).run()
         finally:
             self._writing = False
         self._moved(source_seq)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from storage.metrics import MAX_TOPIC_SERIES, Family, HistogramSample, Sample
+from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 if TYPE_CHECKING:
     from storage.engine import Engine
     from storage.routers.values import RouterState
 
+#: Of each router: (metric, field of RouterState).
 _FIGURES: Final = (
-    ("topics_router_forwarded", "counter", "forwarded_total", "Copies made, over restarts"),
-    ("topics_router_lag", "gauge", "lag", "Seqs of the source that are still to be examined"),
-    ("topics_router_losses", "counter", "lost", "Times that a loss had to be written in place of copies"),
-    ("topics_router_hop_limited", "counter", "hop_limited", "Records not copied for having come too far"),
+    ("topics_router_forwarded", "forwarded_total"),
+    ("topics_router_lag", "lag"),
+    ("topics_router_losses", "lost"),
+    ("topics_router_hop_limited", "hop_limited"),
 )
 
 
@@ -24,20 +25,12 @@ def collect_routers(engine: Engine) -> list[Family]:
         return []
     states: list[RouterState] = engine.routers.page(limit=MAX_TOPIC_SERIES)
     labels = [(("router", state.name),) for state in states]
-    help = f"(the first {MAX_TOPIC_SERIES} routers)."
-    blocked: list[Sample | HistogramSample] = [
-        Sample(label, int(state.blocked is not None)) for label, state in zip(labels, states, strict=True)
-    ]
+    blocked = [int(state.blocked is not None) for state in states]
     return [
-        Family("topics_routers", "gauge", "Routers there are.", [Sample((), len(engine.catalog.routes.by_name))]),
-        Family("topics_router_blocked", "gauge", f"1 while dest does not take its copies {help}", blocked),
+        METRICS.whole("topics_routers", len(engine.catalog.routes.by_name)),
+        METRICS.family("topics_router_blocked", map(Sample, labels, blocked)),
         *(
-            Family(
-                name,
-                kind,
-                f"{text} {help}",
-                [Sample(label, int(getattr(state, field))) for label, state in zip(labels, states, strict=True)],
-            )
-            for name, kind, field, text in _FIGURES
+            METRICS.family(name, map(Sample, labels, [int(getattr(state, field)) for state in states]))
+            for name, field in _FIGURES
         ),
     ]

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from storage.append import Obstacle, Write
+from storage.append import Write
 from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Discard, Durability, TopicConfig
@@ -19,6 +19,7 @@ from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
 from storage.format.wal_frame import FrameType
 from storage.log import Log
+from storage.obstacles import Obstacle
 from storage.records import LossCause
 from storage.routers.copies import Copy, encode_copies
 from storage.routers.router import Router

@@ -95,6 +95,11 @@ class Shard:
         options = self._options
         return max(self.queued_frames / options.wal_queue_frames, self.queued_bytes / options.wal_queue_bytes)
 
+    @property
+    def waiting_for_room(self) -> int:
+        """How many writes are held because the queue is full."""
+        return len(self._room_waiters)
+
     def oldest_ms(self) -> float:
         """How long the oldest write has waited that is not committed; 0 when there is none."""
         if not self.unresolved:

@@ -23,7 +23,7 @@ from broker.server import BrokerServer, listen
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, TopicConfig
-from storage.metrics import Sample
+from storage.metric_table import Sample
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.http.calls import append
-from tests.http.queue_calls import queue
+from broker.logged import ALL as EVENTS
+from broker.settings import Settings
+from broker.wiring import Broker
+from tests.http.conftest import client_of
+from tests.http.everything import use_everything
 
 FILES = Path(__file__).resolve().parents[2] / "helm" / "files"
+KEY = "a-key-for-everything"
 #: What Prometheus itself puts on every sample of a target.
 TARGET = {"instance", "job"}
 NAME = re.compile(r"\btopics_[a-z_]+")
@@ -37,17 +41,22 @@ def expressions() -> Iterator[tuple[str, str, str]]:
         yield rule["alert"], rule["expr"], shown
 
 
-async def labels_by_name(client: httpx.AsyncClient) -> dict[str, set[str]]:
-    """Of a broker that has one of everything."""
-    await append(client, "t", {"data": 1})
-    await client.put("/v0/topics/small", json={"cap_records": 1})
-    await append(client, "small", {"data": 1})
-    await append(client, "small", {"data": 2})
-    await client.post("/v0/topics/small/diff", json={})
-    await queue(client, 1, name="jobs")
-    await client.post("/v0/topics/jobs/claim", json={"node": "w"})
-    await client.put("/v0/routers/r", json={"source": "t", "dest": "copies"})
-    await client.get("/v0/metrics")
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data", api_keys=KEY, max_watch_sessions=1)
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(broker) as client:
+        client.headers["authorization"] = f"Bearer {KEY}"
+        yield client
+
+
+@pytest.fixture
+async def there(client: httpx.AsyncClient, broker: Broker) -> dict[str, set[str]]:
+    """The labels of each metric, of a broker that has one of everything."""
+    await use_everything(client, broker)
     answer = await client.get("/v0/metrics")
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(answer.text):
@@ -66,8 +75,7 @@ def unknown(expression: str, shown: str, there: dict[str, set[str]]) -> set[str]
     return (named - set(there)) | (labels - has)
 
 
-async def test_they_name_what_there_is(client: httpx.AsyncClient) -> None:
-    there = await labels_by_name(client)
+async def test_they_name_what_there_is(there: dict[str, set[str]]) -> None:
     for whose, expression, shown in expressions():
         assert NAME.search(expression), whose
         assert not unknown(expression, shown, there), whose
@@ -84,15 +92,94 @@ async def test_they_name_what_there_is(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_what_there_is_not_is_found(
-    client: httpx.AsyncClient, expression: str, shown: str, wrong: set[str]
+    there: dict[str, set[str]], expression: str, shown: str, wrong: set[str]
 ) -> None:
-    assert unknown(expression, shown, await labels_by_name(client)) == wrong
+    assert unknown(expression, shown, there) == wrong
 
 
 def test_there_is_a_panel_or_a_rule_for_what_operators_are_told_to_watch() -> None:
     named = {name for _, expression, _ in expressions() for name in NAME.findall(expression)}
     assert {"topics_ready", "topics_wal_failed", "topics_wal_full", "topics_pressure_step"} <= named
-    assert len([*expressions()]) > 40
+    assert {"topics_consumer_lag", "topics_redelivered_jobs_total", "topics_backups_failed_total"} <= named
+    assert len([*expressions()]) > 60
+
+
+PANEL = {"id", "type", "title", "description", "datasource", "gridPos", "fieldConfig", "options", "targets"}
+ROW = {"id", "type", "title", "collapsed", "gridPos", "panels"}
+COLUMNS = 24
+
+
+def layout_problems(panels: list[Any]) -> list[str]:
+    """Panels that lie on one another or beyond the edge, come in another order than they stand, or lack something."""
+    problems: list[str] = []
+    taken: dict[tuple[int, int], str] = {}
+    last = (-1, -1)
+    for panel in panels:
+        title, at = panel["title"], panel["gridPos"]
+        if panel.keys() != (ROW if panel["type"] == "row" else PANEL):
+            problems.append(f"{title} has other fields than a panel has: {sorted(panel)}")
+        if at["x"] < 0 or at["x"] + at["w"] > COLUMNS or at["w"] < 1 or at["h"] < 1:
+            problems.append(f"{title} is beyond the edge")
+        if (at["y"], at["x"]) <= last:
+            problems.append(f"{title} stands before what it comes after")
+        last = at["y"], at["x"]
+        cells = [(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]
+        problems += {f"{title} lies on {taken[cell]}" for cell in cells if cell in taken}
+        taken.update(dict.fromkeys(cells, title))
+        names = [target["refId"] for target in panel.get("targets", ())]
+        if len(names) != len(set(names)) or (panel["type"] != "row" and not names):
+            problems.append(f"{title} has no queries, or two of one name")
+    if len({panel["id"] for panel in panels}) != len(panels):
+        problems.append("two panels have one id")
+    for y in range(max(y for _, y in taken)):
+        if not any((x, y) in taken for x in range(COLUMNS)):
+            problems.append(f"nothing is at height {y}")
+    return problems
+
+
+def panels() -> list[Any]:
+    return json.loads((FILES / "dashboard.json").read_text())["panels"]
+
+
+def test_no_panel_lies_on_another() -> None:
+    assert layout_problems(panels()) == []
+
+
+@pytest.mark.parametrize(
+    ("index", "place"),
+    [(2, {"x": 0}), (2, {"w": 5}), (2, {"h": 5}), (6, {"x": 22}), (2, {"y": 0}), (-1, {"y": 999}), (4, {"w": 0})],
+)
+def test_a_panel_out_of_place_is_found(index: int, place: dict[str, int]) -> None:
+    moved = panels()
+    moved[index]["gridPos"].update(place)
+    assert layout_problems(moved)
+
+
+@pytest.mark.parametrize("field", ["datasource", "targets", "fieldConfig"])
+def test_a_panel_that_lacks_something_is_found(field: str) -> None:
+    bare = panels()
+    del bare[2][field]
+    assert layout_problems(bare)
+
+
+def test_panels_of_one_id_are_found() -> None:
+    twice = panels()
+    twice[2]["id"] = twice[3]["id"]
+    assert layout_problems(twice) == ["two panels have one id"]
+
+
+def test_rules_send_people_to_events_and_headings_that_there_are() -> None:
+    rules: Any = yaml.safe_load((FILES / "alerts.yaml").read_text())
+    page = (FILES.parents[1] / "docs/operations.md").read_text()
+    headings = set(re.findall(r"^## (.+)$", page, re.MULTILINE))
+    names = {event.name for event in EVENTS}
+    pointers = [
+        pointer
+        for rule in rules["groups"][0]["rules"]
+        for pointer in re.findall(r"\(([A-Za-z_ ]+)\)\.", rule["annotations"]["description"])
+    ]
+    assert len(pointers) > 10
+    assert [pointer for pointer in pointers if pointer not in headings | names] == []
 
 
 def test_every_rule_says_what_is_wrong_and_how_bad() -> None:

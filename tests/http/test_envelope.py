@@ -121,11 +121,11 @@ def test_every_code_that_storage_raises_has_a_status() -> None:
     def codes(kind: type[storage_errors.StorageError]) -> set[str]:
         return {kind.code}.union(*(codes(sub) for sub in kind.__subclasses__()))
 
-    assert codes(storage_errors.StorageError) <= set(errors.STATUS)
+    assert codes(storage_errors.StorageError) <= set(errors.CODES)
 
 
 def test_every_code_of_the_http_layer_has_a_status() -> None:
-    assert {kind.code for kind in errors.ApiError.__subclasses__()} <= set(errors.STATUS)
+    assert {kind.code for kind in errors.ApiError.__subclasses__()} <= set(errors.CODES)
 
 
 def test_a_wait_that_is_asked_for_is_rounded_up_to_seconds() -> None:

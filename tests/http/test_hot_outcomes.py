@@ -7,6 +7,7 @@ import errno
 
 import pytest
 
+from schemas.records import AppendAnswer
 from storage import Discard, Durability, TopicConfig
 from tests.http.hot_server import ASGI, HotServer, Reply, post, records
 from tests.support.sim_disk import SimDisk
@@ -64,6 +65,28 @@ async def test_a_log_that_does_not_keep_up_is_told(kind: dict[str, str]) -> None
             assert envelope(await server.ask(post("t", records(*range(12)), kind))) == (503, "wal_saturated", ["1"])
         assert [(await wire.answer()).body["first_seq"] for wire in (first, second)] == [1, 2]
         assert server.engine.state("t").head_seq == 13
+
+
+@BOTH
+async def test_a_write_that_is_held_while_the_queue_is_full_says_for_how_long(kind: dict[str, str]) -> None:
+    async with HotServer(limits=options(wal_queue_frames=20)) as server:
+        await server.topic("t", FSYNC)
+        with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
+            wires = [await server.connect() for _ in range(3)]
+            wires[0].send(post("t", ONE, kind))
+            await asyncio.to_thread(gate.wait_held)
+            for wire in wires[1:]:
+                wire.send(post("t", records(*range(12)), kind))
+            while not server.engine.shards[0].waiting_for_room:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
+        answers = [await wire.answer() for wire in wires]
+        assert [answer.body["first_seq"] for answer in answers] == [1, 2, 14]
+        for answer in answers[:2]:
+            assert "throttle_wait_ms" not in AppendAnswer.model_validate(answer.body).performance.model_fields_set
+        spent = answers[2].body["performance"]
+        assert 50 <= spent["throttle_wait_ms"] <= spent["server_total_ms"]
+        assert spent["throttle_wait_ms"] + spent["wal_append_ms"] + spent["fsync_ms"] <= spent["server_total_ms"] + 0.01
 
 
 @BOTH

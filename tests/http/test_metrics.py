@@ -15,7 +15,7 @@ from broker.metrics import SECONDS, HttpMetrics, Latencies, as_text
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, NewRecord, TopicConfig
-from storage.metrics import Family, Sample
+from storage.metric_table import Family, Sample
 from tests.http.calls import append, fill
 from tests.http.conftest import SMALL, client_of
 from tests.http.queue_calls import call, claim, queue
@@ -155,6 +155,17 @@ async def test_queues_are_counted(client: httpx.AsyncClient) -> None:
         assert found[f"topics_{name}_total"] == [({"topic": "q"}, 0)]
     for name in ("lease_expiries", "jobs_unreadable"):
         assert found[f"topics_{name}_total"] == [({}, 0)]
+
+
+async def test_jobs_that_are_handed_out_again_are_redeliveries(client: httpx.AsyncClient) -> None:
+    await queue(client, 1, 2, 3)
+    await claim(client, max=2)
+    await call(client, "nack", node="w", seqs=[1, 2])
+    assert (await samples(client))["topics_redelivered_jobs_total"] == [({}, 0)]
+    assert len(await claim(client)) == 3
+    found = await samples(client)
+    assert found["topics_redelivered_jobs_total"] == [({}, 2)]
+    assert found["topics_claimed_jobs_total"] == [({}, 5)]
 
 
 async def test_lost_and_dead_jobs_are_counted_by_queue(engine: Engine, client: httpx.AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""The reference tables of the documents say what the code says: settings, endpoints, error codes, metrics."""
+"""The reference tables of the documents say what the code says: settings, endpoints, error codes, events, metrics."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import enum
 import re
 from typing import Any
 
+import pytest
+
 from broker.http.control import control_plane
-from broker.http.errors import STATUS
 from broker.http.openapi import document
 from broker.settings import PREFIX, Settings
+from tests.support import reference
 from tests.tidy.tree import ROOT
 
 OPERATIONS = ROOT / "docs/operations.md"
@@ -62,13 +64,27 @@ def test_the_endpoints_are_those_that_are_served() -> None:
     assert set(re.findall(r"^### `(.+)`$", API.read_text(), re.MULTILINE)) == served
 
 
-def test_the_error_codes_are_those_that_are_answered() -> None:
-    rows = re.findall(r"^\| (\d{3}) \| `(\w+)` \| ?(\d*) ?\|", API.read_text(), re.MULTILINE)
-    assert {(code, (int(status), int(wait) if wait else None)) for status, code, wait in rows} == set(STATUS.items())
-
-
 def test_a_default_is_shown_as_one_would_set_it() -> None:
     assert shown_default(64 << 20) == "`67108864` (64 MiB)"
     assert shown_default(4000) == "`4000`"
     assert shown_default(True) == "`true`"
     assert shown_default(None) == ""
+
+
+@pytest.mark.parametrize("name", reference.TABLES)
+def test_what_is_made_from_the_program_is_as_it_would_be_made_now(name: str) -> None:
+    path, make = reference.TABLES[name]
+    page = path.read_text()
+    assert reference.written(page, name, make()) == page, f"run {reference.COMMAND}"
+
+
+def test_a_page_without_a_place_for_its_table_is_no_page_for_it() -> None:
+    with pytest.raises(ValueError, match="no place"):
+        reference.written("# Page\n", "events", "| a |")
+
+
+def test_a_table_takes_the_place_of_the_one_before_and_of_nothing_else() -> None:
+    page = f"a\n<!-- t: made by {reference.COMMAND} -->\nold\n<!-- end of t -->\nz\n"
+    once = reference.written(page, "t", reference.table(("x",), [("1|2",)]))
+    assert once == f"a\n<!-- t: made by {reference.COMMAND} -->\n\n| x |\n| --- |\n| 1\\|2 |\n\n<!-- end of t -->\nz\n"
+    assert reference.written(once, "t", reference.table(("x",), [("1|2",)])) == once

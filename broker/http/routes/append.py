@@ -15,6 +15,7 @@ from broker.http.answers import CREATED, OK, Answer
 from broker.http.errors import wrong_model
 from broker.http.request import Request
 from broker.service import appends
+from broker.tracing import notes
 from schemas.config import TopicSettings
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
@@ -57,6 +58,8 @@ async def append(request: Request) -> Answer:
         request.access.require(WRITE_ADMIN, appends.names_of(write))
     seqs = request.query.flag("return_seqs", True) if request.scope["query_string"] else True
     done = await appends.append(request.broker.engine, write, request.broker.pressure)
+    if request.broker.tracing is not None:
+        request.note = notes.appended(done, write.records)
     text = render.appended(done, seqs=seqs, started=request.started)
     return Answer(text, status=CREATED if done.created else OK)
 

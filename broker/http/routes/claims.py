@@ -12,8 +12,10 @@ from broker.http import lease_ids, render, render_queues, strict_json
 from broker.http.answers import Answer
 from broker.http.request import Request
 from broker.service import queues, routers
+from broker.tracing import notes
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
+from storage.queues.values import Settled
 
 Natural = Annotated[int, Meta(ge=0)]
 
@@ -67,6 +69,8 @@ async def claim(request: Request) -> Answer:
     if asked.wait_ms and not claimed.jobs:
         waiting = queues.claim_on(broker.engine, request.parking, asked, claimed, began)
         claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
+    if broker.tracing is not None:
+        request.note = notes.claimed(claimed)
     text = render.routed(render_queues.claimed(claimed, request.started), waited)
     return Answer(text, withdraw=claimed.undo)
 
@@ -74,7 +78,7 @@ async def claim(request: Request) -> Answer:
 async def ack(request: Request) -> Answer:
     body = await strict_json.decode(await request.body(), _settle)
     done = await queues.ack(request.broker.engine, _asked(request, body))
-    return Answer(render_queues.settled(done, b"acked", request.started))
+    return _settled(request, "ack", b"acked", done)
 
 
 async def nack(request: Request) -> Answer:
@@ -86,14 +90,20 @@ async def nack(request: Request) -> Answer:
         penalty=body.penalty is not False,
         reason=body.reason,
     )
-    return Answer(render_queues.settled(done, b"nacked", request.started))
+    return _settled(request, "nack", b"nacked", done)
 
 
 async def extend(request: Request) -> Answer:
     body = await strict_json.decode(await request.body(), _extend)
     _check_u64(body.lease_ms, "lease_ms")
     done = await queues.extend(request.broker.engine, _asked(request, body), body.lease_ms)
-    return Answer(render_queues.settled(done, b"extended", request.started))
+    return _settled(request, "extend", b"extended", done)
+
+
+def _settled(request: Request, operation: str, word: bytes, done: Settled) -> Answer:
+    if request.broker.tracing is not None:
+        request.note = notes.settled(operation, done)
+    return Answer(render_queues.settled(done, word, request.started))
 
 
 def _asked(request: Request, body: _Settle) -> queues.Settle:

@@ -13,6 +13,7 @@ from broker.http.answers import Answer
 from broker.http.render import Shape
 from broker.http.request import ClientGone, Request
 from broker.service import consumers, reads, routers
+from broker.tracing import notes
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
 
@@ -57,6 +58,8 @@ async def read(request: Request) -> Answer:
     if asked.wait_ms and reads.has_nothing(done.result):
         waiting = consumers.read_on(broker.engine, request.parking, asked, done, began)
         done = await request.unless_gone(waiting, discard=lambda late: late.undo())
+    if broker.tracing is not None:
+        request.note = notes.read("consume", asked.topic, done.result.records)
     shape = Shape(
         tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
     )

@@ -14,6 +14,7 @@ from broker.http.render import Shape
 from broker.http.request import Request
 from broker.service import reads, routers
 from broker.service.predicates import tag_match
+from broker.tracing import notes
 from schemas.fields import MAX_U64, parse_u64
 from storage.errors import InvalidRequest
 
@@ -58,6 +59,8 @@ async def get_record(request: Request) -> Answer:
     shape = _shape_of(request.query)
     waited = await routers.caught_up(request.broker.engine, topic)
     record = await reads.read_one(request.broker.engine, topic, seq)
+    if request.broker.tracing is not None:
+        request.note = notes.read("read", topic, [record])
     return Answer(render.routed(render.one_record(topic, record, shape, request.started), waited))
 
 
@@ -68,6 +71,8 @@ async def _read(request: Request, body: _Body) -> Answer:
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:
         reading = await request.unless_gone(reads.read_on(broker.engine, request.parking, reading, asked.wait_ms))
+    if broker.tracing is not None:
+        request.note = notes.read("read", asked.topic, reading.result.records)
     shape = Shape(
         tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
     )

@@ -133,7 +133,7 @@ async def test_a_loss_is_told_with_the_record_behind_it(machine: Machine) -> Non
     assert record is not None
     assert record.lost is not None
     assert (record.seq, record.lost.gap_from, record.lost.gap_to, record.lost.reason) == (5, 2, 4, "cap")
-    assert [line["gap_to"] for line in logged if line["event"] == "records_lost"] == [4]
+    assert [line["gap_to"] for line in logged if line["event"] == "reader_lost_records"] == [4]
     assert (await engine.read_next("t", "c")).lost is None  # pyright: ignore
     follower = [record async for record in engine.follow("t", "d", wait_ms=0)]
     assert [record.lost for record in follower] == [None] * 5  # a consumer made now has lost nothing

@@ -1,0 +1,73 @@
+"""Every line that the server around the engine logs. See `storage.logged`, which has the engine's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.logged import LOGGED as OF_STORAGE
+from storage.logged import Event
+
+_NONE: Final = "Nothing."
+_REPORT: Final = "A defect of the broker: report it with the traceback."
+
+LOGGED: Final = (
+    # -- start and stop ----------------------------------------------------------------------------------------------
+    Event("setting_ignored", "warning", "reason", "A variable was not meant for the broker.", "Rename it."),
+    Event(
+        "listening", "info", "url docs data_dir version",
+        "The port is open; recovery begins, and readiness is 503 until `ready`.", _NONE,
+    ),
+    Event("ready", "info", "url cluster_id", "Recovery is over; requests are served.", _NONE),
+    Event(
+        "cannot_start", "error", "reason [data_dir]",
+        "The data directory cannot be opened; the process ends with code 1. With a traceback: a defect.",
+        "`reason` names it: [Damaged file](#damaged-file) for damage.",
+    ),
+    Event("stopping", "info", "drain_ms", "A signal came.", _NONE),
+    Event("stopping_at_once", "info", "", "Another one came: no drain.", _NONE),
+    Event(
+        "stopping_for_failed_storage", "error", "shard errno",
+        "`TOPICS_ON_STORAGE_FAILED=exit`, and a shard has failed; the process ends with code 70.",
+        "[Failed sync](#failed-sync).",
+    ),
+    Event(
+        "unclean_stop", "error", "reason",
+        "The engine could not be closed as it should; the next start recovers as after a crash.", "Look at the disk.",
+    ),
+    Event("stopped", "info", "exit_code", "The end.", _NONE),
+    # -- requests ----------------------------------------------------------------------------------------------------
+    Event("request_failed", "error", "request_id", "A request was answered 500 `internal`.", _REPORT),
+    Event("command_failed", "error", "", "A command of a WebSocket was, likewise.", _REPORT),
+    Event("connection_failed", "error", "", "An answer could not be sent; its connection is closed.", _REPORT),
+    Event("error_code_without_status", "error", "code request_id", "A code that no table has was answered.", _REPORT),
+    Event(
+        "span_not_made", "error", "", "A request or move was not traced; it was carried out all the same.", _REPORT,
+    ),
+    Event(
+        "answer_cut_short", "warning", "request_id route error",
+        "What an answer consists of could not be read to its end; the client sees it incomplete.",
+        "`error` says what: the cold store, or a [damaged file](#damaged-file).",
+    ),
+    Event(
+        "client_too_slow", "warning", "[request_id] route",
+        "A stream or WebSocket was closed because its client did not read for 30 s.",
+        "Look at the client; it can go on from its last event.",
+    ),
+    Event("delivery_failed", "error", "topic", "A turn of delivery to watchers raised.", _REPORT),
+    # -- the whole ---------------------------------------------------------------------------------------------------
+    Event(
+        "pressure", "info, warning", "step was pressure",
+        "The broker relieves itself, or stops doing so; a warning when it begins or ceases to refuse writes.",
+        "[Pressure](#pressure).",
+    ),
+    Event("backup_begun", "info", "directory", "A backup begins.", _NONE),
+    Event("backup_taken", "info", "directory number copied_bytes reused_bytes seconds", "It is there, durable.", _NONE),
+    Event(
+        "backup_failed", "error", "directory [error]",
+        "There is no new backup; those before it are as they were. With a traceback: a defect.",
+        "`error` says why; ask again.",
+    ),
+)  # fmt: skip
+
+#: The events of a whole broker.
+ALL: Final = LOGGED + OF_STORAGE

@@ -1,0 +1,60 @@
+"""The W3C trace context that records carry: `traceparent`, and `tracestate` if there is one, in their meta.
+
+Pure. Whoever appends puts it there; the broker stores and gives meta as it came, and only looks at it to say whose
+trace a record belongs to. What is none of the form is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+#: So many records of a request or batch are looked at: a span has at most as many links.
+MAX_CARRIED: Final = 128
+_NAME: Final = b"traceparent"
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """As in the headers of those names."""
+
+    traceparent: str
+    tracestate: str = ""
+
+
+class _Body(msgspec.Struct):
+    """A stored record."""
+
+    meta: Carried
+
+
+_meta = msgspec.json.Decoder(Carried)
+_body = msgspec.json.Decoder(_Body)
+
+
+def of_metas(metas: Iterable[bytes | None]) -> list[Carried]:
+    """What these carry, each once, in their order; `metas` are JSON."""
+    found = [_decoded_meta(meta) for meta in islice(metas, MAX_CARRIED) if meta is not None and _NAME in meta]
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+def of_bodies(bodies: Iterable[bytes]) -> list[Carried]:
+    """The same of stored records."""
+    found = [_decoded_body(body) for body in islice(bodies, MAX_CARRIED) if _NAME in body]
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+def _decoded_meta(meta: bytes) -> Carried | None:
+    try:
+        return _meta.decode(meta)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _decoded_body(body: bytes) -> Carried | None:
+    try:
+        return _body.decode(body).meta
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

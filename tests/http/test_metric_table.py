@@ -1,0 +1,104 @@
+"""What a broker shows that has had everything used is what is declared, by name, type, meaning and labels."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import Metric as Parsed
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.exposition import families
+from broker.metric_table import ALL
+from broker.settings import Settings
+from broker.wiring import Broker
+from storage import Engine
+from storage.errors import NotReady
+from storage.metric_table import METRICS, Metric, MetricTable
+from tests.http.conftest import client_of
+from tests.http.everything import use_everything
+
+KEY = "a-key-for-everything"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data", api_keys=KEY, max_watch_sessions=1)
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(broker) as client:
+        client.headers["authorization"] = f"Bearer {KEY}"
+        yield client
+
+
+async def shown(client: httpx.AsyncClient) -> list[Parsed]:
+    answer = await client.get("/v0/metrics")
+    assert answer.status_code == 200
+    return [*text_string_to_metric_families(answer.text)]
+
+
+def differences(there: Iterable[Parsed], declared: Iterable[Metric]) -> list[str]:
+    """Where what is shown and what is declared are not the same."""
+    table = {metric.name: metric for metric in declared}
+    found = {family.name: family for family in there}
+    problems = [f"{name} is shown, and not declared" for name in found.keys() - table.keys()]
+    problems += [f"{name} is declared, and not shown" for name in table.keys() - found.keys()]
+    for name in found.keys() & table.keys():
+        family, metric = found[name], table[name]
+        if (family.type, family.documentation) != (metric.kind, metric.help):
+            problems.append(f"{name} is shown as {family.type}: {family.documentation}")
+        labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
+        if labels != {frozenset(metric.labels.split())}:
+            problems.append(f"{name} is shown with the labels {labels}")
+    return sorted(problems)
+
+
+async def test_what_is_shown_is_what_is_declared(client: httpx.AsyncClient, broker: Broker) -> None:
+    await use_everything(client, broker)
+    assert differences(await shown(client), ALL) == []
+
+
+async def test_any_difference_is_reported(client: httpx.AsyncClient, broker: Broker) -> None:
+    await use_everything(client, broker)
+    there = await shown(client)
+    first, *others = ALL
+    for declared in (
+        others,
+        [*ALL, Metric("topics_made_up", "gauge", "1", "There is none.")],
+        [first._replace(kind="counter"), *others],
+        [first._replace(help="Something else."), *others],
+        [first._replace(labels=""), *others],
+        [first._replace(labels="version colour"), *others],
+    ):
+        assert len(differences(there, declared)) == 1
+
+
+async def test_before_it_is_ready_nothing_else_is_shown(tmp_path: Path, settings: Settings) -> None:
+    broker = Broker(Engine(str(tmp_path / "data")), settings)
+    with pytest.raises(NotReady):
+        broker.engine.check_open()
+    found = {family.name for family in families(broker)}
+    assert "topics_recovery_progress" in found
+    assert found <= {metric.name for metric in ALL}
+
+
+def test_what_is_not_declared_cannot_be_shown() -> None:
+    with pytest.raises(KeyError):
+        METRICS.whole("topics_made_up", 1)
+    with pytest.raises(KeyError):
+        MetricTable().family("topics_ready", [])
+
+
+def test_declarations_are_of_one_kind_each() -> None:
+    names = [metric.exposed for metric in ALL]
+    assert len(names) == len(set(names)) > 100
+    for metric in ALL:
+        assert metric.name.startswith("topics_")
+        assert not metric.name.endswith("_total")
+        assert metric.kind in ("counter", "gauge", "histogram")
+        assert metric.unit
+        assert metric.help.endswith("."), metric.name

@@ -1,0 +1,92 @@
+"""Every line that can be in the log is declared, as it is logged; what is declared is logged."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import logged as of_broker
+from storage import logged as of_storage
+from storage.logged import Event
+from tests.tidy.rules_events import Call, calls, differences
+from tests.tidy.tree import Source, python_files
+
+
+def program(*folders: str) -> list[Source]:
+    return [source for source in python_files() if source.folder in folders]
+
+
+def logged(*folders: str) -> list[Call]:
+    return [call for source in program(*folders) for call in calls(source)[0]]
+
+
+def test_every_call_says_its_name_and_fields() -> None:
+    sources = program("broker", "storage", "client", "schemas")
+    assert [problem for source in sources for problem in calls(source)[1]] == []
+
+
+def test_what_is_logged_is_what_is_declared() -> None:
+    assert differences(logged("storage"), of_storage.LOGGED) == []
+    assert differences(logged("broker"), of_broker.LOGGED) == []
+    assert logged("client", "schemas") == []
+
+
+def test_no_name_has_two_meanings() -> None:
+    names = [event.name for event in of_broker.ALL]
+    assert len(names) == len(set(names)) > 50
+
+
+def test_every_event_says_what_it_means_and_what_to_do() -> None:
+    for event in of_broker.ALL:
+        assert event.means.endswith("."), event.name
+        assert event.advice.endswith("."), event.name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_log.info(name, a=1)",
+        "_log.info(f'a{b}')",
+        "_log.info('a %s', 1)",
+        "_log.info('a', **fields)",
+        "_log.log(20, 'a')",
+        "say = _log.info",
+        "tell(_log)",
+        "_log.info",
+        "import logging",
+        "other = structlog.get_logger('x')",
+        "structlog.get_logger('x').info('a')",
+        "_log.bind(a=1).info('b')",
+    ],
+)
+def test_a_call_that_hides_what_it_logs_is_reported(text: str) -> None:
+    assert calls(Source("storage/x.py", text))[1]
+
+
+def test_a_plain_call_is_read() -> None:
+    text = "_log = structlog.get_logger('x')\n_log.exception('a', b=1, exc_info=error)"
+    assert calls(Source("storage/x.py", text)) == ([Call("storage/x.py:2", "a", "error", frozenset({"b"}))], [])
+
+
+DECLARED = Event("a", "info, warning", "x [y]", "It is.", "Nothing.")
+CALLS = [Call("f:1", "a", "info", frozenset("xy")), Call("f:2", "a", "warning", frozenset("x"))]
+
+
+def test_the_same_is_no_difference() -> None:
+    assert differences(CALLS, [DECLARED]) == []
+
+
+@pytest.mark.parametrize(
+    ("logs", "declared"),
+    [
+        ([*CALLS, Call("f:3", "b", "info", frozenset())], [DECLARED]),
+        ([], [DECLARED]),
+        (CALLS[:1], [DECLARED]),
+        (CALLS, [DECLARED._replace(level="info")]),
+        (CALLS, [DECLARED._replace(fields="x y")]),
+        (CALLS, [DECLARED._replace(fields="[x] [y]")]),
+        (CALLS, [DECLARED._replace(fields="x")]),
+        (CALLS, [DECLARED._replace(fields="x [y] z")]),
+    ],
+)
+def test_any_difference_is_reported(logs: list[Call], declared: list[Event]) -> None:
+    assert differences(logs, declared)
