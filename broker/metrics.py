@@ -55,7 +55,7 @@ class HttpMetrics:
         #: By phase (see `broker.slow`): connections cut off because their client was too slow.
         self._slow = dict.fromkeys(Phase, 0)
         #: By what (see `broker.calm`; protocol: too many resets, heads in too many frames).
-        self._floods = dict.fromkeys(("control_frames", "protocol"), 0)
+        self._floods: dict[str, int] = {"control_frames": 0, "protocol": 0}
         self.connections_refused = 0
         #: Those there are; set by the server.
         self.connections: Sized = ()
@@ -99,7 +99,7 @@ class HttpMetrics:
         yield METRICS.whole("topics_connections", len(self.connections))
         yield METRICS.whole("topics_connections_refused", self.connections_refused)
         yield _by("topics_slow_clients", "phase", [(phase.value, count) for phase, count in self._slow.items()])
-        yield _by("topics_http2_floods", "of", self._floods)
+        yield _by("topics_http2_floods", "of", self._floods.items())
         yield _by("topics_refused", "code", self._refused.items())
         yield _by("topics_limit_refused", "limit", self._limits.items())
         yield METRICS.family(

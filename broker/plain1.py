@@ -83,6 +83,7 @@ class PlainProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_open = False
+        assert self.parser is not None
         version = self.parser.get_http_version()
         hosts = sum(name == b"host" for name, _ in self.headers)
         if version not in _VERSIONS or hosts > 1 or (version == "1.1" and not hosts):
@@ -111,6 +112,7 @@ class PlainProtocol(HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         # Elsewhere the header is ignored, as a server may (RFC 9110 §7.8).
         path = self.url.partition(b"?")[0].decode("ascii", "replace")
+        assert self.parser is not None
         return path == WEBSOCKET_PATH and self.parser.get_method() == b"GET" and super()._should_upgrade()
 
     def _count(self, size: int) -> None:

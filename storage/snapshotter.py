@@ -78,7 +78,8 @@ class Snapshotter:
         engine = self._engine
         places = [shard.applied_place for shard in engine.shards]
         touched = engine.publisher.touched
-        asked, self._needing = self._needing | touched, set()
+        asked: set[int] = self._needing | touched
+        self._needing: set[int] = set()
         touched.clear()
         for topic_id in asked:
             log = engine.catalog.log(topic_id)
