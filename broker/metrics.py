@@ -54,7 +54,7 @@ class HttpMetrics:
         #: By phase (see `broker.slow`): connections cut off because their client was too slow.
         self._slow = dict.fromkeys(Phase, 0)
         #: By what (see `broker.calm`; protocol: too many resets, heads in too many frames).
-        self._floods = dict.fromkeys(("control_frames", "protocol"), 0)
+        self._floods: dict[str, int] = dict.fromkeys(("control_frames", "protocol"), 0)
         self.connections_refused = 0
         #: Those there are; set by the server.
         self.connections: Sized = ()
