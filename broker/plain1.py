@@ -83,8 +83,8 @@ class PlainProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_open = False
-        assert self.parser is not None
-        version = self.parser.get_http_version()
+        parser: Any = self.parser
+        version: str = parser.get_http_version()
         hosts = sum(name == b"host" for name, _ in self.headers)
         if version not in _VERSIONS or hosts > 1 or (version == "1.1" and not hosts):
             self._fail(InvalidRequest("request: HTTP/1.1 names one host, once (RFC 9112 §3.2)."))
@@ -111,9 +111,9 @@ class PlainProtocol(HttpToolsProtocol):
 
     def _should_upgrade(self) -> bool:
         # Elsewhere the header is ignored, as a server may (RFC 9110 §7.8).
+        parser: Any = self.parser
         path = self.url.partition(b"?")[0].decode("ascii", "replace")
-        assert self.parser is not None
-        return path == WEBSOCKET_PATH and self.parser.get_method() == b"GET" and super()._should_upgrade()
+        return path == WEBSOCKET_PATH and parser.get_method() == b"GET" and super()._should_upgrade()
 
     def _count(self, size: int) -> None:
         self._head += size

@@ -41,7 +41,7 @@ async def park(broker: BrokerProcess, count: int) -> list[asyncio.Task[tuple[int
     return waiting
 
 
-async def watch(port: int, ledger: Ledger) -> str:
+async def watch(port: int, ledger: Ledger, opened: asyncio.Event) -> str:
     """Note what a watcher is given, until it is told why that ends: the reason."""
     books = {book.topic: book for book in ledger.fixed if book.topic in WATCHED}
     starts = {name: {"from_seq": book.base} for name, book in books.items()}
@@ -49,6 +49,7 @@ async def watch(port: int, ledger: Ledger) -> str:
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_MS / 1000) as http,
         stream(http, await session(http, topics=starts)) as watching,
     ):
+        opened.set()
         while True:
             event = await watching.next()
             assert event.name in ("record", "caught-up", "error"), event
@@ -73,7 +74,9 @@ async def test_a_stop_under_load_answers_everybody_and_loses_nothing(
         await call(broker.port, "PUT", "/v0/topics/quiet")
         waiting = await park(broker, PARKED)
         async with asyncio.TaskGroup() as tasks:
-            watcher = tasks.create_task(watch(broker.port, ledger))
+            opened = asyncio.Event()
+            watcher = tasks.create_task(watch(broker.port, ledger, opened))
+            await opened.wait()
             tasks.create_task(jobs.run(broker.port))
             load = Load(ledger, broker.port, dice.randrange(50, 600), lambda: broker.signal(signal.SIGTERM))
             tasks.create_task(load.run())
