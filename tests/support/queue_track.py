@@ -160,8 +160,11 @@ class Tracks:
                 self.problems.append(f"{lease.token} is {known.lease} and {lease}")
 
     def _add_settle(self, settle: Settle) -> None:
-        if settle.cut and not self.history.eras[settle.era].clean:
-            return
+        if settle.cut:
+            era = self.history.eras[settle.era]
+            if not era.clean:
+                return
+            settle.invoked = min(settle.invoked, era.asked)
         for seq, token in zip(settle.seqs, settle.tokens, strict=True):
             deal = self._deal_of(settle, seq, token)
             if deal is not None:
