@@ -33,7 +33,8 @@ def _part(operation: Operation, seq: int, begin: float) -> str:
                     what += f", pushed, {operation.stream.max} at most"
                 return what + (f", key {operation.key}" if operation.key else "")
     if isinstance(operation, Settle) and seq in operation.seqs:
-        what = f"{operation.act.value}{' (cut)' if operation.cut else ''} under {operation.tokens[operation.seqs.index(seq)]}"
+        what = f"{operation.act.value} under {operation.tokens[operation.seqs.index(seq)]}"
+        what += ", cut" if operation.cut else ""
         if operation.strict:
             what += f", strict, lost: {sorted(operation.refused)}"
         if operation.delay_ms is None:
