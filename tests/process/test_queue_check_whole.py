@@ -396,3 +396,17 @@ def test_a_job_that_a_stream_never_brought_comes_back_with_one_delivery_more(scr
     other.takes("a", Given(1, "A"), at=60)
     other.takes("a", Given(1, "B", 3), at=300)
     other.wrong("B says 3 deliveries: of 1 nobody knows, and 0 claims were lost meanwhile")
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_process_that_is_asked_to_stop_gives_back_before_its_client_has_read_that(durable: Script, cut: bool) -> None:
+    durable.jobs(1)
+    stream = durable.opens("s", at=5)
+    durable.brings(stream, Given(1, "A"), at=10)
+    durable.clock.ms = 12
+    durable.history.stopping()
+    durable.takes("a", Given(1, "B", 2), at=14)
+    durable.acks("s", (1, "A"), at=16, skipped=frozenset({1}))
+    durable.leaves(stream, Given(1, "A"), at=20, cut=cut)
+    durable.crash(21, clean=True)
+    durable.right()

@@ -112,6 +112,8 @@ async def be_killed_again_and_again(
             await asyncio.sleep(0.005)
         if number == clean:
             service.down()
+            for load in loads:
+                load.calls.history.stopping()
             assert await asyncio.to_thread(broker.stop) == 0
         else:
             await be_killed_at_the_worst_moment(broker, service, dice)

@@ -97,7 +97,6 @@ async def test_a_lie_comes_out(
         service = Service(liar.connect, liar.pushes)
         load = QueueLoad(f"{lie.__name__}-{occasion}", LEASES, service, dice, workers=6, jobs=400)
         found = await work_off(broker, load, service, turns=TURNS if operation in OPERATED else 0)
-        assert liar.lies, "it had no occasion to lie"
-        if any(sentence in problem for problem in found):
+        if liar.lies and any(sentence in problem for problem in found):
             return
-    raise AssertionError(f"no lie came out in {OCCASIONS} runs; the last one found {found}")
+    raise AssertionError(f"no lie came out in {OCCASIONS} runs; the last one lied {liar.lies} times, and {found}")

@@ -110,7 +110,8 @@ class Settle(Operation):
     """An ack, nack or extend. `skipped`, and `deadlines` of an extend, as answered. A token may be None: not given.
 
     `delay_ms` None: the queue's backoff. `strict`: all or nothing; `refused`: the seqs because of which it was nothing.
-    `cut`, of LEAVE: the connection ended by itself; only a process that was asked to stop gives back what it held.
+    `cut`, of LEAVE: the connection ended by itself; only a process that was asked to stop gives back what it held, and
+    that may have been before the client had read to the end.
     """
 
     act: Act
@@ -168,10 +169,11 @@ class Look(Operation):
 
 
 class Era(msgspec.Struct):
-    """`ended`: when the process was gone for certain; `clean`: it had been asked to stop, and did."""
+    """`ended`: when the process was gone for certain; `clean`: it had been asked to stop, at `asked`, and did."""
 
     ended: float = math.inf
     clean: bool = False
+    asked: float = math.inf
 
 
 class Clock:
@@ -206,12 +208,12 @@ class History:
         return operation
 
     def left(self, stream: Stream, leases: Iterable[Lease], *, grace_ms: float, cut: bool) -> None:
-        """A stream has ended with these leases in hand; the broker knows within `grace_ms`."""
+        """A stream that has brought these leases has ended; the broker knows within `grace_ms`."""
         now = min(self._now(), self.eras[stream.era].ended)
         stream.answered = now + grace_ms
-        held = tuple(leases)
-        if held:
-            seqs, tokens = tuple(lease.seq for lease in held), tuple(lease.token for lease in held)
+        brought = tuple(leases)
+        if brought:
+            seqs, tokens = tuple(lease.seq for lease in brought), tuple(lease.token for lease in brought)
             leave = Settle(node=stream.node, act=Act.LEAVE, seqs=seqs, tokens=tokens, cut=cut)
             leave.era, leave.invoked, leave.delay_ms = stream.era, now, None
             self.operations.append(leave)
@@ -230,6 +232,10 @@ class History:
     def failed(self, operation: Operation) -> None:
         """For certain nothing came of it."""
         operation.answered, operation.outcome = self._now(), Outcome.FAILED
+
+    def stopping(self) -> None:
+        """The process is about to be asked to stop."""
+        self.eras[-1].asked = self._now()
 
     def ended(self, *, clean: bool) -> None:
         """The process is gone. Until `started`, requests can only fail."""

@@ -58,22 +58,25 @@ class PushedWorker:
         dice, history = self._dice, self._calls.history
         lease_ms = dice.choice(LEASES_MS if history.rules.leases_durable else (*LEASES_MS, LASTING_MS))
         stream = Stream(node=next(self._names), max=dice.choice((1, 2, 5)), lease_ms=lease_ms)
+        brought: list[Lease] = []
         held: dict[str, Lease] = {}
         cut = True
         try:
             async with self._load.service.pushes() as pushes:
                 await self._calls.work(pushes, stream)
                 self._load.counts["opened a stream"] += 1
-                await self._work(connection, pushes, stream, held)
+                await self._work(connection, pushes, stream, brought, held)
                 cut = False
         finally:
-            history.left(stream, held.values(), grace_ms=_GRACE_MS, cut=cut)
+            history.left(stream, brought, grace_ms=_GRACE_MS, cut=cut)
             self._old, self._old_node = list(held.values()), stream.node
         self._load.counts["left a stream with jobs in hand"] += len(held)
         await self._try_again(connection)
 
-    async def _work(self, connection: Connection, pushes: Pushes, stream: Stream, held: dict[str, Lease]) -> None:
-        """Until it has enough of it."""
+    async def _work(
+        self, connection: Connection, pushes: Pushes, stream: Stream, brought: list[Lease], held: dict[str, Lease]
+    ) -> None:
+        """Until it has enough of it. All that it brings is entered in `brought`, and in `held` while it is in hand."""
         service = self._load.service
         while not service.over:
             lease = await self._calls.pushed(pushes, stream, _NOTHING_S)
@@ -82,6 +85,7 @@ class PushedWorker:
                     return
                 continue
             self._load.counts["was pushed a job"] += 1
+            brought.append(lease)
             held[lease.token] = lease
             if await self._decide(connection, lease, stream.node):
                 del held[lease.token]

@@ -11,7 +11,8 @@ def story(history: History, seq: int) -> Iterator[str]:
     """Times are ms since the history began."""
     begin = history.operations[0].invoked
     for number, era in enumerate(history.eras):
-        yield f"process {number}: until {era.ended - begin:.0f}{', stopped in good order' if era.clean else ''}"
+        asked = f", asked to stop at {era.asked - begin:.0f}" if era.clean else ""
+        yield f"process {number}: until {era.ended - begin:.0f}{asked}"
     for operation in history.operations:
         what = _part(operation, seq, begin)
         if what:
@@ -33,6 +34,7 @@ def _part(operation: Operation, seq: int, begin: float) -> str:
                 return what + (f", key {operation.key}" if operation.key else "")
     if isinstance(operation, Settle) and seq in operation.seqs:
         what = f"{operation.act.value} under {operation.tokens[operation.seqs.index(seq)]}"
+        what += ", cut" if operation.cut else ""
         if operation.strict:
             what += f", strict, lost: {sorted(operation.refused)}"
         if operation.delay_ms is None:

@@ -160,8 +160,12 @@ class Tracks:
                 self.problems.append(f"{lease.token} is {known.lease} and {lease}")
 
     def _add_settle(self, settle: Settle) -> None:
-        if settle.cut and not self.history.eras[settle.era].clean:
-            return
+        if settle.act is Act.LEAVE:
+            era = self.history.eras[settle.era]
+            if settle.cut and not era.clean:
+                return
+            if era.clean:  # the process may have come first, whoever of the two has ended it
+                settle.invoked = min(settle.invoked, era.asked)
         for seq, token in zip(settle.seqs, settle.tokens, strict=True):
             deal = self._deal_of(settle, seq, token)
             if deal is not None:
