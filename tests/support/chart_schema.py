@@ -194,9 +194,7 @@ def schema() -> dict[str, Any]:
             drainMs={"type": "integer", "minimum": 0},
             terminationGracePeriodSeconds={"type": "integer", "minimum": 1},
             auth=strict(enabled=BOOLEAN, existingSecret=NAME, secretKeys=names_in_secret),
-            tls=strict(
-                enabled=BOOLEAN, existingSecret=NAME, caKey={"type": "string", "pattern": "^[-._a-zA-Z0-9]*$"}
-            ),
+            tls=strict(enabled=BOOLEAN, existingSecret=NAME, caKey={"type": "string", "pattern": "^[-._a-zA-Z0-9]*$"}),
             **storage(),
             **network(),
             metrics=metrics(),
