@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support.chart import PACKAGES, VALUES, Document, Helm, refusal
+from tests.support import chart, containerfile
+from tests.support.chart import PACKAGES, VALUES, Document, Helm
 
-NEEDING = {"helm", "helms", "default", "documents"}
+HELM = {"helm", "helms", "default", "documents"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    asking = [item for item in items if NEEDING & set(getattr(item, "fixturenames", ()))]
+    _leave_out(config, items, HELM, "helm", chart.refusal)
+    _leave_out(config, items, {"bare_root"}, "bare root", containerfile.refusal)
+
+
+def _leave_out(
+    config: pytest.Config, items: list[pytest.Item], needing: set[str], what: str, refusal: Callable[[], str | None]
+) -> None:
+    asking = [item for item in items if needing & set(getattr(item, "fixturenames", ()))]
     reason = refusal() if asking else None
     if reason is not None:
         items[:] = [item for item in items if item not in asking]
         config.hook.pytest_deselected(items=asking)
         with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            print(f"\nno helm to be had here ({reason}): {len(asking)} tests deselected", file=sys.stderr)
+            print(f"\nno {what} to be had here ({reason}): {len(asking)} tests deselected", file=sys.stderr)
+
+
+@pytest.fixture(scope="session")
+def bare_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Debian as debootstrap makes it, of the release that the image is made from."""
+    folder = tmp_path_factory.mktemp("debian") / "root"
+    subprocess.run(["debootstrap", "--variant=minbase", containerfile.suite(), str(folder)], check=True, timeout=1200)
+    return folder
 
 
 @pytest.fixture(scope="session")

