@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "Containerfile"
 #: Installing takes minutes on a slow network.
 PATIENCE_S = 900
+#: Whom a step trusts: a place of its own, since installing ca-certificates writes the usual one.
+AUTHORITIES = "/authorities.pem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,24 +140,24 @@ class Image:
 
 
 def _lend(root: Path) -> list[Path]:
-    """What a step needs of this machine to reach what it installs from: names, authorities, pip's configuration."""
-    named = [value for name, value in os.environ.items() if name in ("SSL_CERT_FILE", "PIP_CERT")]
+    """What a step needs of this machine to reach what it installs from: names, pip's configuration, authorities."""
+    authorities = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile or ""
     lent: list[Path] = []
-    for path in {Path("/etc/resolv.conf"), Path("/etc/pip.conf"), *map(Path, named)}:
-        there = root / str(path)[1:]
-        if path.is_file() and not there.exists():
-            there.parent.mkdir(parents=True, exist_ok=True)
+    for path, name in (("/etc/resolv.conf",) * 2, ("/etc/pip.conf",) * 2, (authorities, AUTHORITIES)):
+        there = root / name[1:]
+        if os.path.isfile(path) and not there.exists():
             shutil.copyfile(path, there)
             lent.append(there)
     return lent
 
 
 def _run(root: Path, work: str, environment: Mapping[str, str], command: str) -> None:
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT_FILE"))}
     path = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+    named = {name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")}
+    trusted = dict.fromkeys(("SSL_CERT_FILE", "PIP_CERT"), AUTHORITIES) if (root / AUTHORITIES[1:]).exists() else {}
     done = subprocess.run(
         ["chroot", str(root), "/bin/sh", "-c", f"cd {shlex.quote(work)} && {command}"],
-        env={**kept, **path, **environment},
+        env={**named, **trusted, **path, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
