@@ -66,6 +66,8 @@ def test_it_runs_read_only_without_rights_and_keeps_its_data(helm: Helm, image: 
         assert re.search(r"^CapBnd:\t0+$", status, re.MULTILINE)
         done = Pod(documents, pods(documents)["Pod"], tmp_path / "test").run(TOPICS_URL=broker.url)
         assert done.returncode == 0, done.stdout
+        check = ["chroot", str(image), "/opt/topics/bin/python", "/opt/topics/healthcheck.py"]
+        assert subprocess.run(check, env={"TOPICS_PORT": str(broker.port)}, timeout=60, check=False).returncode == 0
         broker.terminate()
         assert broker.ended(60) == 0
         broker.start()

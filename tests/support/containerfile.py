@@ -178,7 +178,8 @@ def confined(root: Path, work: str, mounts: Mapping[str, Path], user: int, comma
     script += [f"mount -t proc none {root}/proc", f"mount --bind /dev {root}/dev"]
     rights = f"--reuid={user} --regid={user} --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs"
     inner = shlex.join(["sh", "-c", f"cd {work} && exec {shlex.join(command)}"])
-    script.append(f"exec chroot {root} setpriv {rights} {inner}")
+    # Not looked up: the variables are those of the container.
+    script.append(f"exec {shutil.which('chroot')} {root} setpriv {rights} {inner}")
     return ["unshare", "--mount", "--propagation=private", "sh", "-ec", "\n".join(script)]
 
 
