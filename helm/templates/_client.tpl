@@ -1,0 +1,70 @@
+{{/* A pod that is a client of this release's broker: the test, and the job that asks for backups. */}}
+
+{{/* Takes root, and component (a label). Leaves the container's name, command and mounts to the caller. */}}
+{{- define "topics.clientPod" -}}
+serviceAccountName: {{ include "topics.serviceAccountName" . }}
+automountServiceAccountToken: false
+# A Service called topics would put TOPICS_PORT=tcp://... into the environment.
+enableServiceLinks: false
+restartPolicy: Never
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- include "topics.podSecurity" . | nindent 2 }}
+{{- end -}}
+
+{{- define "topics.clientContainer" -}}
+image: {{ include "topics.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+env:
+  - name: TOPICS_URL
+    value: {{ include "topics.url" . }}
+  {{- if .Values.auth.enabled }}
+  - name: TOPICS_TOKEN
+    valueFrom:
+      secretKeyRef:
+        name: {{ include "topics.secretName" . }}
+        key: {{ .Values.auth.secretKeys.admin }}
+  {{- end }}
+  {{- if and .Values.tls.enabled .Values.tls.caKey }}
+  - name: SSL_CERT_FILE
+    value: /etc/topics/ca/ca.crt
+  {{- end }}
+securityContext:
+  {{- include "topics.containerSecurity" . | nindent 2 }}
+resources:
+  requests: {cpu: 10m, memory: 64Mi}
+  limits: {memory: 256Mi}
+{{- end -}}
+
+{{- define "topics.caMount" -}}
+{{- if and .Values.tls.enabled .Values.tls.caKey -}}
+- name: ca
+  mountPath: /etc/topics/ca
+  readOnly: true
+{{- end -}}
+{{- end -}}
+
+{{- define "topics.caVolume" -}}
+{{- if and .Values.tls.enabled .Values.tls.caKey -}}
+- name: ca
+  secret:
+    secretName: {{ .Values.tls.existingSecret }}
+    defaultMode: 0440
+    items:
+      - key: {{ .Values.tls.caKey }}
+        path: ca.crt
+{{- end -}}
+{{- end -}}

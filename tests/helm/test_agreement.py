@@ -1,0 +1,331 @@
+"""The objects agree with each other and with the program: ports, selectors, secrets, settings, probes."""
+
+from __future__ import annotations
+
+import base64
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.auth.keys import parse_file
+from broker.auth.scopes import EVERYTHING, READ
+from broker.http.control import control_plane
+from broker.http.openapi import document as openapi
+from broker.settings import PREFIX, Settings, is_loopback
+from tests.support.chart import CHART, ROOT, Document, Helm, container, find, pods, settings
+
+#: What the command line and the chart's test read.
+OF_CLIENTS = {"TOPICS_URL", "TOPICS_TOKEN"}
+VARIABLES = {PREFIX + name.upper() for name in Settings.model_fields}
+
+
+def named(found: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping in an object."""
+    if isinstance(found, dict):
+        yield found
+        for value in found.values():
+            yield from named(value)
+    elif isinstance(found, list):
+        for value in found:
+            yield from named(value)
+
+
+def broker(documents: Sequence[Document]) -> Document:
+    return container(pods(documents)["StatefulSet"])
+
+
+def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
+    return selector.items() <= labels.items()
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_setting_that_the_chart_sets_exists_and_is_taken(
+    documents: Sequence[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = settings(documents)
+    assert set(found) <= VARIABLES
+    (tmp_path / "keys").write_text("key\n")
+    for name, value in found.items():
+        # The file is mounted in a pod; which value a variable has is as in the pod otherwise.
+        monkeypatch.setenv(name, str(tmp_path / "keys") if name == "TOPICS_API_KEYS_FILE" else value)
+    taken = Settings()  # pyright: ignore[reportCallIssue]
+    for name, value in found.items():
+        field = getattr(taken, name.removeprefix(PREFIX).lower())
+        if isinstance(field, int | float) and not isinstance(field, bool):
+            assert float(value) == field, name
+        elif isinstance(field, str | Path):
+            assert value == str(field), name
+
+
+def test_no_variable_of_a_pod_is_unknown(documents: Sequence[Document]) -> None:
+    for pod in pods(documents).values():
+        names = {each["name"] for each in container(pod).get("env", ())}
+        assert {name for name in names if name.startswith(PREFIX)} <= OF_CLIENTS
+
+
+def test_settings_that_kubernetes_asks_for(documents: Sequence[Document]) -> None:
+    found = settings(documents)
+    assert found["TOPICS_TRUST_PAGE_CACHE"] == "0"
+    assert found["TOPICS_ON_STORAGE_FAILED"] == "exit"
+    assert not is_loopback(found["TOPICS_HOST"])
+    assert ("TOPICS_API_KEYS_FILE" in found) != (found.get("TOPICS_ALLOW_INSECURE_NO_AUTH") == "1")
+
+
+def test_large_numbers_are_written_out(helm: Helm) -> None:
+    found = settings(helm.render("-f", str(CHART / "ci/full-values.yaml")))
+    assert found["TOPICS_MAX_TOTAL_BYTES"] == "10737418240"
+    assert settings(helm.render("-f", str(CHART / "ci/open-values.yaml")))["TOPICS_COLD_TIMEOUT_S"] == "2.5"
+    assert (
+        settings(helm.render("--set", "settings.TOPICS_MAX_BODY_BYTES=67108864"))["TOPICS_MAX_BODY_BYTES"] == "67108864"
+    )
+
+
+def test_other_settings_make_another_pod_and_the_same_do_not(helm: Helm) -> None:
+    def mark(*options: str) -> str:
+        return pods(helm.render(*options))["StatefulSet"]["metadata"]["annotations"]["checksum/config"]
+
+    assert mark() == mark("--set", "service.port=80")
+    assert mark() != mark("--set", "settings.TOPICS_MAX_TOPICS=7")
+
+
+def test_directories_of_the_settings_are_mounted(documents: Sequence[Document]) -> None:
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in broker(documents)["volumeMounts"]}
+    found = settings(documents)
+    written = [found[name] for name in ("TOPICS_DATA_DIR", "TOPICS_BACKUP_DIR", "TOPICS_COLD_DIR") if name in found]
+    read = [found[name] for name in ("TOPICS_API_KEYS_FILE", "TOPICS_TLS_CERT", "TOPICS_TLS_KEY") if name in found]
+    for path in [path for path in written if path.startswith("/")] + read:
+        [mount] = [mount for mount in mounts if path == mount or path.startswith(f"{mount}/")]
+        assert mounts[mount] is (path in read), path
+
+
+def test_what_is_mounted_is_a_volume_of_the_pod(documents: Sequence[Document]) -> None:
+    for kind, pod in pods(documents).items():
+        volumes = {volume["name"] for volume in pod["spec"].get("volumes") or ()}
+        if kind == "StatefulSet":
+            claims = find(documents, "StatefulSet")["spec"].get("volumeClaimTemplates", ())
+            volumes |= {claim["metadata"]["name"] for claim in claims}
+        assert {mount["name"] for mount in container(pod).get("volumeMounts") or ()} == volumes, kind
+
+
+# -- ports and selectors -----------------------------------------------------------------------------------------------
+
+
+def test_ports_are_the_one_that_the_broker_listens_on(documents: Sequence[Document]) -> None:
+    [port] = broker(documents)["ports"]
+    assert str(port["containerPort"]) == settings(documents)["TOPICS_PORT"]
+    services = [each for each in documents if each["kind"] == "Service"]
+    assert len(services) == 2
+    for service in services:
+        assert [each["targetPort"] for each in service["spec"]["ports"]] == [port["name"]]
+    for ingress in (each for each in documents if each["kind"] == "Ingress"):
+        backends = [each["service"] for each in named(ingress) if "service" in each]
+        client = find(documents, "Service")
+        assert {each["name"] for each in backends} == {client["metadata"]["name"]}
+        assert {each["port"]["name"] for each in backends} == {client["spec"]["ports"][0]["name"]}
+
+
+def test_selectors_find_the_broker_and_no_other_pod(documents: Sequence[Document]) -> None:
+    found = pods(documents)
+    labels = {kind: pod["metadata"]["labels"] for kind, pod in found.items()}
+    stateful = find(documents, "StatefulSet")["spec"]
+    spread = [each["labelSelector"]["matchLabels"] for each in named(stateful["template"]) if "topologyKey" in each]
+    selectors = [
+        stateful["selector"]["matchLabels"],
+        *[each["spec"]["selector"] for each in documents if each["kind"] == "Service"],
+        *[each["spec"]["selector"]["matchLabels"] for each in documents if each["kind"] == "PodDisruptionBudget"],
+        *[each["spec"]["podSelector"]["matchLabels"] for each in documents if each["kind"] == "NetworkPolicy"],
+        *spread,
+    ]
+    for selector in selectors:
+        assert [kind for kind in labels if selects(selector, labels[kind])] == ["StatefulSet"]
+
+
+def test_names_of_brokers_come_from_the_headless_service(documents: Sequence[Document]) -> None:
+    headless = find(documents, "Service", "-headless")
+    assert find(documents, "StatefulSet")["spec"]["serviceName"] == headless["metadata"]["name"]
+    assert headless["spec"]["clusterIP"] == "None"
+    assert headless["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_the_policy_lets_in_clients_pods_of_the_release_and_peers(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
+    policy = find(documents, "NetworkPolicy")["spec"]
+    [port] = broker(documents)["ports"]
+    clients, peers = policy["ingress"]
+    assert [each["port"] for each in clients["ports"]] == [port["name"]]
+    ours = [each["podSelector"]["matchLabels"] for each in clients["from"] if "namespaceSelector" not in each]
+    for kind, pod in pods(documents).items():
+        assert any(selects(selector, pod["metadata"]["labels"]) for selector in ours), kind
+    assert [each["port"] for each in peers["ports"]] == [4001]
+    assert peers["ports"][0]["port"] != port["containerPort"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert [each["port"] for each in policy["egress"][0]["ports"]] == [53, 53]
+
+
+def test_without_clients_named_everybody_may_connect(default: Sequence[Document]) -> None:
+    clients, peers = find(default, "NetworkPolicy")["spec"]["ingress"]
+    assert "from" not in clients
+    assert "from" in peers
+
+
+def test_clients_in_the_pods_call_the_service(documents: Sequence[Document]) -> None:
+    service = find(documents, "Service")
+    [port] = service["spec"]["ports"]
+    scheme = "https" if "TOPICS_TLS_CERT" in settings(documents) else "http"
+    for kind, pod in pods(documents).items():
+        if kind != "StatefulSet":
+            env = {each["name"]: each.get("value") for each in container(pod)["env"]}
+            assert env["TOPICS_URL"] == f"{scheme}://{service['metadata']['name']}.somewhere.svc:{port['port']}"
+
+
+def test_two_releases_share_nothing(helm: Helm) -> None:
+    one, two = (
+        helm.render("-f", str(CHART / "ci/full-values.yaml"), "--set", f"serviceAccount.name={name}", release=name)
+        for name in ("one", "two")
+    )
+    names = [{(each["kind"], each["metadata"]["name"]) for each in documents} for documents in (one, two)]
+    assert len(names[0]) == len(one)
+    assert not names[0] & names[1]
+    selector = find(one, "StatefulSet")["spec"]["selector"]["matchLabels"]
+    assert not selects(selector, pods(two)["StatefulSet"]["metadata"]["labels"])
+
+
+@pytest.mark.parametrize("release", ["topics", "a" * 53])
+def test_any_name_of_a_release_leaves_room(helm: Helm, release: str) -> None:
+    for document in helm.render("-f", str(CHART / "ci/full-values.yaml"), release=release):
+        # What a StatefulSet puts behind its name in a label is 11 characters; a CronJob also.
+        assert len(document["metadata"]["name"]) <= 52
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+
+def references(documents: Sequence[Document]) -> set[tuple[str, str]]:
+    """(Secret, key) wherever one is named, a Secret's whole environment aside."""
+    found: set[tuple[str, str]] = set()
+    for mapping in (each for document in documents for each in named(document)):
+        for kind in ("secretKeyRef", "credentials"):
+            if isinstance(mapping.get(kind), dict):
+                found.add((mapping[kind]["name"], mapping[kind]["key"]))
+        if "secretName" in mapping and "items" in mapping:
+            found |= {(mapping["secretName"], item["key"]) for item in mapping["items"]}
+        if isinstance(mapping.get("ca"), dict):
+            found.add((mapping["ca"]["secret"]["name"], mapping["ca"]["secret"]["key"]))
+    return found
+
+
+def test_keys_that_are_named_are_in_the_generated_secret(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
+    secret = find(documents, "Secret")
+    assert references(documents) == {(secret["metadata"]["name"], key) for key in secret["data"]}
+
+
+def test_keys_that_are_named_are_those_of_an_existing_secret(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/tls-values.yaml"))
+    assert "Secret" not in {document["kind"] for document in documents}
+    assert references(documents) == {
+        ("broker-keys", "list"),
+        ("broker-keys", "everything"),
+        ("broker-keys", "reading"),
+        ("broker-tls", "tls.crt"),
+        ("broker-tls", "tls.key"),
+        ("broker-tls", "ca.crt"),
+    }
+
+
+def test_generated_keys_are_what_the_broker_takes(default: Sequence[Document]) -> None:
+    data = {name: base64.b64decode(value).decode() for name, value in find(default, "Secret")["data"].items()}
+    parsed = {key.digest: key for key in parse_file(data["api-keys"])}
+    [admin], [metrics] = parse_file(data["admin-key"]), parse_file(data["metrics-key"])
+    assert set(parsed) == {admin.digest, metrics.digest}
+    assert parsed[admin.digest].grant.scopes == EVERYTHING
+    assert parsed[metrics.digest].grant.scopes == READ
+    assert len(data["admin-key"]) >= 40
+
+
+def test_credentials_of_the_cold_tier_are_for_the_broker_alone(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
+    assert {"secretRef": {"name": "bucket-credentials"}} in broker(documents)["envFrom"]
+    for kind in ("Pod", "CronJob"):
+        assert "envFrom" not in container(pods(documents)[kind])
+
+
+# -- probes, stopping, safety ------------------------------------------------------------------------------------------
+
+
+def test_probes_ask_what_is_served(documents: Sequence[Document]) -> None:
+    served = openapi(control_plane())["paths"]
+    found = broker(documents)
+    paths = {name: found[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    # Readiness is 503 during a replay: what ends a pod must never ask for it.
+    assert paths == {"startupProbe": "/v0/health", "livenessProbe": "/v0/health", "readinessProbe": "/v0/ready"}
+    assert set(paths.values()) <= set(served)
+    tls = "TOPICS_TLS_CERT" in settings(documents)
+    assert {found[name]["httpGet"]["scheme"] for name in paths} == {"HTTPS" if tls else "HTTP"}
+    assert {found[name]["httpGet"]["port"] for name in paths} == {port["name"] for port in found["ports"]}
+    assert "preStop" not in found.get("lifecycle", {})
+
+
+def test_the_drain_is_longer_than_readiness_takes_and_the_grace_longer_than_a_stop(
+    documents: Sequence[Document],
+) -> None:
+    drain_ms = int(settings(documents)["TOPICS_DRAIN_MS"])
+    probe = broker(documents)["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] * 1000 < drain_ms
+    assert pods(documents)["StatefulSet"]["spec"]["terminationGracePeriodSeconds"] * 1000 >= drain_ms + 20_000
+
+
+def test_the_defaults_of_the_specification(default: Sequence[Document]) -> None:
+    assert settings(default)["TOPICS_DRAIN_MS"] == "5000"
+    stateful = find(default, "StatefulSet")["spec"]
+    assert stateful["template"]["spec"]["terminationGracePeriodSeconds"] == 60
+    assert stateful["podManagementPolicy"] == "Parallel"
+    assert stateful["replicas"] == 1
+    assert stateful["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert find(default, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    topology = [each["topologyKey"] for each in named(stateful["template"]) if "topologyKey" in each]
+    assert topology == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+
+
+def test_pods_are_as_small_a_risk_as_can_be(documents: Sequence[Document]) -> None:
+    for kind, pod in pods(documents).items():
+        spec = pod["spec"]
+        assert spec["enableServiceLinks"] is False, kind
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+        assert container(pod)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {"cpu", "memory"} <= set(container(pod)["resources"]["requests"])
+        assert "memory" in container(pod)["resources"]["limits"]
+
+
+def test_claims_of_the_release_never_change_with_the_chart(default: Sequence[Document]) -> None:
+    [claim] = find(default, "StatefulSet")["spec"]["volumeClaimTemplates"]
+    # Such labels would make an upgrade fail: claims of a StatefulSet are immutable.
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(claim["metadata"]["labels"])
+
+
+def test_the_dashboard_and_metrics_are_asked_for_where_they_are(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
+    monitor = find(documents, "ServiceMonitor")["spec"]
+    services = [each for each in documents if each["kind"] == "Service"]
+    chosen = [each for each in services if selects(monitor["selector"]["matchLabels"], each["metadata"]["labels"])]
+    # Once each, and also those that are not ready.
+    assert [each["spec"]["publishNotReadyAddresses"] for each in chosen] == [True]
+    [endpoint] = monitor["endpoints"]
+    assert endpoint["port"] in [port["name"] for port in chosen[0]["spec"]["ports"]]
+    assert endpoint["path"] in openapi(control_plane())["paths"]
+
+
+def test_the_chart_is_for_this_version_of_the_broker(default: Sequence[Document]) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert broker(default)["image"].rpartition(":")[2] == version

