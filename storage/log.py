@@ -386,8 +386,7 @@ class Log:
         elif value.event == "tier":
             segment.tier = value.tier
         else:
-            segment.data_bytes = value.data_bytes
-            segment.gen = value.gen
+            segment.data_bytes, segment.gen = value.data_bytes, value.gen
             segment.sealed = segment.sealed or value.event == "sealed"
         self.section = None
 
