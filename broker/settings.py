@@ -14,9 +14,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 
 from broker.auth import keys
 from broker.auth.keys import Keys
+from broker.environment import PREFIX, ignored, is_injected
 from broker.storage_settings import Count, StorageSettings
 
-PREFIX = "TOPICS_"
 MIB = 1 << 20
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -161,12 +161,6 @@ class _Environment(EnvSettingsSource):
         self.env_vars = {name: value for name, value in self.env_vars.items() if not is_injected(name, value)}
 
 
-def is_injected(variable: str, value: str | None) -> bool:
-    """Whether Kubernetes made this variable: TOPICS_…PORT=tcp://10.0.0.1:4000."""
-    name = variable.upper()
-    return name.startswith(PREFIX) and name.endswith("PORT") and value is not None and value.startswith("tcp://")
-
-
 def load() -> tuple[Settings, list[str]]:
     """The settings, and sentences to warn with. Raises SettingsError.
 
@@ -180,11 +174,7 @@ def load() -> tuple[Settings, list[str]]:
     for name in [name for name in os.environ if name.upper() == f"{PREFIX}API_KEYS"]:
         del os.environ[name]
     _refuse_unsafe(settings)
-    return settings, [
-        f"{name} is ignored: {value!r} was put there by Kubernetes for a service of that name."
-        for name, value in os.environ.items()
-        if is_injected(name, value)
-    ]
+    return settings, ignored(os.environ, {name.upper() for name in Settings.model_fields})
 
 
 def _sentence(error: ValidationError) -> str:

@@ -151,10 +151,13 @@ class TailIndex:
             if self.dead is None:
                 found += seqs[: count - len(found)]
             else:
-                at = self.dead.find(0, index, index + size)
-                while at >= 0 and len(found) < count:
-                    found.append(first + at - index)
-                    at = self.dead.find(0, at + 1, index + size)
+                end = index + size
+                at = self.dead.find(0, index, end)
+                while at >= 0 and len(found) < count:  # a run of live ones at a time
+                    stop = self.dead.find(1, at, min(end, at + count - len(found)))
+                    stop = stop if stop >= 0 else min(end, at + count - len(found))
+                    found += seqs[at - index : stop - index]
+                    at = self.dead.find(0, stop, end)
             if len(found) >= count:
                 break
         return found

@@ -1,39 +1,114 @@
 """How long a writer waits for company before it syncs. Pure. Source: storage.md §3 (window).
 
-A lone write is never made to wait. Once groups hold several writes the writer waits until as many have come as the
-last group had, for at most a window that doubles while the wait pays (the company came) and halves when it does not.
+A lone write is never made to wait. Clients that are answered come back, and those that came while the disk was busy are
+there already: that is the company. The writer waits for all of it, for at most a window that doubles while the wait
+pays (more writes a ns than a sync at once would have had) and halves when it does not, down to none; then it is tried
+again now and then.
+
+While the disk syncs for all of them nobody has anything to do, and while they come the disk is idle. Where they take
+longer to come than the disk to sync, the writer takes turns: it goes with half of the company, and the other half comes
+while it syncs.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+#: Groups that are looked at before it is decided again whether to take turns.
+GROUPS_A_LOOK: Final = 16
+#: Fewer than so many are not split.
+LEAST_COMPANY: Final = 4
+#: A wait is tried again after so many groups that did not wait.
+GROUPS_A_TRIAL: Final = 64
 
 
 class CommitWindow:
     """gc_min and gc_max in ns bound the wait."""
 
-    __slots__ = ("_expected", "_max_ns", "_min_ns", "_window_ns", "stretch")
+    __slots__ = (
+        "_expected",
+        "_gathering_ns",
+        "_groups",
+        "_last_group",
+        "_max_ns",
+        "_min_ns",
+        "_sync_ns",
+        "_syncing_ns",
+        "_taking_turns",
+        "_unwaited",
+        "_window_ns",
+        "stretch",
+    )
 
     def __init__(self, min_us: int, max_us: int) -> None:
         self._min_ns = min_us * 1000
         self._max_ns = max(max_us, min_us) * 1000
         self._window_ns = self._min_ns
+        #: As many writes are on their way at a time, as it seems.
         self._expected = 1
+        self._last_group = 0
+        self._sync_ns = 0
+        #: Groups since the window closed.
+        self._unwaited = 0
+        self._taking_turns = False
+        self._look_anew()
         #: Under pressure: it waits for so many times the company, and as many times as long.
         self.stretch = 1
 
+    def _look_anew(self) -> None:
+        self._groups = self._gathering_ns = self._syncing_ns = 0
+
+    @property
+    def taking_turns(self) -> bool:
+        """Whether it goes with half of the company."""
+        return self._taking_turns and self.stretch == 1 and self._expected >= LEAST_COMPANY
+
     def wait_for(self, waiting: int) -> tuple[int, int]:
         """(how many to wait for, at most how many ns) when `waiting` are there; (0, 0) = go now."""
-        wanted = self._expected * self.stretch
-        if self._expected <= 1 or waiting >= wanted:
+        wanted = (self._expected + 1) // 2 if self.taking_turns else self._expected * self.stretch
+        window_ns = max(self._window_ns, self._min_ns if self.stretch > 1 else 0) * self.stretch
+        if self._expected <= 1 or waiting >= wanted or not window_ns:
             return 0, 0
-        return wanted, self._window_ns * self.stretch
+        return wanted, window_ns
 
-    def waited(self, came: int) -> None:
-        """After a wait: how many are there now."""
-        if came >= self._expected:
-            self._window_ns = min(self._max_ns, self._window_ns * 2)
+    def waited(self, before: int, came: int, for_ns: int) -> None:
+        """After a wait of so many ns: how many were there before, and are there now."""
+        if self.taking_turns:
+            paid = came >= (self._expected + 1) // 2
         else:
+            # A sync at once would have had `before` writes; as many again in each such time gain nothing.
+            paid = (came - before) * self._sync_ns > 2 * before * for_ns
+        if paid:
+            self._window_ns = min(self._max_ns, max(self._min_ns, self._window_ns * 2))
+        elif self._window_ns > self._min_ns:
             self._window_ns = max(self._min_ns, self._window_ns // 2)
+        elif not self.taking_turns:
+            self._window_ns = self._unwaited = 0
 
-    def committed(self, group: int) -> None:
-        """A group of this size was synced: the next one is expected to be about as large."""
-        self._expected = max(1, (self._expected + group + 1) // 2 if group > self._expected else group)
+    def committed(self, group: int, waiting: int = 0, *, gathering_ns: int = 0, syncing_ns: int = 0) -> None:
+        """A group of this size was synced, and so many wait already for the next.
+
+        It had come in so many ns behind the sync before, and was written and synced in so many.
+        """
+        company = group + max(waiting, self._last_group if self.taking_turns else 0)
+        self._last_group = group
+        self._expected = max(1, (self._expected + company + 1) // 2 if company > self._expected else company)
+        self._sync_ns = syncing_ns
+        self._unwaited += 1
+        if self._window_ns == 0 and self._unwaited >= GROUPS_A_TRIAL:
+            self._window_ns = self._min_ns
+        self._groups += 1
+        self._gathering_ns += gathering_ns
+        self._syncing_ns += syncing_ns
+        if self._groups >= GROUPS_A_LOOK:
+            self._look()
+
+    def _look(self) -> None:
+        """To take turns pays while the disk has to wait for company; a disk that never does is better asked seldom."""
+        if self._taking_turns:
+            self._taking_turns = self._gathering_ns > self._syncing_ns // 8
+        else:
+            self._taking_turns = self._gathering_ns > self._syncing_ns * 3 // 2
+        if self._taking_turns:
+            self._window_ns = max(self._window_ns, self._min_ns)
+        self._look_anew()

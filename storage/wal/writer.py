@@ -60,6 +60,8 @@ class Shard:
         self._drain_scheduled = False
         self._thread: threading.Thread | None = None
         self._window = CommitWindow(options.gc_min_us, options.gc_max_us)
+        #: When the writer was last done with a group.
+        self._worked_ns = self._clock.monotonic_ns()
         self._resume_at_ns = 0
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         #: Writes of a generation build on one another's seqs; a failure ends the generation.
@@ -244,24 +246,30 @@ class Shard:
 
     def _gather(self) -> None:
         """Wait for company, when there has been company before. Called with the condition held."""
-        wanted, window_ns = self._window.wait_for(len(self._queue))
-        if not wanted or not self._queue or self._stopping:
+        before = len(self._queue)
+        wanted, window_ns = self._window.wait_for(before)
+        if not wanted or not before or self._stopping:
             return
-        deadline = self._clock.monotonic_ns() + window_ns
+        began = self._clock.monotonic_ns()
+        deadline = began + window_ns
         self._wake_at = wanted
         while len(self._queue) < wanted and not self._stopping:
             left = deadline - self._clock.monotonic_ns()
             if left <= 0 or not self._clock.wait(self._condition, left / 1e9):
                 break
         self._wake_at = 1
-        self._window.waited(len(self._queue))
+        self._window.waited(before, len(self._queue), self._clock.monotonic_ns() - began)
 
     def _work(self) -> None:
         group = self._take()
         if group:
+            began = self._clock.monotonic_ns()
             self._commit(group)
+            ended = self._clock.monotonic_ns()
             if any(each.needs_sync for each in group):
-                self._window.committed(len(group))
+                idle_ns = began - self._worked_ns
+                self._window.committed(len(group), len(self._queue), gathering_ns=idle_ns, syncing_ns=ended - began)
+            self._worked_ns = ended
         self.harden()
         if self.on_synced is not None and self.log.syncs != self._syncs_told:
             self._syncs_told = self.log.syncs

@@ -191,6 +191,26 @@ def test_a_port_put_there_by_kubernetes_is_ignored_with_a_warning(monkeypatch: p
     assert warning.startswith("TOPICS_PORT is ignored")
 
 
+def test_a_variable_that_is_no_setting_is_told_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_PRT", "4001")
+    monkeypatch.setenv("TOPICS_KEYS_OF_MINE", "a-secret")
+    _, warnings = load()
+    assert warnings == [
+        "TOPICS_PRT is ignored: there is no such setting; did you mean TOPICS_PORT?",
+        "TOPICS_KEYS_OF_MINE is ignored: there is no such setting.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["TOPICS_URL", "TOPICS_JOB_SEQ", "TOPICS_SERVICE_HOST", "TOPICS_SERVICE_PORT_HTTP", "TOPICS_PORT_4000_TCP_ADDR",
+     "TOPICS_HEADLESS_SERVICE_PORT", "topics_log_level", "UNTOPICAL"],
+)  # fmt: skip
+def test_what_others_put_there_is_not_told(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "info")
+    assert load()[1] == []
+
+
 def test_a_key_without_a_certificate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_TLS_KEY", "/key.pem")
     with pytest.raises(SettingsError, match="TOPICS_TLS_CERT"):

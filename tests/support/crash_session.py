@@ -49,7 +49,17 @@ class Session:
         await self.engine.start()
         for name in {life.name for life in self.ledger.lives if life.adrift}:
             if self.ledger.live(name) is None and self._has(name):
-                next(life for life in reversed(self.ledger.lives) if life.name == name).adrift = False
+                self._found_again(name)
+
+    def _found_again(self, name: str) -> None:
+        """One of several makings of open end was in the log: the first that fits, as `crash_check` has it."""
+        state = self.engine.state(name)
+        adrift = [life for life in self.ledger.lives if life.name == name and life.adrift]
+        fitting = [life for life in adrift if state.config in life.configs_allowed()]
+        life = (fitting or adrift)[0]
+        life.adrift, life.topic_id, life.epoch = False, state.topic_id, state.epoch
+        self.ledger.lives.remove(life)
+        self.ledger.lives.append(life)
 
     async def close(self) -> None:
         """A clean stop: nothing acked can be lost any more, but for what was in memory only."""

@@ -125,8 +125,9 @@ class ReaderSession:
         """A clean stop, and a start, perhaps with another number of shards."""
         await self.settle()
         engine = self.engine
+        before = engine.snapshotter.taken
         await engine.close()
-        if not engine.failed_shards and engine.snapshotter.taken:
+        if not engine.failed_shards and engine.snapshotter.taken > before:
             self.ledger.all_safe()
             for life in self.ledger.lives:
                 life.floor_seq = life.cursor_seq if not life.ahead else life.floor_seq
@@ -206,7 +207,12 @@ class ReaderSession:
     async def consumer(
         self, topic: str, name: str, *, strict: bool = False, every: int = 4, start: Start = "earliest"
     ) -> None:
-        """Make a consumer, or set it anew. It is refused where the topic is, or has become, one in memory only."""
+        """Make a consumer, or set it anew. It is refused where the topic is, or has become, one in memory only.
+
+        Nothing is asked where it was to begin behind a record that was refused.
+        """
+        if isinstance(start, int) and start > self._head(topic):
+            return
         consistency = Consistency.STRICTLY_AT_ONCE if strict else Consistency.AT_LEAST_ONCE
         life = self.ledger.life(topic, name)
         if life is None:

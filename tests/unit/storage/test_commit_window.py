@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
-from storage.wal.commit_window import CommitWindow
+from storage.wal.commit_window import GROUPS_A_LOOK, GROUPS_A_TRIAL, CommitWindow
 
 US = 1000
 
@@ -39,25 +41,41 @@ def test_when_as_many_are_there_it_goes_at_once(window: CommitWindow) -> None:
 
 
 def test_waits_that_pay_double_the_window_up_to_its_bound(window: CommitWindow) -> None:
-    window.committed(100)
-    expected, _ = window.wait_for(1)
+    window.committed(100, syncing_ns=2000 * US)
     seen = []
     for _ in range(7):
         seen.append(window.wait_for(1)[1] // US)
-        window.waited(expected)
+        window.waited(10, 60, 500 * US)
     assert seen == [500, 1000, 2000, 4000, 8000, 10_000, 10_000]
 
 
-def test_waits_in_vain_halve_it_down_to_its_bound(window: CommitWindow) -> None:
-    window.committed(100)
-    expected, _ = window.wait_for(1)
+def test_waits_in_vain_halve_it_until_it_is_closed(window: CommitWindow) -> None:
+    window.committed(100, syncing_ns=2000 * US)
     for _ in range(7):
-        window.waited(expected)
+        window.waited(10, 60, 500 * US)
     seen = []
     for _ in range(7):
         seen.append(window.wait_for(1)[1] // US)
-        window.waited(expected - 1)
-    assert seen == [10_000, 5000, 2500, 1250, 625, 500, 500]
+        window.waited(10, 12, 500 * US)  # as many come in 2 ms without waiting
+    assert seen == [10_000, 5000, 2500, 1250, 625, 500, 0]
+
+
+def test_a_closed_window_is_tried_again(window: CommitWindow) -> None:
+    for _ in range(2):
+        window.committed(100, syncing_ns=2000 * US)
+        window.waited(10, 10, 500 * US)
+    waits = []
+    for _ in range(GROUPS_A_TRIAL):
+        waits.append(window.wait_for(1)[1])
+        window.committed(100, syncing_ns=2000 * US)
+    assert set(waits) == {0}
+    assert window.wait_for(1)[1] == 500 * US
+
+
+def test_those_that_came_meanwhile_are_company_too(window: CommitWindow) -> None:
+    for _ in range(8):
+        window.committed(32, 32)
+    assert window.wait_for(32)[0] == 64
 
 
 def test_when_the_crowd_has_gone_nobody_waits_again(window: CommitWindow) -> None:
@@ -78,7 +96,109 @@ def test_what_is_expected_grows_towards_a_larger_crowd_step_by_step(window: Comm
 
 def test_a_bound_below_the_other_is_raised_to_it() -> None:
     window = CommitWindow(500, 100)
-    window.committed(9)
-    expected, _ = window.wait_for(1)
-    window.waited(expected)
+    window.committed(9, syncing_ns=1000 * US)
+    for _ in range(3):
+        window.waited(1, 9, 1)
     assert window.wait_for(1)[1] == 500 * US
+
+
+def taking_turns(window: CommitWindow) -> CommitWindow:
+    while not window.taking_turns:
+        window.committed(64, gathering_ns=4000 * US, syncing_ns=2000 * US)
+    return window
+
+
+def test_it_takes_turns_when_the_company_takes_longer_than_the_disk(window: CommitWindow) -> None:
+    for _ in range(2 * GROUPS_A_LOOK):
+        taking_turns(window).committed(32, gathering_ns=2000 * US, syncing_ns=2000 * US)
+        assert window.wait_for(1)[0] in range(32, 49)  # from 64 and 32 on: two groups are the company
+    assert window.wait_for(1)[0] == 32
+    window.waited(4, 32, 2000 * US)
+    assert window.wait_for(1)[1] == 1000 * US
+
+
+def test_it_takes_no_turns_when_the_disk_is_slower(window: CommitWindow) -> None:
+    for _ in range(2 * GROUPS_A_LOOK):
+        window.committed(64, gathering_ns=2000 * US, syncing_ns=4000 * US)
+    assert not window.taking_turns
+    assert window.wait_for(1)[0] == 64
+
+
+def test_turns_end_where_the_disk_has_become_slow_or_under_pressure(window: CommitWindow) -> None:
+    taking_turns(window).stretch = 4
+    assert window.wait_for(1)[0] == 4 * 64
+    window.stretch = 1
+    assert window.wait_for(1)[0] == 32
+    for _ in range(GROUPS_A_LOOK):
+        window.committed(32, gathering_ns=0, syncing_ns=2000 * US)
+    assert not window.taking_turns
+
+
+def test_a_small_company_is_not_split(window: CommitWindow) -> None:
+    for _ in range(2 * GROUPS_A_LOOK):
+        window.committed(3, gathering_ns=4000 * US, syncing_ns=1000 * US)
+    assert window.wait_for(1)[0] == 3
+
+
+class _ClosedLoop:
+    """So many clients whose every request costs a loop so much and then waits for the writer's next group."""
+
+    def __init__(self, window: CommitWindow, *, clients: int, cost_us: int, sync_us: int) -> None:
+        self._window = window
+        self._cost, self._sync = cost_us * US, sync_us * US
+        #: When the loop is done with each request on its way, in order.
+        self._coming: deque[int] = deque()
+        self._loop_free = self.now = self.idle = self.answered = 0
+        self._arrive(clients)
+
+    def _arrive(self, clients: int) -> None:
+        self.idle += max(0, self.now - self._loop_free)
+        at = max(self.now, self._loop_free)
+        self._coming += [at + self._cost * (n + 1) for n in range(clients)]
+        self._loop_free = at + self._cost * clients
+
+    def group(self) -> None:
+        """The writer waits, syncs and answers once."""
+        ended = self.now
+        self.now = max(self.now, self._coming[0])
+        before, gathering = self._waiting(), self.now
+        wanted, window_ns = self._window.wait_for(before)
+        if wanted:
+            all_there = self._coming[wanted - 1] if len(self._coming) >= wanted else self.now + window_ns
+            self.now = min(max(self.now, all_there), self.now + window_ns)
+            self._window.waited(before, self._waiting(), self.now - gathering)
+        size = self._waiting()
+        for _ in range(size):
+            self._coming.popleft()
+        began, self.now = self.now, self.now + self._sync
+        there = sum(at <= self.now for at in self._coming)
+        self._window.committed(size, there, gathering_ns=began - ended, syncing_ns=self._sync)
+        self.answered += size
+        self._arrive(size)
+
+    def _waiting(self) -> int:
+        return sum(at <= self.now for at in self._coming)
+
+
+@pytest.mark.parametrize(
+    ("clients", "cost_us", "sync_us"), [(64, 250, 2500), (64, 100, 2500), (16, 250, 1000), (64, 20, 300)]
+)
+def test_where_requests_cost_more_than_a_sync_the_loop_is_kept_busy(clients: int, cost_us: int, sync_us: int) -> None:
+    load = _ClosedLoop(CommitWindow(500, 10_000), clients=clients, cost_us=cost_us, sync_us=sync_us)
+    for _ in range(200):
+        load.group()
+    load.idle, before = 0, load.now
+    for _ in range(200):
+        load.group()
+    assert load.idle < 0.03 * (load.now - before)
+
+
+@pytest.mark.parametrize(("clients", "cost_us", "sync_us"), [(64, 20, 5000), (16, 10, 1000), (8, 20, 40_000)])
+def test_where_a_sync_costs_more_it_is_shared_by_all(clients: int, cost_us: int, sync_us: int) -> None:
+    load = _ClosedLoop(CommitWindow(500, 10_000), clients=clients, cost_us=cost_us, sync_us=sync_us)
+    for _ in range(200):
+        load.group()
+    before = load.answered
+    for _ in range(50):
+        load.group()
+    assert load.answered - before >= 0.9 * 50 * clients

@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from storage.batches import Run
 from storage.tail import TailIndex
@@ -139,3 +141,13 @@ def test_dropping_everything_leaves_an_index_that_works() -> None:
     assert (len(index), index.dead, index.first_live(1, 99), index.oldest_place(1)) == (0, None, None, None)
     index.place(index.append(Run(50, 7, array("I", [10]), array("I", [1]), [])), FILE, 0)
     assert index.totals(1, 99) == (1, 1)
+
+
+@given(st.sets(st.integers(1, 14)), st.integers(0, 15), st.integers(0, 15), st.integers(1, 9))
+def test_the_first_live_seqs_are_those_not_deleted(dead: set[int], seq: int, end_seq: int, count: int) -> None:
+    index = index_of((1, 3, 100), (4, 2, 200), (8, 7, 300))
+    there = [*range(1, 6), *range(8, 15)]
+    for each in dead & {*there}:
+        index.delete(each)
+    wanted = [each for each in there if seq <= each < end_seq and each not in dead]
+    assert index.live_seqs(seq, end_seq, count) == wanted[:count]
