@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker")
 
-
 #: The writer threads sync while the loop works: a thread whose group is complete must not wait for as long as a sync
 #: takes until the loop lets it go. CPython's own is 5 ms.
 SWITCH_INTERVAL_S = 0.0005
@@ -48,8 +47,8 @@ def main() -> int:
         log_events.configure(settings.log_level, settings.log_format)
         for warning in warnings:
             _log.warning("setting_ignored", reason=warning)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         tracing = start_tracing(settings)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         listener = listen(settings.host, settings.port)
         return uvloop.run(_serve(settings, listener, Notifier.taken_from(os.environ), tracing))
     except SettingsError as error:

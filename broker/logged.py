@@ -12,7 +12,11 @@ _REPORT: Final = "A defect of the broker: report it with the traceback."
 
 LOGGED: Final = (
     # -- start and stop ----------------------------------------------------------------------------------------------
-    Event("setting_ignored", "warning", "reason", "A variable was not meant for the broker.", "Rename it."),
+    Event(
+        "setting_ignored", "warning", "reason",
+        "A variable that begins like a setting is none: misspelt, or put there by Kubernetes. `reason` says which.",
+        "Correct it, or rename it.",
+    ),
     Event(
         "listening", "info", "url docs data_dir version",
         "The port is open; recovery begins, and readiness is 503 until `ready`.", _NONE,
