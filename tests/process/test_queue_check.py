@@ -500,6 +500,14 @@ def test_fresh_jobs_out_of_order(script: Script) -> None:
     script.wrong("a was given the fresh job 3, when 4 was out already")
 
 
+def test_a_job_that_was_put_back_for_a_client_that_had_gone_comes_late(script: Script) -> None:
+    script.jobs(1, 2)
+    script.takes("a", at=5, outcome=UNKNOWN)
+    script.takes("b", Given(2, "B"), at=10)
+    script.takes("b", Given(1, "A"), at=20)
+    script.right()
+
+
 def test_fresh_jobs_of_claims_side_by_side_have_no_order(script: Script) -> None:
     script.jobs(1, 2, 3, 4)
     script.takes("a", Given(2, "B", deadline=111), Given(4, "D", deadline=111), at=10, took=5)

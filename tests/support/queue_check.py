@@ -227,10 +227,9 @@ class ClaimCheck:
         self._tracks = tracks
         self._history = tracks.history
         self._slack = tracks.history.rules.slack_ms
-        #: After them jobs may have been put back that count as never delivered.
-        self._refused = [
-            each for each in (*tracks.lost_claims, *self._history.of(Purge)) if each.outcome is Outcome.FAILED
-        ]
+        #: After them jobs may have been put back that count as never delivered: those of a claim that failed, or whose
+        #: client had gone by the time they had been read.
+        self._refused = [*tracks.lost_claims, *(each for each in self._history.of(Purge) if not each.known)]
 
     def all(self) -> Iterator[str]:
         claims = [claim for claim in self._history.of(Claim) if claim.known]
