@@ -169,9 +169,8 @@ class Dealer:
         for job in jobs:
             self._table.put_off(job, self._engine.now_ms() + CORRUPT_WAIT_MS)
         if error is not None:
-            first, last = min(job.seq for job in jobs), max(job.seq for job in jobs)
-            said = {"jobs": len(jobs), "first_seq": first, "last_seq": last, "error": error.message}
-            _log.warning("jobs_put_off", topic=self._topic.name, **said)
+            first = min(job.seq for job in jobs)
+            _log.warning("jobs_put_off", topic=self._topic.name, jobs=len(jobs), first_seq=first, error=error.message)
 
     def _behind(self, failed: list[Unreadable]) -> list[Job]:
         """Jobs that come next, of a segment that failed the last few reads: they are not asked for one by one."""
