@@ -261,10 +261,10 @@ class Write:
         self._check_expected(log.assigned_head)
         try:
             check_caps(topic.config, log, self.payloads, self.total)
-        except TopicFull:
-            if not engine.expiry.due(topic):
+        except TopicFull as full:
+            if not engine.expiry.may_be_due(topic):
                 raise
-            return partial(engine.expiry.expire, topic)  # what has expired takes no room
+            return partial(engine.expiry.make_room, topic, full)  # what has expired takes no room
         check_limits(self.engine, topic.config, self.total, has_key=self.key is not None)
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
@@ -273,7 +273,7 @@ class Write:
         if (over := over_caps(topic.config, log, self.count, self.total)) is not None:
             segment = log.held.floor_wants(log.assigned_floor, *over, log.marks.live_floor)
             if segment is not None:
-                return partial(engine.segments.load, log, segment)
+                return partial(engine.segments.load_to_evict, log, segment)
         frames = self.count + 3
         if not shard.has_room(frames, self.total):
             return partial(self._wait_room, shard, frames)

@@ -6,16 +6,22 @@ off the loop. Those of a log with an eviction under way stay, however many there
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import structlog
+
+from storage.errors import RecordCorrupt, SegmentUnreadable
 from storage.log import Log
-from storage.manifest import COLD, Segment
+from storage.manifest import COLD, Segment, assumed
 from storage.segment_io import SegmentGone, look_into, look_into_here
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
 
 #: Records whose details are kept, 12 bytes each.
 MAX_RECORDS = 2_000_000
@@ -34,6 +40,20 @@ class DetailsCache:
             return
         with suppress(SegmentGone):  # the segment has gone: who asked looks again
             await self._load(log, segment)
+
+    async def load_to_evict(self, log: Log, segment: Segment | None) -> None:
+        """The same for a cap that must be kept: of a segment that will not be readable again they are assumed, for as
+        long as it is there. So damage in the oldest records keeps nobody from writing. Raises SegmentUnreadable where
+        waiting may help: without memory or descriptors, or without the cold store."""
+        try:
+            await self.load(log, segment)
+        except (RecordCorrupt, SegmentUnreadable) as error:
+            assert segment is not None
+            if isinstance(error, SegmentUnreadable) and not _says_eio(error):
+                raise
+            if segment.details is None and segment.live >= 0:
+                segment.details = assumed(segment)
+                _log.error("segment_sizes_assumed", topic_id=log.topic_id, error=error.message)
 
     async def _load(self, log: Log, segment: Segment) -> None:
         engine, details = self._engine, None
@@ -56,3 +76,8 @@ class DetailsCache:
                 segment.details = None
                 del self._kept[segment]
                 kept -= segment.count
+
+
+def _says_eio(error: SegmentUnreadable) -> bool:
+    """Whether the disk itself could not read, rather than somebody lack what it takes to ask."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO

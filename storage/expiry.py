@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.encode import encode_controls
-from storage.errors import DataError, Unavailable
+from storage.errors import DataError, RecordCorrupt, TopicFull, Unavailable
 from storage.format import control
 from storage.format.wal_frame import FrameType
+from storage.manifest import Segment
 from storage.records import LossCause
 from storage.slices import in_slices
 
@@ -43,11 +44,27 @@ class Expiry:
     def _oldest_ms(self, topic: Topic) -> int:
         return max(0, self._engine.now_ms() - topic.config.ttl_ms)
 
+    def _wants(self, topic: Topic) -> Segment | None:
+        """The segment in which the oldest record is, if it takes its details to tell what of it is expired."""
+        return topic.log.held.expiry_wants(topic.log.earliest_seq, self._oldest_ms(topic))
+
     async def prepare(self, topic: Topic) -> None:
         """Load what `due` has to know of the segment in which the oldest record is."""
         if topic.config.ttl_ms:
-            log = topic.log
-            await self._engine.segments.load(log, log.held.expiry_wants(log.earliest_seq, self._oldest_ms(topic)))
+            await self._engine.segments.load(topic.log, self._wants(topic))
+
+    def may_be_due(self, topic: Topic) -> bool:
+        """Whether something is expired, or may be for all that is known without reading."""
+        return self.due(topic, loaded=True) > 0 or bool(topic.config.ttl_ms and self._wants(topic))
+
+    async def make_room(self, topic: Topic, full: TopicFull) -> None:
+        """Evict what is expired for a write that found its topic full. Raises `full` when nothing is, or damage keeps
+        it from being told; what keeps the log from saying so."""
+        with suppress(RecordCorrupt):
+            await self.prepare(topic)
+        if not self.due(topic, loaded=True):
+            raise full
+        await self._expire(topic)
 
     async def expire(self, topic: Topic) -> None:
         """Evict what is expired. Raises what keeps the log from saying so."""

@@ -143,6 +143,12 @@ LOGGED: Final = (
         "Look at the disk.",
     ),
     Event(
+        "segment_sizes_assumed", "error", "topic_id error",
+        "A cap evicts records of a segment that cannot be read: one by one by `cap_records`, all of them at once by "
+        "bytes, and until they are gone the topic's bytes count them for more than they are.",
+        "[Damaged file](#damaged-file).",
+    ),
+    Event(
         "copy_process_died", "warning", "retry_in_ms pid error",
         "The process that moves records to segments is gone; the broker does it itself, and starts another later.",
         "When it repeats: look for the kernel's out-of-memory killer.",
@@ -167,6 +173,11 @@ LOGGED: Final = (
         "Remove it if it is nobody's.",
     ),
     # -- queues, routers, consumers ----------------------------------------------------------------------------------
+    Event(
+        "jobs_put_off", "warning", "topic jobs first_seq error",
+        "The disk does not give these jobs' records: they are claimed again in a minute, the others go on.",
+        "Look at the disk.",
+    ),
     Event("claim_failed", "error", "topic", "A claim was answered 500.", _REPORT),
     Event(
         "move_refused", "warning", "topic seq error",

@@ -234,6 +234,19 @@ class Segment:
         return self.first_seq + index, max(0, records), max(0, size_bytes)
 
 
+def assumed(segment: Segment) -> Details:
+    """What stands for the details of a segment that cannot be read, from what is known of it here.
+
+    All its bytes are the last live record's, and all its times are the newest: whatever is left of it is never taken
+    for less than it is, nor for older. Floors go through it by records, and by bytes or time past all of it.
+    """
+    payloads = array("I", bytes(4 * segment.count))
+    alive = ~segment.dead & ((1 << segment.count) - 1)
+    if alive:
+        payloads[alive.bit_length() - 1] = segment.live_bytes
+    return Details(payloads, array("Q", [segment.last_ts]) * segment.count)
+
+
 _STRIDE = 256
 _DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))
 

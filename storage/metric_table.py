@@ -184,7 +184,7 @@ METRICS: Final = MetricTable(
     Metric("topics_lease_extensions", COUNTER, "leases", "Leases extended."),
     Metric("topics_lease_expiries", COUNTER, "leases", "Leases that ran out."),
     Metric(
-        "topics_jobs_unreadable", COUNTER, "jobs", "Jobs not handed out because their record failed its check.",
+        "topics_jobs_unreadable", COUNTER, "jobs", "Jobs put off: their record failed its check, or cannot be read.",
     ),
     Metric("topics_queue_ready", GAUGE, "jobs", f"Jobs that can be claimed {_QUEUES}", "topic"),
     Metric("topics_queue_in_flight", GAUGE, "jobs", f"Jobs that are leased {_QUEUES}", "topic"),

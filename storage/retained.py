@@ -111,7 +111,11 @@ class Retained:
                 elif segment.live and not self.replaying:
                     self.details(segment)
                     count += segment.alive(first_seq, end_seq)
-                    size += segment.bytes_between(first_seq, end_seq)
+                    if first_seq <= max(segment.first_seq, floor):
+                        # As much as is not left: what was assumed of sizes is made good when they are read.
+                        size += segment.live_bytes - segment.bytes_between(end_seq, segment.end_seq)
+                    else:
+                        size += segment.bytes_between(first_seq, end_seq)
         tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
         return count + tail_count, size + tail_size
 

@@ -131,9 +131,12 @@ class TopicAdmin:
             *(value for value, _ in leases),
         ]
         nodes = ["", *(node for _, node in leases)]
-        if (over := over_caps(config, log, 0, 0)) is not None:
-            await engine.segments.load(log, log.held.floor_wants(log.assigned_floor, *over, log.marks.live_floor))
-        if (over := over_caps(config, log, 0, 0)) is not None:  # what has gone meanwhile makes room as well
+        while (over := over_caps(config, log, 0, 0)) is not None:  # what has gone meanwhile makes room as well
+            segment = log.held.floor_wants(log.assigned_floor, *over, log.marks.live_floor)
+            if segment is None:
+                break
+            await engine.segments.load_to_evict(log, segment)
+        if over is not None:
             values.append(eviction(config, log, *over)[1])
             nodes.append("")
         if log.ephemeral:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from storage.errors import Unreadable
 from storage.queues.job import Holder
 from storage.queues.values import ClaimedJob
 
@@ -39,7 +40,17 @@ class Claimed:
 class Claim:
     """One claim on its way. `patient`: it waits for jobs when there are none."""
 
-    __slots__ = ("answer", "attempt_key", "dealt", "holder", "lease_ms", "max", "node", "patient")
+    __slots__ = (
+        "answer",
+        "attempt_key",
+        "dealt",
+        "failed",
+        "holder",
+        "lease_ms",
+        "max",
+        "node",
+        "patient",
+    )
 
     def __init__(
         self,
@@ -61,6 +72,8 @@ class Claim:
         self.holder = holder
         #: Jobs were taken for it: it is answered with them, or with what went wrong.
         self.dealt = False
+        #: Reads for it that the disk failed. The first is the answer when there is nothing else.
+        self.failed: list[Unreadable] = []
 
     @property
     def gone(self) -> bool:

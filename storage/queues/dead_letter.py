@@ -204,6 +204,8 @@ class Mover:
         if record is None:
             if found.corrupt:
                 raise reading.corrupt(topic.name, seq)
+            if seq in found.unreadable:
+                raise found.unreadable[seq]
             # What cannot be read is not there any more, or else it must not be deleted as if it had been copied.
             if topic.log.is_live(seq):
                 raise StorageError(f"Record {seq} of {topic.name} cannot be read now.")

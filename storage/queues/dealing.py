@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
-from storage.errors import StorageError, TopicNotFound
+from storage.errors import StorageError, TopicNotFound, Unreadable
 from storage.format.control import Lease
 from storage.queues import reading, together
 from storage.queues.claims import Claim, Claimed
@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("storage")
 
-#: A job whose record cannot be read is not tried again for so long: it must not keep the others back.
+#: A job whose record is corrupt or cannot be read is not tried again for so long: it must not keep the others back.
 CORRUPT_WAIT_MS = 60_000
+#: So many reads for one claim that the disk fails, and it is told so: the others are the next one's.
+MOST_FAILURES = 64
+#: Jobs of an unreadable segment that are put off in one go.
+MOST_AT_ONCE = 1000
 
 Hand: TypeAlias = tuple[Claim, list[Job]]
 
@@ -141,17 +145,42 @@ class Dealer:
         for claim, jobs in hands:
             hand = [] if claim.gone else [job for job in jobs if job.seq in found.records and not job.gone]
             bad = [job for job in jobs if job.seq in corrupt]
-            self._table.put_back([job for job in jobs if job not in hand and job not in bad])
-            for job in bad:
-                self._queues.stats.unreadable += 1
-                self._table.put_off(job, self._engine.now_ms() + CORRUPT_WAIT_MS)
+            unreadable = [job for job in jobs if job.seq in found.unreadable]
+            self._table.put_back([job for job in jobs if job not in hand and job not in bad and job not in unreadable])
+            self._put_off(bad)
+            if unreadable:
+                claim.failed += dict.fromkeys(found.unreadable[job.seq] for job in unreadable)
+                behind = [] if hand else self._behind(claim.failed)
+                self._put_off(unreadable + behind, claim.failed[-1])
             if hand:
                 kept.append((claim, hand))
-            elif bad and not claim.answer.done():
+            elif claim.answer.done():
+                continue
+            elif bad:
                 claim.answer.set_exception(reading.corrupt(self._topic.name, bad[0].seq))
-            elif not claim.answer.done():
+            elif len(claim.failed) >= MOST_FAILURES:
+                claim.answer.set_exception(claim.failed[0])
+            else:
                 self._desk.again(claim)
         return kept
+
+    def _put_off(self, jobs: list[Job], error: StorageError | None = None) -> None:
+        self._queues.stats.unreadable += len(jobs)
+        for job in jobs:
+            self._table.put_off(job, self._engine.now_ms() + CORRUPT_WAIT_MS)
+        if error is not None:
+            first = min(job.seq for job in jobs)
+            _log.warning("jobs_put_off", topic=self._topic.name, jobs=len(jobs), first_seq=first, error=error.message)
+
+    def _behind(self, failed: list[Unreadable]) -> list[Job]:
+        """Jobs that come next, of a segment that failed the last few reads: they are not asked for one by one."""
+        detail = failed[-1].detail
+        ranges = [each.detail.get("to_seq") for each in failed[-reading.MOST_FAILURES :]]
+        if "to_seq" not in detail or ranges != [detail["to_seq"]] * reading.MOST_FAILURES:
+            return []
+        taken = self._table.take(MOST_AT_ONCE, self._topic.log.live_seqs, below=detail["to_seq"] + 1)
+        self._table.put_back([job for job in taken if job.seq < detail["from_seq"]])
+        return [job for job in taken if job.seq >= detail["from_seq"]]
 
     def _leases(self, hands: list[Hand]) -> list[tuple[Lease, str]]:
         now = self._engine.now_ms()

@@ -85,10 +85,14 @@ class Desk:
         if claim in self._waiting:
             self._waiting.remove(claim)
         if not claim.dealt and not claim.answer.done():
-            claim.answer.set_result(self._nothing(claim))
+            self._give_nothing(claim)
 
-    def _nothing(self, claim: Claim) -> Claimed:
-        return Claimed(self, claim, [], self.ready)
+    def _give_nothing(self, claim: Claim) -> None:
+        """There is nothing for it, or nothing that can be read."""
+        if claim.failed:
+            claim.answer.set_exception(claim.failed[0])
+        else:
+            claim.answer.set_result(Claimed(self, claim, [], self.ready))
 
     @property
     def ready(self) -> int:
@@ -102,7 +106,7 @@ class Desk:
             if claim.answer.done():
                 continue
             if error is None:
-                claim.answer.set_result(self._nothing(claim))
+                self._give_nothing(claim)
             else:
                 claim.answer.set_exception(error)
 
@@ -128,6 +132,8 @@ class Desk:
         self.serve()  # what else has run out by now is ready
         tokens = {job.seq: (job.lease_id, job.deadline, job.deliveries) for job in jobs}
         found = await reading.read(self._engine, self.topic, sorted(tokens))
+        for error in found.unreadable.values():
+            raise error  # the leases stand: it may be asked for again
         claim = Claim(self._engine.loop.create_future(), node, 0, 0, patient=False, attempt_key=key)
         given = [ClaimedJob(found.records[seq], *tokens[seq]) for seq in tokens if seq in found.records]
         return Claimed(self, claim, given, self.ready) if given else None
@@ -201,7 +207,8 @@ class Desk:
             self._queues.alarms.set(self.topic.topic_id, max(min(times), self._retry_ms))
 
     def again(self, claim: Claim) -> None:
-        """What was taken for it went away while it was read (deleted, or expired): it gets what else there is."""
+        """What was taken for it went away while it was read (deleted, or expired), or cannot be read now: it gets what
+        else there is."""
         claim.dealt = False
         if not self.closed and (claim.patient or not self.topic.config.claim_jitter_ms):
             self._waiting.appendleft(claim)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.catalog import Topic
-from storage.errors import RecordCorrupt
+from storage.errors import RecordCorrupt, Unreadable
 from storage.format.record import payload_sizes
 from storage.read import Reader
 from storage.records import ReadQuery, StoredRecord
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 MAX_BYTES = 8 << 20
 
 
+#: So many records next to each other in a segment that the disk does not give, and the others of it are not asked for.
+MOST_FAILURES = 4
+
+
 class Found(NamedTuple):
-    """Records by seq, and their payload bytes. Those asked for and not there are corrupt, gone, or over MAX_BYTES."""
+    """Records by seq, and their payload bytes. Those asked for and not there are corrupt, unreadable (and why), gone,
+    or over MAX_BYTES."""
 
     records: dict[int, StoredRecord]
     sizes: dict[int, int]
     corrupt: list[int]
+    unreadable: dict[int, Unreadable]
 
 
 class Read(NamedTuple):
@@ -37,7 +43,7 @@ class Read(NamedTuple):
     def found(self) -> Found:
         """The same by seq."""
         seqs = [record.seq for record in self.records]
-        return Found(dict(zip(seqs, self.records, strict=True)), dict(zip(seqs, self.sizes, strict=True)), [])
+        return Found(dict(zip(seqs, self.records, strict=True)), dict(zip(seqs, self.sizes, strict=True)), [], {})
 
 
 def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Read | None:
@@ -69,8 +75,8 @@ def whole(found: Found, seqs: Sequence[int]) -> Read | None:
 
 
 async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:
-    """The records with these ascending seqs. Raises TopicNotFound, Unavailable."""
-    found = Found({}, {}, [])
+    """The records with these ascending seqs. Raises TopicNotFound."""
+    found = Found({}, {}, [], {})
     reader, size = Reader(engine), 0
     for first, last in stretches(seqs):
         at = first - 1
@@ -78,7 +84,11 @@ async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:
             if size >= MAX_BYTES:
                 return found
             query = ReadQuery(from_seq=at, limit=last - at, max_bytes=MAX_BYTES - size, skip_corrupt=True)
-            result = await reader.read(topic, query)
+            try:
+                result = await reader.read(topic, query)
+            except Unreadable as error:
+                at = _pass(found.unreadable, error, at, last)
+                continue
             records = [record for record in result.records if record.seq <= last]
             read = [record.seq for record in records]
             found.records.update(zip(read, records, strict=True))
@@ -89,6 +99,18 @@ async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:
                 break
             at = result.next_from_seq
     return found
+
+
+def _pass(unreadable: dict[int, Unreadable], error: Unreadable, at: int, last: int) -> int:
+    """Take down which of the seqs up to `last` behind `at` the disk does not give: where to go on from."""
+    first = error.detail["seq"]
+    if first > last:  # there is none left up to there
+        return last
+    through = first
+    if all(first - back in unreadable for back in range(1, MOST_FAILURES)):
+        through = min(last, max(first, error.detail.get("to_seq", first)))
+    unreadable.update(dict.fromkeys(range(first, through + 1), error))
+    return max(at + 1, through)
 
 
 def sizes_of(records: Sequence[StoredRecord]) -> list[int]:

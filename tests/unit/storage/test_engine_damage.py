@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ import pytest
 
 from storage import Durability, Engine, ReadQuery, TagMatch, TopicConfig, TopicType
 from storage.errors import LogUnreadable, RecordCorrupt, SegmentIncomplete, SegmentUnreadable, Unreadable
+from storage.queues.dealing import CORRUPT_WAIT_MS
 from storage.routers.router import Definition, Start
 from storage.scan import MAX_CORRUPT
 from storage.segment.names import SegmentId
@@ -263,11 +265,74 @@ async def test_a_read_that_fails_once_is_tried_again(machine: Machine) -> None:
 async def test_jobs_are_there_afterwards(machine: Machine, absorbed: int, path: str, kind: type[Unreadable]) -> None:
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=absorbed)
     machine.disk.fail("pread", path, sticky=True)
-    for _ in range(3):
-        assert isinstance(await outcome(engine.queues.claim("t", "n", max=5)), kind)
+    assert isinstance(await outcome(engine.queues.claim("t", "n", max=5)), kind)
+    assert (await engine.queues.claim("t", "n", max=5)).jobs == []  # there is nothing but what was put off
     machine.disk.clear_faults()
+    assert (engine.queues.figures("t").ready, engine.queues.figures("t").delayed) == (0, 20)
+    assert engine.queues.stats.unreadable == 20
+    await machine.clock.advance(CORRUPT_WAIT_MS)
     assert engine.queues.figures("t").ready == 20
     assert [job.record.seq for job in (await engine.queues.claim("t", "n", max=5)).jobs] == [1, 2, 3, 4, 5]
+
+
+@WHERE
+async def test_a_claim_that_may_wait_is_given_what_comes(
+    machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
+) -> None:
+    engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=absorbed)
+    machine.disk.fail("pread", path, sticky=True)
+    waiting = asyncio.create_task(outcome(engine.queues.claim("t", "n", max=5, wait_ms=30_000)))
+    other = asyncio.create_task(outcome(engine.queues.claim("t", "m", max=5, wait_ms=20)))
+    await turns()
+    assert not waiting.done()
+    assert isinstance(await other, kind)
+    machine.disk.clear_faults()
+    await engine.append("t", [record(21)])
+    assert [job.record.seq for job in (await waiting).jobs] == [21]
+
+
+async def test_jobs_that_the_disk_does_not_give_are_put_off_and_the_others_are_given(machine: Machine) -> None:
+    engine = await written(machine, TopicConfig(type=TopicType.QUEUE, lease_ms=3_600_000))
+    machine.disk.fail("pread", f"{SECOND}.data", sticky=True)
+    given = [[job.record.seq for job in (await engine.queues.claim("t", "n", max=4)).jobs] for _ in range(5)]
+    assert given == [[1, 2, 3, 4], [5], [11, 12], [13, 14, 15, 16], [17, 18, 19, 20]]
+    assert (engine.queues.figures("t").delayed, engine.queues.stats.unreadable) == (5, 5)
+    machine.disk.clear_faults()
+    await machine.clock.advance(CORRUPT_WAIT_MS)
+    assert [job.record.seq for job in (await engine.queues.claim("t", "n", max=9)).jobs] == [6, 7, 8, 9, 10]
+
+
+async def test_one_claim_passes_all_of_a_segment_with_few_reads(machine: Machine) -> None:
+    engine = await machine.start(tail_cache_bytes=0, segment_max_events=500)
+    queue = TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC)
+    for _ in range(2):
+        await engine.append("t", [record()] * 500, config=queue)
+        await engine.upkeep.absorb_all()
+    await engine.append("t", [record()])
+    first = engine.topic("t").log.held.manifest.segments[0]
+    assert first.end_seq == 501
+    machine.disk.fail("pread", f"{DATA}/topics/*/seg-00000000000000000001.data", sticky=True)
+    given = await engine.queues.claim("t", "n", max=1)
+    assert [job.record.seq for job in given.jobs] == [501]
+    assert engine.queues.stats.unreadable == 500
+    assert engine.catalog.usage.unreadable_reads < 20
+
+
+async def test_a_claim_gives_up_on_a_log_that_gives_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.queues.dealing.MOST_FAILURES", 3)
+    engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=0)
+    machine.disk.fail("pread", f"{WAL}/*", sticky=True)
+    assert isinstance(await outcome(engine.queues.claim("t", "n", max=1)), LogUnreadable)
+    assert (engine.queues.figures("t").ready, engine.queues.figures("t").delayed) == (17, 3)
+
+
+async def test_a_repeat_of_a_claim_is_told_and_its_leases_stand(machine: Machine) -> None:
+    engine = await written(machine, TopicConfig(type=TopicType.QUEUE, lease_ms=3_600_000), absorbed=0)
+    given = await engine.queues.claim("t", "n", max=2, attempt_key="k")
+    machine.disk.fail("pread", f"{WAL}/*", sticky=True)
+    assert isinstance(await outcome(engine.queues.claim("t", "n", max=2, attempt_key="k")), LogUnreadable)
+    machine.disk.clear_faults()
+    assert (await engine.queues.claim("t", "n", max=2, attempt_key="k")).jobs == given.jobs
 
 
 @WHERE
