@@ -114,8 +114,8 @@ class Scan:
         max_bytes, routing = query.max_bytes, query.routing
         if piece.span.ts < self._oldest_ts:
             return seq + len(piece.span.sizes) - 1
-        if plain and len(piece.span.sizes) >= columns.LEAST:
-            sizes = piece.span.sizes[: self._room(len(piece.span.sizes))]
+        if plain and (room := self._room(len(piece.span.sizes))) >= columns.LEAST:
+            sizes = piece.span.sizes[:room]
             found = columns.from_log(data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing)
             if found is not None:
                 return self._take_all(found, seq + len(piece.span.sizes) - 1)
@@ -242,10 +242,8 @@ class Scan:
         query, topic_id, oldest_ts = self._query, id.topic_id, self._oldest_ts
         data, base, seq = found.data, found.base, found.first_seq - 1
         filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
-        if not filtered and len(found.entries) >= columns.LEAST:
-            plain = self._plain(id, found, dead, end_seq)
-            if plain is not None:
-                return self._take_all(*plain)
+        if not filtered and (plain := self._plain(id, found, dead, end_seq)) is not None:
+            return self._take_all(*plain)
         records, before, limit = self._singles, self._before, query.limit - self._before
         for offset, length, ts, flags in found.entries:
             seq += 1
@@ -289,9 +287,10 @@ class Scan:
     def _plain(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> tuple[Stretch, int] | None:
         """The records of a slice, if every one of them is live, plain and wanted; the last seq there is of it."""
         count = min(len(found.entries), end_seq - found.first_seq)
-        if count < columns.LEAST or dead & ((1 << count) - 1):
+        room = self._room(count)
+        if room < columns.LEAST or dead & ((1 << count) - 1):
             return None
-        entries = found.entries.between(0, self._room(count))
+        entries = found.entries.between(0, room)
         if any(entries.flags) or not all(entries.lens) or min(entries.stamps) < self._oldest_ts:
             return None
         at = entries.offsets[0] - found.base

@@ -318,7 +318,7 @@ class TailIndex:
             a = max(0, seq - first)
             b = min(stop - start, end_seq - first)
             if a < b:
-                offset = sum(self._sizes[start : start + a])
+                offset = total(self._sizes[start : start + a])
                 yield Span(
                     first, self._places[row], offset, first + a, self._stamps[row], self._sizes[start + a : start + b]
                 )

@@ -7,6 +7,8 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from storage.errors import OtherProcess, ShuttingDown
@@ -87,17 +89,36 @@ class BackgroundLoop:
             raise OtherProcess()
         if threading.current_thread() is self._thread:
             raise RuntimeError("The engine's own thread cannot wait for itself: use the Engine there.")
-        with self._lock:
-            if not self._open:
-                raise ShuttingDown()
-            done = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        # There before the loop hears of the work: an interrupt may come before this thread knows that it has.
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
+            with self._lock:
+                if not self._open:
+                    raise ShuttingDown()
+                self._loop.call_soon_threadsafe(self._begin, work, done)
             return done.result()
         except concurrent.futures.CancelledError:
             raise ShuttingDown() from None
         except BaseException:
             done.cancel()
             raise
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], done: concurrent.futures.Future[T]) -> None:
+        """On the loop: unless it was given up, begin what `done` will tell of."""
+        if done.cancelled():
+            return
+
+        async def carry_out() -> T:
+            return await work()
+
+        task = self._loop.create_task(carry_out())
+        task.add_done_callback(partial(_tell, done))
+        done.add_done_callback(partial(self._give_up, task))
+
+    def _give_up(self, task: asyncio.Task[Any], done: concurrent.futures.Future[Any]) -> None:
+        if done.cancelled():
+            with suppress(RuntimeError):  # the loop has ended, and the task with it
+                self._loop.call_soon_threadsafe(task.cancel)
 
     def call(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """What a plain call on the loop returns or raises."""
@@ -115,3 +136,14 @@ class BackgroundLoop:
             if self._open:
                 self._loop.call_soon_threadsafe(self._ending.set)
         self._ended.result()
+
+
+def _tell(done: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
+    if task.cancelled():
+        done.cancel()
+    elif not done.set_running_or_notify_cancel():
+        task.exception()  # nobody asks any more
+    elif (error := task.exception()) is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(task.result())

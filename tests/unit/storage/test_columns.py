@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -26,9 +26,16 @@ from storage.usage import Usage
 
 TOPIC_ID, FIRST, TS, IN_FRONT = 0x0102030405060708, (1 << 40) + 250, 1_700_000_000_000, 13
 NOW = TS + 1000
-#: As of no path: every record one by one.
-NEVER = 1 << 62
+#: By columns from so few records on, in every test, so that small readings take both ways; and never.
+LEAST, NEVER = 6, 1 << 62
 PLAIN = "plain"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_are_enough() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "LEAST", LEAST)
+        yield
 
 
 class Frames(NamedTuple):
