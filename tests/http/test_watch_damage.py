@@ -280,4 +280,7 @@ async def test_consumers_and_claims_are_refused_with_503(server: HotServer, http
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_failed"), answer.text
     server.disk.clear_faults()
     assert len((await http.post("/v0/topics/t/consumers/c/read", json={})).json()["records"]) == 2
-    assert (await http.post("/v0/topics/q/claim", json={"node": "n"})).json()["count"] == 1
+    queue = (await http.get("/v0/topics/q")).json()["queue"]
+    assert (queue["ready"], queue["delayed"]) == (0, 1), "it is put off, not lost"
+    await append(http, "q", {"data": 2})
+    assert (await http.post("/v0/topics/q/claim", json={"node": "n"})).json()["claimed"][0]["$seq"] == 2
