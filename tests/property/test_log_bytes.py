@@ -114,7 +114,8 @@ def test_a_cut_anywhere_leaves_the_units_before_it(units: list[EncodedUnit], dat
 @given(BATCH, st.sampled_from([b"", b"edge-1"]), st.booleans())
 def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: bytes, more: bool) -> None:
     head = WriteHeader(9, 41, 1_700_000_000_000, True, node)
-    data, run = encode_batch(batch, head, more=more)
+    encoded, run = encode_batch(batch, head, more=more)
+    data = encoded.between(b"", b"")
     frames, end, reason = parse(data, 0)
     assert (end, reason, len(frames)) == (len(data), "", len(batch))
     tagged: list[tuple[bytes, int]] = []

@@ -36,8 +36,8 @@ from storage import BlockingEngine
 with BlockingEngine.open(sys.argv[1]) as engine:
     engine.append("t", "before")
     engine.read_next("t", "c")
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         engine.read_next("t", "c", wait_ms=600_000)
     except KeyboardInterrupt:
         engine.append("t", "behind")
