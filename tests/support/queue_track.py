@@ -88,7 +88,7 @@ class Tracks:
             self._add_claim(claim)
         for seq in sorted(self.jobs):
             job = self.jobs[seq]
-            job.deals.sort(key=lambda deal: (deal.at, deal.lease.deliveries))
+            job.deals.sort(key=lambda deal: (deal.at, deal.era, deal.lease.deliveries))
             self.lives.setdefault(job.name, []).append(job)
         #: Since when a node may hold leases that nobody knows of.
         self._in_doubt_since: dict[str, float] = {}
