@@ -140,8 +140,8 @@ def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: b
 
 
 def _measure(log: Log, segment: Segment) -> None:
-    """Have the sizes of its records. Where they cannot be read they are assumed, as they are for caps: the engine starts,
-    and whoever reads those records is told."""
+    """Have the sizes of its records. Where they cannot be read they are assumed, as they are for caps: the engine
+    starts, and whoever reads those records is told."""
     try:
         log.held.details(segment)
     except (SegmentCorrupt, OSError) as error:
