@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.broker_process import ROOT, BrokerProcess, environment
 
-#: Locust replaces the sockets of the process that imports it: it is only looked for here.
-locust_is_there = importlib.util.find_spec("locust") is not None
 FIGURES = re.compile(
     r"Ledger: lost (\d+), doubled (\d+), out of order (\d+) of (\d+) acknowledged,"
     r" (\d+) delivered \((\d+) pushed\), (\d+) jobs done"
@@ -45,7 +40,6 @@ def run(directory: Path, broker: BrokerProcess, *options: str) -> subprocess.Com
     )
 
 
-@pytest.mark.skipif(not locust_is_there, reason="locust is not installed")
 def test_a_mixed_load_leaves_nothing_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         broker.start()
