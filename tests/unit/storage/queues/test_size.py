@@ -6,6 +6,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -119,33 +120,33 @@ async def come_back(machine: Machine, engine: Engine, jobs: int, how: str) -> No
     assert engine.queues.figures("q").ready >= jobs
 
 
-async def test_what_is_shown_of_a_few_jobs_costs_no_more_behind_many_that_wait(machine: Machine) -> None:
-    """Delayed jobs are known one by one: neither the age of the oldest ready one nor a page walks past them all."""
-    calls: list[list[int]] = []
-    for delayed in (100, 10_000):
-        other = Machine()
-        async with other:
-            engine = await with_jobs(other)
-            await add(engine, delayed, delay_ms=60_000)
-            await add(engine, 1)
-            engine.state("q")  # what this finds out needs not be found out again
-            counts: list[int] = []
-            for look in (
-                lambda: engine.queues.figures("q"),
-                lambda: engine.queues.leases("q", after=delayed - 9, limit=20),
-                lambda: engine.queues.leases("q", JobState.LEASED),
-            ):
-                counts.append(await calls_of(_at_once(look)))
-            calls.append(counts)
-            assert engine.queues.figures("q").oldest_ready_age_ms == 0
-            shown = engine.queues.leases("q", after=delayed - 9, limit=20)
-            assert [(each.seq, each.state) for each in shown] == [
-                *((seq, JobState.DELAYED) for seq in range(delayed - 8, delayed + 1)),
-                (delayed + 1, JobState.READY),
-            ]
-    few, many = calls
-    assert all(after < 3 * before + 100 for before, after in zip(few, many, strict=True)), calls
+async def looks(delayed: int) -> list[int]:
+    """Function calls of each way to look at a queue of so many delayed jobs and, behind them, one that is ready."""
+    async with Machine() as machine:
+        engine = await with_jobs(machine)
+        await add(engine, delayed, delay_ms=60_000)
+        await add(engine, 1)
+        engine.state("q")  # what this finds out needs not be found out again
+        page = partial(engine.queues.leases, "q", after=delayed - 9, limit=20)
+        ways: list[Callable[[], object]] = [
+            partial(engine.queues.figures, "q"),
+            page,
+            partial(engine.queues.leases, "q", JobState.LEASED),
+        ]
+        calls = [await calls_of(_at_once(way)) for way in ways]
+        assert engine.queues.figures("q").oldest_ready_age_ms == 0
+        assert [(each.seq, each.state) for each in page()] == [
+            *((seq, JobState.DELAYED) for seq in range(delayed - 8, delayed + 1)),
+            (delayed + 1, JobState.READY),
+        ]
+        return calls
 
 
 async def _at_once(look: Callable[[], object]) -> None:
     look()
+
+
+async def test_what_is_shown_of_a_few_jobs_costs_no_more_behind_many_that_wait() -> None:
+    """Delayed jobs are known one by one: neither the age of the oldest ready one nor a page walks past them all."""
+    few, many = await looks(100), await looks(10_000)
+    assert all(after < 3 * before + 100 for before, after in zip(few, many, strict=True)), (few, many)
