@@ -322,7 +322,7 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
 
 def _renew_producers(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
     """Likewise: a producer must be known again however long the broker was down."""
-    for topic in catalog.topics.values():
+    for topic in catalog.by_id.values():
         if (table := topic.log.producers) is not None:
             catalog.usage.producers -= table.renew(last_ts, options.producer_id_expiration_ms, now_ms)
             topic.log.section = None
