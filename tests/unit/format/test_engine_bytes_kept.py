@@ -94,7 +94,7 @@ async def test_what_a_snapshot_says_wrong_is_seen(tmp_path: Path) -> None:
     section = copy.deepcopy(newest.sections[log.topic_id].fields)
     log.kept.meet(copy.deepcopy(section["states"]), copy.deepcopy(section["producers"]))
     section["producers"][0]["batches"][-1][2] += 1
-    with pytest.raises(Exception, match="producer 7 is"):
+    with pytest.raises(Exception, match="producer 8 is"):
         log.kept.meet(section["states"], section["producers"])
     with pytest.raises(Exception, match="values are"):
         log.kept.meet(section["states"][1:], [])
