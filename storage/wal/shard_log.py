@@ -61,7 +61,7 @@ class ShardLog:
         self.full = False
         #: Set once, when a write or sync has failed: nothing is written any more.
         self.failed: OSError | None = None
-        #: Bytes written that no sync has covered yet, and since when (monotonic ns); some are not to wait for the timer.
+        #: Bytes written that no sync has covered yet, and since when (monotonic ns); some may not wait for the timer.
         self.dirty_since_ns: int | None = None
         self.hastened = False
         #: How often what was written has been made durable.
