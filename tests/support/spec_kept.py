@@ -11,7 +11,7 @@ Readings, where the specification leaves a choice (docs/format.md decides):
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tests.support.spec_control import Wrong, is_map, is_seq, is_u64
 
@@ -75,23 +75,20 @@ class Kept:
 
 def are_values(value: Any) -> bool:
     """Whether this is what a section says of State frames."""
-    return isinstance(value, list) and all(
-        isinstance(one, list)
-        and len(one) == 3
-        and isinstance(one[0], str)
-        and isinstance(one[1], str)
-        and isinstance(one[2], bytes)
-        for one in value
-    )
+    return isinstance(value, list) and all(map(_is_value, cast("list[Any]", value)))
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, list) and [*map(type, cast("list[Any]", value))] == [str, str, bytes]
 
 
 def are_some_values(value: Any) -> bool:
-    return are_values(value) and bool(value)
+    return are_values(value) and value != []
 
 
 def are_producers(value: Any) -> bool:
     """Whether this is what a section says of producers."""
-    return isinstance(value, list) and bool(value) and all(map(_is_known, value))
+    return isinstance(value, list) and bool(cast("list[Any]", value)) and all(map(_is_known, cast("list[Any]", value)))
 
 
 def _is_known(value: Any) -> bool:

@@ -129,7 +129,7 @@ async def test_what_a_full_disk_refused_may_come_again(machine: Machine) -> None
 async def test_a_repeat_of_what_has_failed_fails_and_a_start_tells(machine: Machine) -> None:
     engine = await machine.start()
     await send(engine, 0, 0)
-    machine.disk.fail("datasync", errno.EIO)
+    machine.disk.fail("datasync", errno=errno.EIO)
     outcomes = await asyncio.gather(*[outcome(send(engine, 1, 1)) for _ in range(2)])
     assert [type(each) for each in outcomes] == [StorageFailed] * 2
     machine.disk.clear_faults()

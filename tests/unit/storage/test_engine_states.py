@@ -92,7 +92,7 @@ async def test_a_stopped_shard_takes_none_and_the_next_start_tells(machine: Mach
     await engine.states.put("group", "a", b"1")
     await engine.snapshotter.take()
     await engine.states.put("group", "a", b"2")
-    machine.disk.fail("datasync", errno.EIO)
+    machine.disk.fail("datasync", errno=errno.EIO)
     assert isinstance(await outcome(engine.states.put("group", "a", b"3")), StorageFailed)
     machine.disk.clear_faults()
     assert engine.states.get("group", "a") == b"2"
