@@ -61,8 +61,9 @@ class ShardLog:
         self.full = False
         #: Set once, when a write or sync has failed: nothing is written any more.
         self.failed: OSError | None = None
-        #: Bytes written that no sync has covered yet, and since when (monotonic ns).
+        #: Bytes written that no sync has covered yet, and since when (monotonic ns); some may not wait for the timer.
         self.dirty_since_ns: int | None = None
+        self.hastened = False
         #: How often what was written has been made durable.
         self.syncs = 0
 
@@ -236,7 +237,8 @@ class ShardLog:
             self._point_ns = self._clock.monotonic_ns()
             self.stats.sync_points += 1
         if self.dirty_since_ns is None:
-            self.dirty_since_ns = self._clock.monotonic_ns()
+            self.dirty_since_ns, self.hastened = self._clock.monotonic_ns(), False
+        self.hastened = self.hastened or any(each.hasten for each in run)
         self.stats.bytes += at - start
         self.stats.frames += sum(each.frames for each in run) + (point is not None)
         if sync:
@@ -334,8 +336,7 @@ class ShardLog:
         except OSError as error:
             self.failed = error
             raise
-        active.size = self._end
-        self._synced = self._end
+        active.size = self._synced = self._end
         self.syncs += 1
         self.dirty_since_ns = None
 
