@@ -17,7 +17,9 @@ async def make(client: httpx.AsyncClient, partitions: int = 3, name: str = "orde
     assert answer.status_code == 201, answer.text
 
 
-async def post(client: httpx.AsyncClient, count: int = 1, *, tag: str | None = None, query: str = "", **more: Any) -> Any:
+async def post(
+    client: httpx.AsyncClient, count: int = 1, *, tag: str | None = None, query: str = "", **more: Any
+) -> Any:
     record: dict[str, Any] = {"data": {"n": 1}} if tag is None else {"data": {"n": 1}, "tag": tag}
     answer = await client.post(f"/v0/topics/orders{query}", json={"records": [record] * count, **more})
     assert answer.status_code in (200, 201), answer.text
@@ -71,7 +73,8 @@ async def test_what_is_written_to_one_is_read_from_it(client: httpx.AsyncClient)
         assert [record["$seq"] for record in body["records"]] == [1, 2]
         assert (body["topic"], body["partition"], body["head_seq"]) == ("orders", 1, 2)
     other = (await client.get("/v0/topics/orders/records")).json()
-    assert other["records"] == [] and "partition" not in other
+    assert other["records"] == []
+    assert "partition" not in other
     one = (await client.get("/v0/topics/orders/records/2?partition=1")).json()
     assert (one["topic"], one["partition"], one["$seq"]) == ("orders", 1, 2)
 
@@ -176,7 +179,9 @@ async def test_partitions_grow_and_never_shrink(client: httpx.AsyncClient) -> No
     answer = await client.put("/v0/topics/orders", json={"partitions": 4, "ttl_ms": 60_000})
     assert (answer.status_code, answer.json()["config"]["partitions"]) == (200, 4)
     assert (await post(client, query="?partition=3"))["first_seq"] == 1
-    refused(await client.put("/v0/topics/orders", json={"partitions": 3}), 409, "topic_exists_incompatible", "partitions")
+    refused(
+        await client.put("/v0/topics/orders", json={"partitions": 3}), 409, "topic_exists_incompatible", "partitions"
+    )
     left_out = (await client.put("/v0/topics/orders", json={})).json()["config"]
     assert (left_out["partitions"], left_out["ttl_ms"]) == (4, 0)
     assert (await client.get("/v0/topics/orders/records?partition=1")).json()["head_seq"] == 1
@@ -190,9 +195,7 @@ async def test_there_is_a_limit(client: httpx.AsyncClient) -> None:
 
 
 async def test_queues_routers_and_dead_letters_take_one(client: httpx.AsyncClient) -> None:
-    refused(
-        await client.put("/v0/topics/q", json={"type": "queue", "partitions": 2}), 409, "topic_exists_incompatible"
-    )
+    refused(await client.put("/v0/topics/q", json={"type": "queue", "partitions": 2}), 409, "topic_exists_incompatible")
     await make(client)
     for ends in ({"source": "orders", "dest": "x"}, {"source": "x", "dest": "orders"}):
         refused(await client.put("/v0/routers/r", json=ends), 409, "topic_exists_incompatible")
@@ -229,7 +232,8 @@ async def test_consumers_are_of_one_partition(client: httpx.AsyncClient) -> None
     shown = (await client.get("/v0/topics/orders/consumers/c?partition=1")).json()
     assert (shown["topic"], shown["partition"], shown["lag"]) == ("orders", 1, 0)
     first = (await client.get("/v0/topics/orders/consumers/c")).json()
-    assert first["cursor_seq"] == 0 and "partition" not in first
+    assert first["cursor_seq"] == 0
+    assert "partition" not in first
     [entry] = (await client.get("/v0/topics/orders/consumers?partition=1")).json()["consumers"]
     assert (entry["consumer"], entry["partition"]) == ("c", 1)
     assert (await client.delete("/v0/topics/orders/consumers/c?partition=1")).json()["deleted"] is True
@@ -242,7 +246,8 @@ async def test_all_of_it_is_deleted(client: httpx.AsyncClient, engine: Engine) -
     await post(client, query="?partition=2")
     refused(await client.delete("/v0/topics/orders?if_empty=true"), 409, "topic_not_empty")
     assert (await client.delete("/v0/topics/orders")).json()["deleted"] is True
-    assert engine.catalog.by_id == {} and engine.catalog.topics == {}
+    assert engine.catalog.by_id == {}
+    assert engine.catalog.topics == {}
     refused(await client.get("/v0/topics/orders/records?partition=1"), 404, "topic_not_found")
     await make(client, 2)
     assert (await client.get("/v0/topics/orders/records?partition=1")).json()["head_seq"] == 0

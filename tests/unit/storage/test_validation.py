@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage import NewRecord, Options, TopicConfig
+from storage import NewRecord, Options
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.records import PlainRecords
 from storage.validation import (
@@ -161,7 +161,9 @@ def test_an_address_is_a_name_or_one_with_a_partition(good: str) -> None:
     check_address(good)
 
 
-@pytest.mark.parametrize("bad", ["", "orders/", "orders/0", "orders/01", "orders/-1", "orders/x", "/1", "a/1/2", "a/99999"])
+@pytest.mark.parametrize(
+    "bad", ["", "orders/", "orders/0", "orders/01", "orders/-1", "orders/x", "/1", "a/1/2", "a/99999"]
+)
 def test_nothing_else_is_one(bad: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_address(bad)
