@@ -127,7 +127,7 @@ def recover(
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     for end in ends:
         mend(fs, root, end, options, report)
-    clean = came_up and loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
+    clean = came_up and _was_clean(loaded, ends)
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
@@ -148,6 +148,11 @@ def recover(
         report,
         store,
     )
+
+
+def _was_clean(loaded: Loaded, ends: list[LogEnd]) -> bool:
+    """Whether the snapshot is that of a clean stop, and nothing came behind it."""
+    return loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
 
 
 def load_snapshots(fs: FileSystem, root: str) -> Loaded:
