@@ -114,7 +114,6 @@ def recover(
     redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
-    # Salvage wants units one by one, and looks into files itself.
     parts = _parts(root, shards, redo, catalog) if salvage is None else []
     with closing(open_scanner(fs, options.recovery_processes, parts)) as scanner:
         ends = [
@@ -199,6 +198,7 @@ def _restore(catalog: Catalog, loaded: Loaded) -> int:
 
 
 def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
+    """What is read ahead. Not for salvage, which wants units one by one, and looks into files itself."""
     directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
     replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
     return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
