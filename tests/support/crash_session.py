@@ -94,9 +94,11 @@ class Session:
                 setting = Setting(config)
                 life.settings.append(setting)
             told.append((life, setting, changed))
+        before = self.engine.state(name).config if self._has(name) else None
         outcome, _ = await self._ask(self.engine.put_topic(name, config))
         # Partition 0 may be set so, and others follow when there is room, or with the next start.
-        decided = outcome is not Outcome.DONE and self._has(name) and self.engine.state(name).config == config
+        decided = outcome is not Outcome.DONE and before != config and self._has(name)
+        decided = decided and self.engine.state(name).config == config
         for life, setting, changed in told:
             follows = decided and self.engine.state(life.name).config != config
             self._made(life, Outcome.DONE if decided and not follows else outcome, setting)
