@@ -112,6 +112,8 @@ class Appended(msgspec.Struct, kw_only=True):
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
     throttle_wait_ms: float = 0.0
+    partition: int | None = None
+    """Where the topic has several."""
 
 
 class StoredRecord(NamedTuple):
@@ -241,6 +243,7 @@ class TopicState(msgspec.Struct, kw_only=True):
     """One topic as it is now (one partition's figures where there is one). Times are ms since the epoch."""
 
     topic: str
+    """The address: of a partition above 0, `name/partition`."""
     topic_id: int
     epoch: int
     config: TopicConfig

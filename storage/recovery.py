@@ -28,6 +28,7 @@ from storage.log import Log
 from storage.log_end import LogEnd, find_end
 from storage.mend import mend
 from storage.options import Options, Recovery
+from storage.partition_recovery import settle_partitions
 from storage.queues.settle import settle_jobs
 from storage.records import LossCause
 from storage.replay import Replay
@@ -113,7 +114,6 @@ def recover(
     redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
-    # Salvage wants units one by one, and looks into files itself.
     parts = _parts(root, shards, redo, catalog) if salvage is None else []
     with closing(open_scanner(fs, options.recovery_processes, parts)) as scanner:
         ends = [
@@ -121,11 +121,12 @@ def recover(
             for shard in range(shards)
         ]
     _check_beginning(ends, loaded)
+    settle_partitions(catalog, salvaging=salvage is not None)
     last_ts = max([created_ms, *(end.last_ts for end in ends)])
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     for end in ends:
         mend(fs, root, end, options, report)
-    clean = came_up and loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
+    clean = came_up and _was_clean(loaded, ends)
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
@@ -146,6 +147,11 @@ def recover(
         report,
         store,
     )
+
+
+def _was_clean(loaded: Loaded, ends: list[LogEnd]) -> bool:
+    """Whether the snapshot is that of a clean stop, and nothing came behind it."""
+    return loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
 
 
 def load_snapshots(fs: FileSystem, root: str) -> Loaded:
@@ -194,6 +200,7 @@ def _restore(catalog: Catalog, loaded: Loaded) -> int:
 
 
 def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
+    """What is read ahead. Not for salvage, which wants units one by one, and looks into files itself."""
     directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
     replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
     return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
@@ -202,7 +209,7 @@ def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[Sh
 def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
     """Place by topic_id below which the catalog holds everything of a log."""
     places = {
-        log.topic_id: log.applied_place for topic in catalog.topics.values() for log in topic.logs if log.shard == shard
+        log.topic_id: log.applied_place for topic in catalog.by_id.values() for log in topic.logs if log.shard == shard
     }
     return places if shard else {**places, 0: catalog.states.applied_place}
 

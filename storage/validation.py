@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from storage.config import TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
+from storage.partitions import is_address
 from storage.records import BinaryRecord, NewRecord, PlainRecords, StoredBodies
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
@@ -28,10 +28,10 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def check_config(config: TopicConfig, within: str = "") -> None:
-    """Raises InvalidRequest for what this version cannot serve; `within` is where the config stands in the request."""
-    if config.partitions != 1:
-        raise InvalidRequest("This version serves topics with one partition only.", field=f"{within}partitions")
+def check_address(address: str) -> None:
+    """Raises InvalidRequest for what is neither the name of a topic nor the address of one of its partitions."""
+    if not TOPIC_NAME.fullmatch(address) and not is_address(address):
+        check_topic_name(address)
 
 
 def check_text(value: str, field: str, max_bytes: int) -> bytes:

@@ -10,7 +10,6 @@ import pytest
 from storage import Durability, TopicConfig
 from storage.config import TopicType
 from storage.errors import (
-    InvalidRequest,
     LimitReached,
     StorageFailed,
     TopicIncompatible,
@@ -49,13 +48,6 @@ async def test_the_type_cannot_be_changed(machine: Machine) -> None:
     with pytest.raises(TopicIncompatible):
         await engine.put_topic("t", TopicConfig(type=TopicType.LOG))
     await engine.append("t", [record(0, delay_ms=5)])
-
-
-async def test_several_partitions_are_refused(machine: Machine) -> None:
-    engine = await machine.start()
-    with pytest.raises(InvalidRequest) as caught:
-        await engine.put_topic("t", TopicConfig(partitions=2))
-    assert caught.value.detail == {"field": "partitions"}
 
 
 async def test_names_come_bytewise_by_prefix_and_page(machine: Machine) -> None:
