@@ -37,7 +37,9 @@ def check_config(config: TopicConfig, within: str = "") -> None:
         drops = (config.ttl_ms, config.cap_records, config.cap_bytes, config.retention is Retention.CONSUMED)
         for field, dropping in zip(_DROPPING, drops, strict=True):
             if dropping:
-                raise InvalidRequest(f"{within}{field} drops records, which cleanup_policy compact forbids.", field=field)
+                raise InvalidRequest(
+                    f"{within}{field} drops records, which cleanup_policy compact forbids.", field=field
+                )
 
 
 def check_text(value: str, field: str, max_bytes: int) -> bytes:

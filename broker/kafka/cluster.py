@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.auth.access import Access, Forbidden
 from broker.auth.scopes import ADMIN, DELETE, READ, WRITE, Scopes
+from schemas.names import is_topic_name
+from storage.errors import TopicNotFound
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
@@ -74,3 +76,10 @@ def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
         while page := list(islice(engine.catalog.named(prefix, after), PAGE)):
             after = page[-1].name
             yield [topic for topic in page if not topic.provisional]
+
+
+def topic(call: Call, name: str) -> Topic:
+    """The topic of that name, not a partition's address. Raises TopicNotFound."""
+    if not is_topic_name(name):
+        raise TopicNotFound(name)
+    return call.broker.engine.topic(name)
