@@ -181,13 +181,21 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
 )
 
 
-def code_of(error: Exception, *, forbidden: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> ErrorCode:
-    """What an error is to a client; `forbidden`: what it is called where the key is not for it.
+def code_of(
+    error: Exception,
+    *,
+    forbidden: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    unavailable: ErrorCode | None = None,
+) -> ErrorCode:
+    """What an error is to a client; `forbidden`: what it is called where the key is not for it, `unavailable`: where
+    the broker cannot do it now, whyever (None: as the table says).
 
     One that is no refusal is a defect of the broker: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
     """
     if isinstance(error, Forbidden):
         return forbidden
+    if unavailable is not None and isinstance(error, errors.Unavailable):
+        return unavailable
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
