@@ -225,6 +225,12 @@ class TopicAdmin:
         if over is not None:
             values.append(eviction(config, log, *over)[1])
             nodes.append("")
+        before, after = topic.config.durability, config.durability
+        if before is not after and (before is Durability.FSYNC or after is Durability.EPHEMERAL):
+            # Nothing beyond the head was handed out. Of the class that it had a start would know; of the new one it
+            # could not, and would announce a loss.
+            values.append(control.HeadWatermark(reserved=log.assigned_head))
+            nodes.append("")
         if log.ephemeral:
             cursors = self._cursors(topic)
             values += cursors

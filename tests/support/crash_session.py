@@ -95,8 +95,8 @@ class Session:
                 life.settings.append(setting)
             told.append((life, setting, changed))
         outcome, _ = await self._ask(self.engine.put_topic(name, config))
-        # On a full disk partition 0 may be set so, and others follow when there is room.
-        decided = outcome is Outcome.REFUSED and self._has(name) and self.engine.state(name).config == config
+        # Partition 0 may be set so, and others follow when there is room, or with the next start.
+        decided = outcome is not Outcome.DONE and self._has(name) and self.engine.state(name).config == config
         for life, setting, changed in told:
             follows = decided and self.engine.state(life.name).config != config
             self._made(life, Outcome.DONE if decided and not follows else outcome, setting)
