@@ -104,5 +104,9 @@ class KafkaServer:
 
     async def connect(self, **more: Any) -> Wire:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", self.port.number, **more))
-        self._wires.append(wire)
+        self.keep(wire)
         return wire
+
+    def keep(self, wire: Wire) -> None:
+        """Close it in the end."""
+        self._wires.append(wire)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -205,13 +204,12 @@ async def test_kafka_python_administers(server: KafkaServer) -> None:
     await asyncio.to_thread(administer)
 
 
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-async def test_kcat_lists(server: KafkaServer) -> None:
+async def test_kcat_lists(server: KafkaServer, kcat: str) -> None:
     await server.engine.put_topic("orders")
-    kcat = await asyncio.create_subprocess_exec(
-        "kcat", "-L", "-b", server.address, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    listing = await asyncio.create_subprocess_exec(
+        kcat, "-L", "-b", server.address, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    out, _ = await asyncio.wait_for(kcat.communicate(), PATIENCE_S)
+    out, _ = await asyncio.wait_for(listing.communicate(), PATIENCE_S)
     assert b'topic "orders" with 1 partitions' in out
 
 
