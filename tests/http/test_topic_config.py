@@ -176,5 +176,4 @@ async def test_a_wrong_put_leaves_a_topic_as_it_was(client: httpx.AsyncClient) -
 async def test_a_topic_that_keeps_everything_has_no_retention(client: httpx.AsyncClient, field: str) -> None:
     await refuse(client, f'{{"cleanup_policy":"compact",{field}}}', field.split('"')[1])
     assert (await put(client, cleanup_policy="compact"))["cleanup_policy"] == "compact"
-    await refuse(client, f'{{"cleanup_policy":"compact",{field}}}', field.split('"')[1])
     assert (await put(client, cleanup_policy="compact,delete", ttl_ms=1))["ttl_ms"] == 1

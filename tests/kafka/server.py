@@ -20,7 +20,7 @@ from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
 
-PATIENCE_S = 20
+PATIENCE_S = 15
 #: So that a start takes no time.
 SMALL = {"wal_shards": 1, "wal_file_bytes": 1 << 20}
 A = TypeVar("A", bound=Message)

@@ -37,8 +37,15 @@ def plain(key: str) -> dict[str, str]:
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[KafkaServer]:
-    async with KafkaServer(tmp_path, api_keys=KEYS) as server:
+    # Nobody is cut off here for being slow.
+    async with KafkaServer(tmp_path, api_keys=KEYS, header_timeout_s=600) as server:
         yield server
+
+
+def refused(server: KafkaServer) -> dict[str, float]:
+    """Connections closed without an answer, by why; those that there were."""
+    family = next(each for each in server.port.metrics.families() if each.name == "topics_kafka_refused")
+    return {sample.labels[0][1]: sample.value for sample in family.samples if sample.value}
 
 
 async def known(server: KafkaServer, key: str) -> Wire:
@@ -63,6 +70,7 @@ async def test_a_stranger_is_told_versions_and_nothing_else(guarded: KafkaServer
     assert (await wire.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(), ApiVersionsResponse)).error_code == 0
     wire.send(ApiKey.METADATA, 9, encode(MetadataRequest(topics=None), 9))
     await wire.ended()
+    assert refused(guarded) == {"unauthenticated": 1}
 
 
 @pytest.mark.parametrize("token", [b"", b"\0me\0nobody", b"\0me\0", b"all", b"\0\0\0\0", b"\xff\0\xff\0\xff"])
@@ -105,6 +113,7 @@ async def test_what_a_stranger_sends_is_bounded(guarded: KafkaServer) -> None:
     wire = await guarded.connect()
     wire.raw(struct.pack(">ihh", 1 << 20, ApiKey.PRODUCE, 9))
     await wire.ended()
+    assert refused(guarded) == {"malformed": 1}
 
 
 async def test_keys_reach_what_they_are_for(guarded: KafkaServer) -> None:
