@@ -114,7 +114,6 @@ def recover(
     redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
-    # Salvage wants units one by one, and looks into files itself.
     parts = _parts(root, shards, redo, catalog) if salvage is None else []
     with closing(open_scanner(fs, options.recovery_processes, parts)) as scanner:
         ends = [
@@ -127,7 +126,7 @@ def recover(
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     for end in ends:
         mend(fs, root, end, options, report)
-    clean = came_up and loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
+    clean = came_up and _was_clean(loaded, ends)
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
@@ -149,6 +148,11 @@ def recover(
         report,
         store,
     )
+
+
+def _was_clean(loaded: Loaded, ends: list[LogEnd]) -> bool:
+    """Whether the snapshot is that of a clean stop, and nothing came behind it."""
+    return loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
 
 
 def load_snapshots(fs: FileSystem, root: str) -> Loaded:
@@ -197,6 +201,7 @@ def _restore(catalog: Catalog, loaded: Loaded) -> int:
 
 
 def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
+    """What is read ahead. Not for salvage, which wants units one by one, and looks into files itself."""
     directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
     replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
     return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
