@@ -125,6 +125,12 @@ METRICS: Final = MetricTable(
     Metric("topics_live_bytes", GAUGE, "bytes", "Live bytes."),
     Metric("topics_ephemeral_bytes", GAUGE, "bytes", "Those in memory only."),
     Metric("topics_idempotency_keys", GAUGE, "keys", "Idempotency keys held."),
+    Metric("topics_producers", GAUGE, "producers", "Idempotent producers known, counted in each partition."),
+    Metric(
+        "topics_producers_forgotten", COUNTER, "producers",
+        "Those forgotten before their time, because there were too many: their repeats are taken as new.",
+    ),
+    Metric("topics_states", GAUGE, "values", "Values kept of groups and the like."),
     Metric("topics_tail_cache_bytes", GAUGE, "bytes", "Bytes in the tail cache."),
     Metric("topics_topic_head_seq", GAUGE, "seq", f"Last readable seq, of all partitions {_TOPICS}", "topic"),
     Metric("topics_topic_earliest_seq", GAUGE, "seq", f"First live seq, of all partitions {_TOPICS}", "topic"),

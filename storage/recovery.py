@@ -131,8 +131,7 @@ def recover(
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
     volatile = _settle_projections(catalog, clean=clean)
-    _renew_keys(catalog, last_ts, now_ms(last_ts))
-    _renew_producers(catalog, options, last_ts, now_ms(last_ts))
+    _renew_remembered(catalog, options, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
         catalog,
@@ -315,6 +314,12 @@ def _renew_epoch(catalog: Catalog, log: Log) -> None:
     log.section = None
 
 
+def _renew_remembered(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
+    """However long the broker was down, what was known at its end is known."""
+    _renew_keys(catalog, last_ts, now_ms)
+    _renew_producers(catalog, options, last_ts, now_ms)
+
+
 def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
     """Keys that were live at the last frame live one whole window from now on: downtime does not count."""
     for topic in catalog.topics.values():
@@ -328,8 +333,8 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
 
 
 def _renew_producers(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
-    """Likewise: a producer must be known again however long the broker was down."""
-    for topic in catalog.topics.values():
+    """Producers that were not forgotten at the last frame are idle from now on."""
+    for topic in catalog.by_id.values():
         if (table := topic.log.producers) is not None:
             catalog.usage.producers -= table.renew(last_ts, options.producer_id_expiration_ms, now_ms)
             topic.log.section = None
