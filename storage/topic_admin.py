@@ -32,7 +32,7 @@ from storage.queues.frames import lease_frames
 from storage.records import DeletedRecords, TagMatch
 from storage.segment_io import SegmentGone, look_into
 from storage.start import settle_debt
-from storage.validation import check_topic_name
+from storage.validation import check_cleanup, check_topic_name
 from storage.wal.submission import ControlStep, PlaceStep, Unit
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class TopicAdmin:
         """
         check_topic_name(name)
         config = config.clamped()
+        check_cleanup(config)
         while True:
             topic = self._engine.catalog.topics.get(name)
             if topic is None:

@@ -1,0 +1,19 @@
+"""All calls that the port serves: each area has a dict of its own, and this joins them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Handler
+from broker.kafka.calls import admin, configs, describe_topics, metadata, producers, sasl, versions
+
+HANDLERS: Final[dict[int, Handler]] = {
+    **metadata.HANDLERS,
+    **admin.HANDLERS,
+    **configs.HANDLERS,
+    **describe_topics.HANDLERS,
+    **producers.HANDLERS,
+    **sasl.HANDLERS,
+}
+HANDLERS[ApiKey.API_VERSIONS] = versions.handler(HANDLERS.keys())
