@@ -1,8 +1,8 @@
 """Kafka's settings of a topic, and what they are here. Pure (source: kafka.md §1, §2).
 
-    mapped   a setting of ours: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
-    fixed    taken only as it is: how the broker works
-    tuning   any value of its kind is taken, and changes nothing: files and caches are not Kafka's here
+mapped   a setting of ours: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
+fixed    taken only as it is: how the broker works
+tuning   any value of its kind is taken, and changes nothing: files and caches are not Kafka's here
 """
 
 from __future__ import annotations

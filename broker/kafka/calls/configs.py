@@ -139,7 +139,9 @@ def _of_broker(call: Call) -> list[DescribeConfigsResourceResult]:
         ("socket.request.max.bytes", Kind.INT, str(ours.kafka_max_request_bytes)),
     )  # fmt: skip
     return [
-        DescribeConfigsResourceResult(name=name, value=value, read_only=True, config_source=_OF_BROKER, config_type=kind)
+        DescribeConfigsResourceResult(
+            name=name, value=value, read_only=True, config_source=_OF_BROKER, config_type=kind
+        )
         for name, kind, value in values
     ]
 
