@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from broker.auth.gate import Gate
+from broker.kafka.metrics import KafkaMetrics
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
@@ -28,6 +29,7 @@ class Broker:
         "engine",
         "gate",
         "http_metrics",
+        "kafka_metrics",
         "live",
         "parking",
         "pressure",
@@ -51,6 +53,7 @@ class Broker:
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()
+        self.kafka_metrics = KafkaMetrics()
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()

@@ -24,12 +24,14 @@ from storage.encode import WriteHeader, assemble, encode_controls
 from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
 from storage.format import control
 from storage.format.cutting import total
+from storage.growth import check_partitions
 from storage.keys import key_digest
 from storage.log import Log
 from storage.obstacles import Obstacle, settled
+from storage.partitions import is_address
 from storage.records import Appended, ProducerBatch
 from storage.start import settle_debt
-from storage.validation import MAX_U64, check_config, check_text, check_topic_name
+from storage.validation import MAX_U64, check_address, check_cleanup, check_text
 from storage.wal.submission import Both, Outcome, Submission
 
 if TYPE_CHECKING:
@@ -148,7 +150,7 @@ class Write:
         topic = self.engine.catalog.topics.get(self.name)
         if topic is None or topic.log.ephemeral:
             return False
-        if self.key is not None and self._seen(topic.log):
+        if self._seen(topic.log):
             return False
         if self._obstacle(topic) is not None:
             return False
@@ -175,12 +177,14 @@ class Write:
 
     def _check(self) -> None:
         engine, options = self.engine, self.engine.options
-        check_topic_name(self.name)
+        check_address(self.name)
         if self.node is not None:
             check_text(self.node, "node", options.max_node_bytes)
         if self.key is not None:
             check_text(self.key, "idempotency_key", options.max_key_bytes)
             self.digest = key_digest(self.key)
+        if self.producer is not None:
+            engine.producers.check(self.producer)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
         if self.move is not None:
@@ -193,17 +197,25 @@ class Write:
             self.hash = hash_of(self.records, self.payloads, self.node)
 
     def _seen(self, log: Log) -> bool:
-        """Whether this key is on its way, or known already."""
+        """Whether this key or batch is on its way, or known already. Raises what a producer's batch is told."""
+        if self.producer is not None and self.engine.producers.known(log, self.producer, self.count) is not None:
+            return True
+        if self.key is None:
+            return False
         window_ms = self.engine.catalog.by_id[log.topic_id].config.idempotency_window_ms
         return (log.topic_id, self.digest) in self.engine.pending_keys or (
             log.keys is not None and log.keys.find(self.digest, self.engine.now_ms(), window_ms) is not None
         )
 
     async def _known(self, topic: Topic) -> Appended | None:
-        """The answer for a key that was used before; waits for one that is on its way."""
+        """The answer for a key or a producer's batch that was there before; waits for one that is on its way."""
+        log = topic.log
+        if self.producer is not None:
+            sent = await self.engine.producers.answer(log, self.producer, self.count)
+            if sent is not None:
+                return self._answer(log, sent.first_seq, self.count, deduped=True)
         if self.key is None:
             return None
-        log = topic.log
         pending = self.engine.pending_keys.get((log.topic_id, self.digest))
         if pending is not None:
             await asyncio.shield(pending)  # its outcome, an error included, is this request's too
@@ -264,19 +276,22 @@ class Write:
     def _check_new_topic(self) -> Obstacle | None:
         if not self.create:
             raise TopicNotFound(self.name)
+        if is_address(self.name):
+            raise TopicNotFound(self.name)
         config = self._new_config()
-        check_config(config, "config.")
+        check_cleanup(config, "config.")
+        check_partitions(self.engine, self.name, config, None, "config.")
         self._check_kind(config)
         self._check_expected(0)
         check_caps(config, None, self.payloads, self.total)
         check_limits(self.engine, config, self.total, has_key=self.key is not None)
         self.engine.admin.check_limit()
-        if config.durability is Durability.EPHEMERAL:
-            # Its records never reach the log, so the topic cannot be made in their batch.
-            return partial(self._make_ephemeral, config)
+        if config.durability is Durability.EPHEMERAL or config.partitions > 1:
+            # Its records never reach the log, or not all of the topic is one log: it cannot be made in their batch.
+            return partial(self._make_topic, config)
         return None
 
-    async def _make_ephemeral(self, config: TopicConfig) -> None:
+    async def _make_topic(self, config: TopicConfig) -> None:
         if self.name not in self.engine.catalog.topics:  # else another write was faster, and its config counts
             self.created = await self.engine.admin.put(self.name, config)
 
@@ -321,7 +336,19 @@ class Write:
             after.append(frame)
             log.assign_floor(floor)
         behind = [*self.trailing, *after]
-        whole = assemble(appends, run, head, before=before, after=behind, key=self.key, hash=self.hash, move=self.move)
+        if self.producer is not None:
+            engine.producers.assign(log, self.producer, self.count, self.first_seq, now)
+        whole = assemble(
+            appends,
+            run,
+            head,
+            before=before,
+            after=behind,
+            key=self.key,
+            hash=self.hash,
+            move=self.move,
+            producer=self.producer,
+        )
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
             engine.publish_in_memory(log, whole, row)
@@ -348,6 +375,10 @@ class Write:
             place = (log.topic_id, self.digest)
             settled = engine.pending_keys[place] = engine.loop.create_future()
             outcome = Both(outcome, settled, partial(engine.pending_keys.pop, place, None))
+        if self.producer is not None:
+            pending, sent = engine.producers.pending, (log.topic_id, self.first_seq)
+            over = pending[sent] = engine.loop.create_future()
+            outcome = Both(outcome, over, partial(pending.pop, sent, None))
         engine.shards[log.shard].enqueue(submission, outcome)
 
     def _announce(self, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:

@@ -1,6 +1,7 @@
 """All topics and logs of an engine, and what each control frame does to them: one `apply` for live path and recovery.
 
-No I/O and no clock. A topic is a name, a config and its logs; partition 0's topic_id names the topic.
+No I/O and no clock. Each partition is a `Topic` with one log, found by its address; partition 0 by the topic's name.
+Partitions above 0 are found only while partition 0 counts so many: made before it says so, gone when it is.
 Source: storage.md §2, §6; architecture.md (topic and log are two things).
 """
 
@@ -19,10 +20,14 @@ from storage.format.wal_frame import FrameType
 from storage.keys import KeyRing, Remembered, key_digest
 from storage.log import Log
 from storage.lookup import LookedUp
+from storage.partitions import address
+from storage.producer_table import ProducerTable
 from storage.queues.leases import LeaseTable
 from storage.queues.policy import limits_of
+from storage.records import ProducerBatch
 from storage.routers.router import Router
 from storage.routers.routes import Routes
+from storage.state_table import OFFSET, OwnStates, StateTable
 from storage.usage import Usage
 
 
@@ -37,14 +42,38 @@ def leases_durable(config: TopicConfig) -> bool:
 
 
 class Topic:
-    """A named topic. `provisional` until the frame that creates it is committed."""
+    """One partition of a named topic; mostly there is no other. `provisional` until its creating frame is committed.
 
-    __slots__ = ("config", "last_read_ts", "logs", "name", "paused", "provisional", "routers_removed", "topic_id")
+    `title` is the topic's name, `name` the address of this partition, `root_id` the topic_id of partition 0.
+    """
 
-    def __init__(self, name: str, topic_id: int, config: TopicConfig) -> None:
-        self.name = name
+    __slots__ = (
+        "config",
+        "last_read_ts",
+        "logs",
+        "name",
+        "others",
+        "partition",
+        "paused",
+        "provisional",
+        "root_id",
+        "routers_removed",
+        "title",
+        "topic_id",
+        "turn",
+    )
+
+    def __init__(self, title: str, topic_id: int, config: TopicConfig, partition: int = 0, root_id: int = 0) -> None:
+        self.title = title
+        self.partition = partition
+        self.root_id = root_id or topic_id
+        self.name = address(title, partition)
         self.topic_id = topic_id
         self.config = config
+        #: Of partition 0: partitions 1, 2, …, as many as count.
+        self.others: tuple[Topic, ...] = ()
+        #: Of partition 0: which partition the next write without a tag goes to.
+        self.turn = 0
         self.logs: list[Log] = []
         self.paused = False
         self.provisional = False
@@ -70,9 +99,15 @@ class Catalog:
         self.shards = shards
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
+        #: Names of topics with more than one partition.
+        self.spread: set[str] = set()
+        #: By topic_id of partition 0: the logs of its partitions above 0, whether they count (yet, still) or not.
+        self.parts: dict[int, dict[int, Topic]] = {}
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
+        #: Values kept for others that belong to no log.
+        self.states = OwnStates()
         #: Called with each log whose slowest consumer has come further durably, or is gone.
         self.on_consumed: Callable[[Log], None] | None = None
         #: What a recovery has changed of routers and consumers, and has to be written: (topic_id, frame).
@@ -93,6 +128,7 @@ class Catalog:
             FrameType.ROUTER_CREATE: self._router_create,
             FrameType.ROUTER_DELETE: self._router_delete,
             FrameType.CONSUMER: self._consumer,
+            FrameType.STATE: self._state,
         }
 
     def named(self, prefix: str, after: str) -> Iterator[Topic]:
@@ -102,6 +138,11 @@ class Catalog:
             if not name.startswith(prefix):
                 return
             yield self.topics[name]
+
+    @property
+    def size(self) -> int:
+        """How many topics there are, their partitions aside."""
+        return len(self._names)
 
     def log(self, topic_id: int) -> Log | None:
         """The live log of that id."""
@@ -130,27 +171,53 @@ class Catalog:
         return self.next_topic_id - 1
 
     def add(self, topic_id: int, value: control.TopicCreate | control.ConfigUpdate) -> Topic:
-        """Make the topic a TopicCreate describes."""
-        topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config))
-        log = Log(topic_id, shard=shard_of(topic_id, self.shards), epoch=value.epoch, usage=self.usage)
+        """Make the log a TopicCreate describes. That of a partition above 0 is found by its id only, until `link`."""
+        root_id = value.topic if value.partition else topic_id
+        topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config), value.partition, root_id)
+        shard = shard_of(topic_id, self.shards)
+        log = Log(topic_id, shard=shard, epoch=value.epoch, usage=self.usage, partition=value.partition)
         log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
         if topic.config.type is TopicType.QUEUE:
             log.queue = LeaseTable(limits_of(topic.config))
         topic.logs.append(log)
         topic.paused = bool(value.paused)
-        if topic.name not in self.topics:
-            insort(self._names, topic.name)
-        self.topics[topic.name] = topic
+        if topic.partition:
+            self.parts.setdefault(root_id, {})[topic.partition] = topic
+        else:
+            if topic.name not in self.topics:
+                insort(self._names, topic.name)
+            self.topics[topic.name] = topic
         self.by_id[topic_id] = topic
         self.next_topic_id = max(self.next_topic_id, topic_id + 1)
         return topic
 
+    def link(self, root: Topic) -> None:
+        """The partitions that partition 0 counts are found by their addresses from now on."""
+        parts = self.parts.get(root.topic_id)
+        if parts is None:
+            return
+        counted = (parts.get(partition) for partition in range(1, root.config.partitions))
+        root.others = tuple(part for part in counted if part is not None)
+        for part in root.others:
+            self.topics[part.name] = part
+        if root.others:
+            self.spread.add(root.name)
+
     def remove(self, topic: Topic) -> None:
-        """Forget a topic and what its logs used."""
+        """Forget a log and what it used. With partition 0 the others are found no more, but for their frames."""
         self.by_id.pop(topic.topic_id, None)
-        if self.topics.get(topic.name) is topic:
-            del self.topics[topic.name]
-            del self._names[bisect_left(self._names, topic.name)]
+        for each in (topic, *topic.others):
+            if self.topics.get(each.name) is each:
+                del self.topics[each.name]
+                if not each.partition:
+                    self.spread.discard(each.name)
+                    del self._names[bisect_left(self._names, each.name)]
+        topic.others = ()
+        parts = self.parts.get(topic.root_id)
+        if parts is not None and parts.get(topic.partition) is topic:
+            del parts[topic.partition]
+            if not parts:
+                del self.parts[topic.root_id]
         for log in topic.logs:
             log.release()
         topic.routers_removed = self.routes.forget_topic(topic.topic_id)
@@ -158,16 +225,23 @@ class Catalog:
             self._section_changed(router.dest_id)
 
     def _topic_create(self, topic_id: int, ts: int, value: control.TopicCreate) -> None:
-        if topic_id in self.by_id:
-            return  # live path: it stands there provisionally; replay below as_of: it is in the snapshot
-        older = self.topics.get(value.name)
+        if (known := self.by_id.get(topic_id)) is not None:
+            # Live path: it stands there provisionally; replay below as_of: it is in the snapshot.
+            self._link_live(known)
+            return
+        older = None if value.partition else self.topics.get(value.name)
         if older is not None:
-            # Of two live logs with one name the higher id wins.
+            # Of two live logs with one name the higher id wins; of partitions above 0 when all is known of them.
             self.superseded[min(older.topic_id, topic_id)] = value.name
             if older.topic_id > topic_id:
                 return
             self.remove(older)
-        self.add(topic_id, value)
+        self._link_live(self.add(topic_id, value))
+
+    def _link_live(self, topic: Topic) -> None:
+        # A replay may come to the shard of another partition later: then all are linked at its end.
+        if not topic.partition and not self.usage.replaying:
+            self.link(topic)
 
     def _topic_delete(self, topic_id: int, ts: int, value: control.TopicDelete) -> None:
         topic = self.by_id.get(topic_id)
@@ -188,6 +262,7 @@ class Catalog:
             topic.log.queue.review(limits_of(topic.config))
         topic.log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
         topic.log.section = None
+        self._link_live(topic)
 
     # -- what happens to records -----------------------------------------------------------------------------------
 
@@ -262,10 +337,25 @@ class Catalog:
             return
         before = log.consumers.lowest_durable()
         self.usage.consumers += log.consumers.apply(value)
+        if log.states is not None and (value.seq is not None or value.event == "delete"):
+            # What was kept with the cursor's last place says nothing of this one; a State behind this frame does.
+            log.states.apply(control.State(kind=OFFSET, key=value.name))
         log.section = None
         now = log.consumers.lowest_durable()
         if before is not None and (now is None or now > before) and self.on_consumed is not None:
             self.on_consumed(log)
+
+    def _state(self, topic_id: int, ts: int, value: control.State) -> None:
+        if topic_id == 0:
+            self.states.table.apply(value)
+            self.states.section = None
+            return
+        log = self.log(topic_id)
+        if log is not None:
+            if log.states is None:
+                log.states = StateTable()
+            log.states.apply(value)
+            log.section = None
 
     def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:
         """A RouterCursor frame behind so many copies in its batch."""
@@ -278,8 +368,11 @@ class Catalog:
             log.section = None
 
     def remember(self, topic_id: int, ts: int, batch: control.Batch, count: int) -> None:
-        """Take in the idempotency key of a committed batch of `count` records, and the move that it is part of."""
+        """Take in the idempotency key of a committed batch of `count` records, the move that it is part of, and whose
+        it is."""
         topic = self.by_id.get(topic_id)
+        if topic is not None and batch.producer is not None and batch.first_seq is not None:
+            self._sent(topic.log, ProducerBatch(*batch.producer), batch.first_seq, count, ts)
         if topic is not None and batch.move is not None:
             topic.log.moves.came.add(batch.move)
             topic.log.section = None
@@ -293,4 +386,11 @@ class Catalog:
         if log.keys.find(digest, ts, window_ms) is None:
             log.keys.add(Remembered(digest, batch.hash or bytes(16), batch.first_seq, count, ts), window_ms)
             self.usage.keys += 1
+            log.section = None
+
+    def _sent(self, log: Log, batch: ProducerBatch, first_seq: int, count: int, ts: int) -> None:
+        if count:  # none: replayed records of a batch that were there already
+            if log.producers is None:
+                log.producers = ProducerTable()
+            self.usage.producers += log.producers.take(batch, count, first_seq, ts)
             log.section = None

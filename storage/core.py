@@ -34,7 +34,9 @@ from storage.housekeeping import Housekeeping
 from storage.io.choose import close_file_system, open_file_system
 from storage.log import Log
 from storage.options import Options
+from storage.partition_recovery import align
 from storage.posix import PosixFileSystem
+from storage.producers import Producers
 from storage.publisher import Publisher
 from storage.queues.queues import Queues
 from storage.recovery import Recovered, Report, load_snapshots, recover
@@ -44,12 +46,13 @@ from storage.reservation import Reservations
 from storage.resharding import clean_up, is_due, recorded_shards, reshard
 from storage.routers.routers import Routers
 from storage.snapshotter import Snapshotter
-from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations
+from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations, start_rounds
+from storage.states import States
 from storage.supervisor import Supervisor
 from storage.topic_admin import TopicAdmin
 from storage.tracing import Tracer
 from storage.upkeep import Upkeep
-from storage.validation import check_topic_name
+from storage.validation import check_address
 from storage.wal.fetch import WalFetcher
 from storage.wal.shard_log import ShardLog
 from storage.wal.writer import Shard
@@ -109,6 +112,8 @@ class EngineCore:
         self.queues = Queues(self)
         self.routers = Routers(self)
         self.consumers = Consumers(self)
+        self.producers = Producers(self)
+        self.states = States(self)
         self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
@@ -143,6 +148,7 @@ class EngineCore:
             await self._open_writers(recovered)
             await announce_losses(self, recovered)
             await end_leases_with_this_process(self, recovered)
+            await align(self)
         except BaseException:
             self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
             await self._release()
@@ -153,12 +159,7 @@ class EngineCore:
         self.ready = True
         if self.failed_shards or self.debts:
             self._distrust_page_cache()  # with debts: the next start has to find the same losses again
-        interval_s = self.options.expiry_interval_ms / 1000
-        self.supervisor.start("expiry", interval_s, self.expiry.tick)
-        self.supervisor.start("snapshot", min(1.0, self.options.snapshot_interval_ms / 1000), self.snapshotter.tick)
-        self.supervisor.start("upkeep", self.options.checkpoint_interval_ms / 1000, self.upkeep.tick)
-        if self.store.cold is not None:
-            self.supervisor.start("relocator", self.options.checkpoint_interval_ms / 1000, self.relocator.tick)
+        start_rounds(self)
         await self.queues.start()
         self.routers.start()
         self.consumers.start()
@@ -385,10 +386,10 @@ class EngineCore:
         self.publisher.in_memory(log, encoded, row)
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, readable. Raises TopicNotFound, InvalidRequest."""
-        check_topic_name(name)
+        """The partition with that address, readable. Raises TopicNotFound, InvalidRequest."""
         topic = self.catalog.topics.get(name)
         if topic is None or topic.provisional:
+            check_address(name)
             raise TopicNotFound(name)
         return topic
 

@@ -126,7 +126,7 @@ class Snapshotter:
         now_ms = engine.now_ms()
         sections: dict[int, bytes] = {}
         slice_begin = engine.clock.monotonic_ns()
-        for topic in list(engine.catalog.topics.values()):
+        for topic in list(engine.catalog.by_id.values()):  # a partition may be made, and count for nothing yet
             while topic.log.ephemeral and (changing := engine.changing.get(topic.topic_id)) is not None:
                 await asyncio.wait([changing])  # half written out it is neither what it was nor what it will be
             if topic.provisional or engine.catalog.by_id.get(topic.topic_id) is not topic:
@@ -140,6 +140,7 @@ class Snapshotter:
             if engine.clock.monotonic_ns() - slice_begin > SLICE_NS:
                 await asyncio.sleep(0)
                 slice_begin = engine.clock.monotonic_ns()
+        states = self._saved.get(0, b"") if 0 in stopped else snapshot.capture_states(engine.catalog.states)
         body = snapshot.Body(
             created_ms=now_ms,
             shards=len(engine.shards),
@@ -148,8 +149,9 @@ class Snapshotter:
             clean=clean,
             redo_from=[split(place) for place in redo],
             sections=list(sections.values()),
+            states=states,
         )
-        return body, sections
+        return body, {**sections, 0: states} if states else sections
 
     async def _sync_shards(self, stopped: frozenset[int]) -> None:
         """Everything written so far becomes durable; a stopped shard's part is the section before."""

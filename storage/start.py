@@ -91,10 +91,10 @@ async def settle_debt(engine: EngineCore, log: Log) -> None:
 
 def _config_update(topic: Topic) -> control.ConfigUpdate:
     return control.ConfigUpdate(
-        name=topic.name,
-        topic=topic.topic_id,
-        partition=0,
-        partitions=1,
+        name=topic.title,
+        topic=topic.root_id,
+        partition=topic.partition,
+        partitions=topic.config.partitions,
         epoch=topic.log.epoch,
         config=topic.config.to_map(),
     )
@@ -115,3 +115,13 @@ async def hand_back_reservations(engine: EngineCore) -> None:
             )
     if pending:
         await asyncio.gather(*pending)
+
+
+def start_rounds(engine: EngineCore) -> None:
+    """What is looked after again and again begins."""
+    options, start = engine.options, engine.supervisor.start
+    start("expiry", options.expiry_interval_ms / 1000, engine.expiry.tick)
+    start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), engine.snapshotter.tick)
+    start("upkeep", options.checkpoint_interval_ms / 1000, engine.upkeep.tick)
+    if engine.store.cold is not None:
+        start("relocator", options.checkpoint_interval_ms / 1000, engine.relocator.tick)
