@@ -7,12 +7,10 @@ where deltas take another byte, too. Whatever else there is, is read record by r
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from broker.kafka.records.writing import varint
+from broker.kafka.records.writing import varint, varints
 from storage.format.cutting import cut, field
 
 #: So few records in one stretch are read faster one by one.
@@ -28,7 +26,7 @@ class Alike(NamedTuple):
 
     keys: list[bytes] | None
     values: list[bytes]
-    deltas: array[int]
+    deltas: list[int]
 
 
 class _Layout(NamedTuple):
@@ -47,7 +45,7 @@ def read_alike(data: bytes, at: int, count: int) -> Alike | None:
     """The `count` records from data[at] to its end, numbered one by one; None: they are not all like that."""
     keys: list[list[bytes]] = []
     values: list[list[bytes]] = []
-    deltas = array("q")
+    deltas: list[int] = []
     number = 0
     while number < count:
         layout = _layout(data, at)
@@ -63,7 +61,7 @@ def read_alike(data: bytes, at: int, count: int) -> Alike | None:
         values.append(_column(grid, layout.size, layout.value_at, layout.value_size))
         if layout.key_size >= 0:
             keys.append(_column(grid, layout.size, layout.key_at, layout.key_size))
-        deltas.extend(_numbers(data, at + layout.time_at, layout.size, found, layout.offset_at - layout.time_at))
+        deltas += _numbers(data, at + layout.time_at, layout.size, found, layout.offset_at - layout.time_at)
         at += found * layout.size
         number += found
     if at != len(data) or (keys and len(keys) != len(values)):
@@ -128,7 +126,7 @@ def _leading(data: bytes, begin: int, size: int, count: int, allowed: bytes) -> 
 def _numbered(data: bytes, at: int, layout: _Layout, number: int, count: int) -> bool:
     """Whether these records say that they are `number` and those behind it."""
     first = varint(number)
-    expected = b"".join(map(varint, range(number, number + count)))
+    expected = b"".join(varints(range(number, number + count)))
     return len(expected) == len(first) * count and (
         field(data, at + layout.offset_at, layout.size, count, len(first)) == expected
     )
@@ -138,7 +136,7 @@ def _column(grid: memoryview, width: int, begin: int, size: int) -> list[bytes]:
     return [*cut(grid, width, f"{begin}x{size}s{width - begin - size}x")]
 
 
-def _numbers(data: bytes, at: int, width: int, count: int, size: int) -> Sequence[int]:
+def _numbers(data: bytes, at: int, width: int, count: int, size: int) -> list[int]:
     """The varints of `size` bytes each in a column."""
     pieces = [*cut(field(data, at, width, count, size), size)]
     known = {piece: _varint(piece, 0)[0] for piece in {*pieces}}
