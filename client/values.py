@@ -328,3 +328,5 @@ class TopicSettings(TypedDict, total=False):
     leases_durable: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    cleanup_policy: str
+    max_message_bytes: int

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("storage")
 
 
-def check_partitions(
-    engine: EngineCore, name: str, config: TopicConfig, topic: Topic | None, within: str = ""
-) -> None:
+def check_partitions(engine: EngineCore, name: str, config: TopicConfig, topic: Topic | None, within: str = "") -> None:
     """Whether the topic (None: there is none yet) may be set so; `within` is where the config stands in the request.
 
     Raises InvalidRequest, LimitReached, TopicIncompatible.
@@ -83,9 +81,7 @@ class Growth:
         try:
             for partition in range(first, config.partitions):
                 topic_id = engine.catalog.claim_topic_id(engine.shard_is_open)
-                value = creation(
-                    root.title, root.topic_id, partition, config.partitions, topic_id, config.to_map()
-                )
+                value = creation(root.title, root.topic_id, partition, config.partitions, topic_id, config.to_map())
                 topic = engine.catalog.add(topic_id, value)
                 topic.provisional = True
                 made.append(topic)

@@ -1,4 +1,4 @@
-"""A way to the broker that is cut off again and again, with answers lost on it: what was done is not known to be done."""
+"""A way to the broker that is cut off again and again, with answers lost on it."""
 
 from __future__ import annotations
 
