@@ -231,3 +231,21 @@ async def test_records_are_deleted_up_to_an_offset(server: KafkaServer, version:
     assert ranges((await fetch(wire, ("t", 0, 0)))[0].records) == [(0, 3, 0), (4, 9, 6)]
     assert await deleted(-1) == (0, 10)
     assert ranges((await fetch(wire, ("t", 0, 0)))[0].records) == [(0, 9, 0)]
+
+
+async def test_every_partition_has_offsets_of_its_own(server: KafkaServer) -> None:
+    await server.engine.put_topic("t", TopicConfig(partitions=3))
+    wire = await server.connect()
+    for partition, values in ((2, [b"1", b"2"]), (1, [b"3"]), (2, [b"4"])):
+        assert (await produce(wire, ("t", partition, a_batch(*values))))[0][0] == 0
+    found = await fetch(wire, ("t", 0, 0), ("t", 1, 0), ("t", 2, 0), ("t", 3, 0))
+    assert [one.error_code for one in found] == [0, 0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [records_of(one.records) for one in found[:3]] == [[], [(0, b"3")], [(0, b"1"), (1, b"2"), (2, b"4")]]
+    assert (await produce(wire, ("t", 3, a_batch(b"1"))))[0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # Waiting for one that gets something wakes up, whichever it is.
+    wire.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), ("t", 1, 1), ("t", 2, 3), max_wait_ms=20_000))
+    answer = asyncio.create_task(fetched(wire))
+    await asyncio.sleep(0.05)
+    other = await server.connect()
+    await produce(other, ("t", 1, a_batch(b"5")))
+    assert [records_of(one.records) for one in await answer] == [[], [(1, b"5")], []]
