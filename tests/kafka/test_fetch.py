@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -249,3 +250,22 @@ async def test_every_partition_has_offsets_of_its_own(server: KafkaServer) -> No
     other = await server.connect()
     await produce(other, ("t", 1, a_batch(b"5")))
     assert [records_of(one.records) for one in await answer] == [[], [(1, b"5")], []]
+
+
+async def test_what_fails_its_checksum_is_never_given(tmp_path: Path) -> None:
+    async with KafkaServer(tmp_path, tail_cache_bytes=0) as server:
+        wire = await with_records(server, 0)
+        await server.engine.append("t", PlainBinary([b"good-%d" % number for number in range(50)]))  # pyright: ignore
+        for file in (tmp_path / "data").rglob("wal-*.log"):
+            whole = file.read_bytes()
+            at = whole.find(b"good-30")
+            if at >= 0:
+                with file.open("r+b") as there:
+                    there.seek(at)
+                    there.write(b"evil")
+        (one,) = await fetch(wire, ("t", 0, 0))
+        assert records_of(one.records) == [(number, b"good-%d" % number) for number in range(30)]
+        (one,) = await fetch(wire, ("t", 0, 30))
+        assert (one.error_code, one.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
+        (one,) = await fetch(wire, ("t", 0, 31))
+        assert len(records_of(one.records)) == 19
