@@ -196,13 +196,15 @@ class Reader:
         # Of deleted records in front of the first live one the bytes may be gone already, with their file.
         first_live = log.tail.first_live(first_seq, end_seq)
         for span in log.tail.spans(end_seq if first_live is None else first_live, end_seq):
+            there = len(span.sizes)
             span = cut(span, max_records - records, max_bytes - size)
             wanted.append(span)
             if span.batch_seq not in log.cached and split(span.place)[0] not in missing:
                 stored.append(span)
             records += len(span.sizes)
             size += total(span.sizes)
-            if records >= max_records or size >= max_bytes:
+            # Behind a span that was cut nothing is to be had yet, though there be room left for less than a record of it.
+            if len(span.sizes) < there or records >= max_records or size >= max_bytes:
                 break
         if not wanted:
             return [], end_seq - 1

@@ -6,13 +6,27 @@ from typing import Final
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Handler
-from broker.kafka.calls import admin, configs, describe_topics, metadata, producers, sasl, versions
+from broker.kafka.calls import (
+    admin,
+    configs,
+    describe_topics,
+    fetch,
+    list_offsets,
+    metadata,
+    produce,
+    producers,
+    sasl,
+    versions,
+)
 
 HANDLERS: Final[dict[int, Handler]] = {
-    **metadata.HANDLERS,
     **admin.HANDLERS,
     **configs.HANDLERS,
     **describe_topics.HANDLERS,
+    **fetch.HANDLERS,
+    **list_offsets.HANDLERS,
+    **metadata.HANDLERS,
+    **produce.HANDLERS,
     **producers.HANDLERS,
     **sasl.HANDLERS,
 }

@@ -1,0 +1,182 @@
+"""Measures the Kafka port as one stock client sees it: records produced, acked by all, and read back.
+
+    python -m loadtest.kafka --records 1000000
+
+The client is confluent-kafka, in a process of its own, the broker in another; both are on this machine, and share its
+processors. Counted from the first record handed to the client to the last ack, and from `assign` to the last record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import msgspec
+
+from loadtest.own_broker import OwnBroker, ask
+from storage import Durability
+
+_PATIENCE_S = 60.0
+_AT_ONCE = 10_000
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """Of one direction: records a second, and processor time per record of broker and client, in µs."""
+
+    what: str
+    records_per_s: float
+    broker_us: float
+    client_us: float
+
+
+class Port:
+    """A broker with a Kafka port."""
+
+    def __init__(self, parent: str) -> None:
+        self.broker = OwnBroker(parent=parent, settings={"KAFKA_PORT": "0"})
+        self._port_file = self.broker.data_dir.parent / "kafka-port"
+        self.broker.settings["KAFKA_PORT_FILE"] = str(self._port_file)
+        self.broker.start()
+        self.address = f"127.0.0.1:{_number_in(self._port_file)}"
+
+    def busy_s(self) -> float:
+        """Processor time that the broker has taken."""
+        fields = Path(f"/proc/{self.broker.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def make(self, topic: str, durability: Durability) -> None:
+        body = msgspec.json.encode({"durability": durability})
+        status, said = ask("127.0.0.1", self.broker.port, "PUT", f"/v0/topics/{topic}", body)
+        assert status < 300, said
+
+
+def _number_in(file: Path) -> int:
+    end = time.monotonic() + _PATIENCE_S
+    while not file.exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{file} is not there")
+        time.sleep(0.01)
+    return int(file.read_text())
+
+
+def value_of(kind: str, size: int) -> bytes:
+    """Raw bytes, or a JSON object of that size."""
+    return bytes([0xFF]) * size if kind == "raw" else b'{"a":"%b"}' % (b"x" * (size - 8))
+
+
+def produce(port: Port, topic: str, options: argparse.Namespace) -> Result:
+    """All records, and their acks."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": port.address,
+            "acks": "all",
+            "linger.ms": options.linger_ms,
+            "batch.num.messages": _AT_ONCE,
+            "compression.type": options.compression,
+            "enable.idempotence": options.idempotent,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+    )
+    producer.produce(topic, b"first")
+    producer.flush(_PATIENCE_S)
+    value = value_of(options.kind, options.record_bytes)
+    clock = _Clock(port)
+    send = producer.produce
+    for _ in range(options.records):
+        try:
+            send(topic, value)
+        except BufferError:
+            producer.poll(0.05)
+            send(topic, value)
+    left = producer.flush(_PATIENCE_S)
+    assert left == 0, f"{left} records were not acked"
+    return clock.result(f"produce {topic}", options.records)
+
+
+def consume(port: Port, topic: str, options: argparse.Namespace) -> Result:
+    """All records of the topic."""
+    settings: dict[str, Any] = {"bootstrap.servers": port.address, "group.id": "none", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer(settings | {"queued.max.messages.kbytes": 1 << 18})
+    clock = _Clock(port)
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    left = options.records + 1
+    try:
+        while left:
+            messages = consumer.consume(min(left, _AT_ONCE), _PATIENCE_S)
+            assert messages, f"{left} records did not come"
+            left -= len(messages)
+        return clock.result(f"consume {topic}", options.records)
+    finally:
+        consumer.close()
+
+
+class _Clock:
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._begin = (time.perf_counter(), port.busy_s(), time.process_time())
+
+    def result(self, what: str, records: int) -> Result:
+        now = (time.perf_counter(), self._port.busy_s(), time.process_time())
+        wall, broker, client = (after - before for after, before in zip(now, self._begin, strict=True))
+        return Result(
+            what=what,
+            records_per_s=records / wall,
+            broker_us=broker / records * 1e6,
+            client_us=client / records * 1e6,
+        )
+
+
+def run(options: argparse.Namespace) -> list[Result]:
+    """The middle of all rounds, for each class."""
+    port = Port(options.dir)
+    try:
+        found: list[Result] = []
+        for durability in options.durability:
+            rounds: list[list[Result]] = []
+            for number in range(options.rounds):
+                topic = f"{durability}-{number}"
+                port.make(topic, Durability(durability))
+                rounds.append([produce(port, topic, options), consume(port, topic, options)])
+            for several in zip(*rounds, strict=True):
+                middle = statistics.median_low([each.records_per_s for each in several])
+                found.append(next(each for each in several if each.records_per_s == middle))
+        return found
+    finally:
+        port.broker.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.kafka", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--record-bytes", type=int, default=100)
+    parser.add_argument("--kind", choices=["raw", "json"], default="raw")
+    parser.add_argument("--durability", nargs="+", default=["disk", "fsync"], choices=list(Durability))
+    parser.add_argument("--compression", default="none", choices=["none", "gzip", "snappy", "lz4", "zstd"])
+    parser.add_argument("--idempotent", action="store_true")
+    parser.add_argument("--linger-ms", type=float, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dir", default="", help="where the broker's data goes")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    results = run(options)
+    if options.json:
+        print(msgspec.json.encode(results).decode())
+        return 0
+    for each in results:
+        rate = f"{each.records_per_s:12,.0f} records/s"
+        print(f"{each.what:24}{rate}   broker {each.broker_us:.2f} µs a record, client {each.client_us:.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

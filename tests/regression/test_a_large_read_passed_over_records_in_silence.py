@@ -1,0 +1,25 @@
+"""A read of many small records left some out, and gave those behind them as if nothing had been in between.
+
+What a read fetches at a time is bounded by the bytes of frames, what it gives by the bytes of bodies. A batch that was
+cut at the first bound left room for less than one frame of it, and the fetch went on with the batch behind it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.records import ReadQuery
+from tests.unit.storage.machine import Machine, records
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 16, 1 << 18, 1 << 20])
+async def test_a_large_read_gives_every_record(max_bytes: int) -> None:
+    async with Machine() as machine:
+        engine = await machine.start()
+        for _ in range(8):
+            await engine.append("t", records(3000))
+        seqs: list[int] = []
+        while len(seqs) < 24_000:
+            found = await engine.read("t", ReadQuery(from_seq=len(seqs), limit=20_000, max_bytes=max_bytes))
+            seqs += [record.seq for record in found.records]
+            assert seqs == [*range(1, len(seqs) + 1)]

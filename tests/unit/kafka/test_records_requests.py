@@ -1,0 +1,65 @@
+"""Requests of Produce and Fetch with anything in them: read as another implementation writes them, or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tracemalloc
+
+import pytest
+
+from broker.kafka.codec.fetch import Fetched, read_fetch, write_fetched
+from broker.kafka.codec.produce import Produced, read_produce, write_produced
+from broker.kafka.codec.wire import Malformed
+from tests.kafka.asking import FETCH_VERSIONS, PRODUCE_VERSIONS, a_batch, fetch_body, produce_body
+
+BATCH = a_batch(b"1", b"2")
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_a_produce_request_is_read(version: int) -> None:
+    body = produce_body(version, ("a", 1, BATCH), ("a", 2, None), ("b", 0, b""), acks=1)
+    found = read_produce(version, memoryview(body))
+    assert (found.transactional_id, found.acks, found.timeout_ms) == (None, 1, 1000)
+    assert [tuple(each) for each in found.batches] == [("a", 1, BATCH), ("a", 2, None), ("b", 0, b"")]
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_a_fetch_request_is_read(version: int) -> None:
+    body = fetch_body(version, ("a", 1, 1 << 40), ("b", 0, 7), max_wait_ms=9, min_bytes=8, current_leader_epoch=3)
+    found = read_fetch(version, memoryview(body))
+    assert (found.max_wait_ms, found.min_bytes, found.max_bytes, found.session_id) == (9, 8, 1 << 25, 0)
+    epoch = 3 if version >= 9 else -1
+    assert [tuple(each) for each in found.wanted] == [("a", 1, epoch, 1 << 40, 1 << 20), ("b", 0, epoch, 7, 1 << 20)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_requests_never_do_more_than_be_refused(seed: int) -> None:
+    dice = random.Random(seed)
+    tracemalloc.start()
+    try:
+        for _ in range(500):
+            version = dice.choice(PRODUCE_VERSIONS)
+            with contextlib.suppress(Malformed):
+                read_produce(version, mutated(dice, produce_body(version, ("a", 1, BATCH), ("b", 0, BATCH))))
+            version = dice.choice(FETCH_VERSIONS)
+            with contextlib.suppress(Malformed):
+                read_fetch(version, mutated(dice, fetch_body(version, ("a", 1, 5), ("b", 0, 7))))
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def mutated(dice: random.Random, whole: bytes) -> memoryview:
+    body = bytearray(whole)
+    for _ in range(dice.randint(1, 5)):
+        body[dice.randrange(len(body))] = dice.randrange(256)
+    if dice.random() < 0.3:
+        del body[dice.randrange(len(body)) :]
+    return memoryview(body)
+
+
+def test_topics_stand_together_in_answers() -> None:
+    answer = write_produced(9, [Produced("a", 0, 0, 5), Produced("a", 1, 3), Produced("b", 0, 0, 1)])
+    assert answer.count(b"\2a") == answer.count(b"\2b") == 1
+    assert b"".join(write_fetched(12, 0, [Fetched("a", 0), Fetched("a", 1)])).count(b"\2a") == 1
