@@ -86,6 +86,8 @@ class Bench:
         for each in self.group.outbox:
             if isinstance(each, JoinAnswer):
                 assert each.token not in self.joined
+                # A generation is durable before anybody hears of it.
+                assert each.error or each.generation == self.saved[-1].generation
                 self.joined[each.token] = each  # pyright: ignore[reportArgumentType]
             elif isinstance(each, SyncAnswer):
                 assert each.token not in self.synced
