@@ -297,7 +297,8 @@ def test_a_full_group_refuses_the_next_one_ids_given_out_included() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"protocol_type": ""}, {"protocols": ()}, {"protocol_type": "connect"}, {"protocols": (("other", b""),)}]
+    "changes",
+    [{"protocol_type": ""}, {"protocols": ()}, {"protocol_type": "connect"}, {"protocols": (("other", b""),)}],
 )
 def test_who_has_nothing_in_common_with_the_others_is_refused(changes: dict[str, object]) -> None:
     bench = Bench()
