@@ -2,8 +2,8 @@
 
 A group is in memory while somebody is in it. Durable of it are its generation and protocol type (see `record`), before
 a generation is told to anybody, and its committed offsets (see `offsets`). After a restart, members are told
-UNKNOWN_MEMBER_ID and join again, into a later generation. Before a stop, all that wait are told NOT_COORDINATOR, so that
-they ask again.
+UNKNOWN_MEMBER_ID and join again, into a later generation. Before a stop, all that wait are told NOT_COORDINATOR, so
+that they ask again.
 
 All methods belong to the loop. Source: kafka.md §2.
 """
@@ -11,9 +11,9 @@ All methods belong to the loop. Source: kafka.md §2.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -41,18 +41,6 @@ _SHOWN_CHARS: Final = 128
 Answered = TypeVar("Answered", JoinAnswer, SyncAnswer)
 
 
-class States(Protocol):
-    """Where records are durable: `Engine.states`."""
-
-    def get(self, kind: str, key: str) -> bytes | None: ...
-
-    def items(self, kind: str) -> list[tuple[str, bytes]]: ...
-
-    def put(self, kind: str, key: str, value: bytes) -> Awaitable[None]: ...
-
-    def delete(self, kind: str, key: str) -> Awaitable[None]: ...
-
-
 class Described(msgspec.Struct, frozen=True, kw_only=True):
     """A group as it is now."""
 
@@ -69,7 +57,6 @@ class Coordinator:
     def __init__(
         self,
         engine: Engine,
-        states: States,
         offsets: Offsets,
         *,
         limits: Limits,
@@ -77,7 +64,6 @@ class Coordinator:
         max_groups: int = 0,
     ) -> None:
         self._engine = engine
-        self._states = states
         self._offsets = offsets
         self._limits = limits
         self._retention_ms = retention_ms
@@ -161,7 +147,7 @@ class Coordinator:
         if error is not ErrorCode.NONE or generation >= 0:
             return error
         self._used_ms[group_id] = self._engine.now_ms()
-        if self._states.get(KIND, group_id) is not None:
+        if self._engine.states.get(KIND, group_id) is not None:
             return error
         if self._is_one_too_many(group_id):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -198,7 +184,7 @@ class Coordinator:
 
     def all_groups(self) -> list[Described]:
         """By id: those with members, those that are remembered, and those that have committed offsets."""
-        known = {group_id for group_id, _ in self._states.items(KIND)}
+        known = {group_id for group_id, _ in self._engine.states.items(KIND)}
         return [self.describe(group_id) for group_id in sorted({*known, *self._hosted, *self._offsets.groups()})]
 
     async def delete(self, group_id: str) -> ErrorCode:
@@ -218,7 +204,7 @@ class Coordinator:
             if hosted.saving is not None:
                 await asyncio.wait([hosted.saving])
             await self._offsets.delete_all(group_id)
-            await self._states.delete(KIND, group_id)
+            await self._engine.states.delete(KIND, group_id)
         except Exception as failure:
             return code_of(failure)
         finally:
@@ -240,11 +226,11 @@ class Coordinator:
         return self._engine.monotonic_ms()
 
     def _record(self, group_id: str) -> GroupRecord | None:
-        value = self._states.get(KIND, group_id)
+        value = self._engine.states.get(KIND, group_id)
         return None if value is None else GroupRecord.decode(value)
 
     async def _write(self, group_id: str, record: GroupRecord) -> None:
-        await self._states.put(KIND, group_id, record.encode())
+        await self._engine.states.put(KIND, group_id, record.encode())
 
     def _host(self, group_id: str) -> Hosted:
         hosted = self._hosted.get(group_id)
@@ -256,9 +242,9 @@ class Coordinator:
         return hosted
 
     def _is_one_too_many(self, group_id: str) -> bool:
-        if not self._max_groups or group_id in self._hosted or self._states.get(KIND, group_id) is not None:
+        if not self._max_groups or group_id in self._hosted or self._engine.states.get(KIND, group_id) is not None:
             return False
-        there = {group_id for group_id, _ in self._states.items(KIND)} | self._hosted.keys()
+        there = {group_id for group_id, _ in self._engine.states.items(KIND)} | self._hosted.keys()
         return len(there) >= self._max_groups
 
     def _at_once(self, group_id: str, ask: Callable[[Group], ErrorCode]) -> ErrorCode:
@@ -328,7 +314,7 @@ class Coordinator:
     async def sweep(self) -> None:
         """Forget groups that have been empty for too long, offsets and all; note since when the others are."""
         now_ms = self._engine.now_ms()
-        for group_id, _ in self._states.items(KIND):
+        for group_id, _ in self._engine.states.items(KIND):
             record = self._record(group_id)
             if record is None or group_id in self._hosted:
                 continue

@@ -1,8 +1,8 @@
 """One classic group: who is in it, which generation, who waits. Pure: time is an argument, answers are put into `outbox`.
 
 `states.TABLE` says what follows from what; here it is done. Whoever calls takes the outbox afterwards, in order, and
-calls `tick` when `deadline` has come. Every wait ends: a join by the rebalance timeout, a sync by the leader's or by the
-same timeout behind the barrier, and the session of a member that waits for nothing by its session timeout.
+calls `tick` when `deadline` has come. Every wait ends: a join by the rebalance timeout, a sync by the leader's or by
+the same timeout behind the barrier, and the session of a member that waits for nothing by its session timeout.
 
 Source: kafka.md §2; Kafka's group membership protocol.
 """

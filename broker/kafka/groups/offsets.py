@@ -1,8 +1,8 @@
 """Committed offsets: cursors of the consumers that a group has, one in each partition it has committed for.
 
-An offset is the next one to be read, and so the seq of the last record that is done with. What was committed is durable,
-whatever the class of the topic, with its metadata; `/v0` sees the consumer, reads as it and seeks it, and clients of the
-group go on from there. Source: kafka.md §1.
+An offset is the next one to be read, and so the seq of the last record that is done with. What was committed is
+durable, whatever the class of the topic, with its metadata; `/v0` sees the consumer, reads as it and seeks it, and
+clients of the group go on from there. Source: kafka.md §1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from storage.partitions import address, split
 
 if TYPE_CHECKING:
     from storage.engine import Engine
-
 
 
 class Committed(NamedTuple):
