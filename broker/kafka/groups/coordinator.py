@@ -158,7 +158,8 @@ class Coordinator:
             hosted.add(Save(group.generation, group.protocol_type, empty=not group.roster.members))
             hosted.add(SyncAnswer(token, ErrorCode.NONE))
 
-        return (await self._answer(hosted, note)).error
+        noted: SyncAnswer = await self._answer(hosted, note)
+        return noted.error
 
     # -- groups as a whole ---------------------------------------------------------------------------------------------
 

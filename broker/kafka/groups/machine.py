@@ -1,4 +1,4 @@
-"""One classic group: who is in it, which generation, who waits. Pure: time is an argument, answers are put into `outbox`.
+"""One classic group: who is in it, which generation, who waits. Pure: time is an argument, answers go to `outbox`.
 
 `states.TABLE` says what follows from what; here it is done. Whoever calls takes the outbox afterwards, in order, and
 calls `tick` when `deadline` has come. Every wait ends: a join by the rebalance timeout, a sync by the leader's or by

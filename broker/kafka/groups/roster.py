@@ -100,8 +100,11 @@ class Roster:
         return [each for each in self.members.values() if each.member_id != but]
 
     def _common(self, but: str = "") -> set[str]:
-        sets = [{name for name, _ in each.protocols} for each in self._others(but)]
-        return set.intersection(*sets) if sets else set()
+        common: set[str] | None = None
+        for each in self._others(but):
+            names = {name for name, _ in each.protocols}
+            common = names if common is None else common & names
+        return common or set()
 
     @property
     def rebalance_ms(self) -> int:
