@@ -6,14 +6,17 @@ from typing import Final
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Handler
-from broker.kafka.calls import admin, configs, groups, metadata, offsets, sasl, versions
+from broker.kafka.calls import admin, configs, fetch, groups, list_offsets, metadata, offsets, produce, sasl, versions
 
 HANDLERS: Final[dict[int, Handler]] = {
-    **metadata.HANDLERS,
     **admin.HANDLERS,
     **configs.HANDLERS,
+    **fetch.HANDLERS,
     **groups.HANDLERS,
+    **list_offsets.HANDLERS,
+    **metadata.HANDLERS,
     **offsets.HANDLERS,
+    **produce.HANDLERS,
     **sasl.HANDLERS,
 }
 HANDLERS[ApiKey.API_VERSIONS] = versions.handler(HANDLERS.keys())
