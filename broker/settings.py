@@ -124,6 +124,7 @@ class Settings(StorageSettings):
     kafka_port: Port | None = Field(
         None, description="Port to listen on for Kafka clients (extra kafka); 0 = any free one, unset = none."
     )
+    kafka_host: str | None = Field(None, description="Address to listen on for them; unset = as host.")
     kafka_port_file: Path | None = Field(None, description="File to write that port to, once listening.")
     kafka_advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
         None, description="host:port told to Kafka clients; unset = the address by which each has come."
@@ -234,11 +235,17 @@ def _sentence(error: ValidationError) -> str:
 def _refuse_unsafe(settings: Settings) -> None:
     if settings.tls_key is not None and settings.tls_cert is None:
         raise SettingsError(f"{PREFIX}TLS_KEY is set without {PREFIX}TLS_CERT.")
-    if not settings.all_keys() and not settings.allow_insecure_no_auth and not is_loopback(settings.host):
-        raise SettingsError(
-            f"{PREFIX}HOST is {settings.host!r}, which other machines can reach, and no keys are set; "
-            f"set {PREFIX}ALLOW_INSECURE_NO_AUTH=1 if whoever reaches it may do everything."
-        )
+    if settings.all_keys() or settings.allow_insecure_no_auth:
+        return
+    exposed = [("HOST", settings.host)]
+    if settings.kafka_port is not None and settings.kafka_host is not None:
+        exposed.append(("KAFKA_HOST", settings.kafka_host))
+    for variable, host in exposed:
+        if not is_loopback(host):
+            raise SettingsError(
+                f"{PREFIX}{variable} is {host!r}, which other machines can reach, and no keys are set; "
+                f"set {PREFIX}ALLOW_INSECURE_NO_AUTH=1 if whoever reaches it may do everything."
+            )
 
 
 def is_loopback(host: str) -> bool:

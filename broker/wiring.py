@@ -9,6 +9,7 @@ from broker.auth.gate import Gate
 from broker.kafka.groups.coordinator import Coordinator
 from broker.kafka.groups.offsets import Offsets
 from broker.kafka.groups.values import Limits
+from broker.kafka.metrics import KafkaMetrics
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
@@ -33,6 +34,7 @@ class Broker:
         "http_metrics",
         "kafka_groups",
         "kafka_offsets",
+        "kafka_metrics",
         "live",
         "parking",
         "pressure",
@@ -69,6 +71,7 @@ class Broker:
             retention_ms=settings.kafka_group_retention_s * 1000,
             max_groups=settings.kafka_max_groups,
         )
+        self.kafka_metrics = KafkaMetrics()
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()
