@@ -46,6 +46,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
     group_id: str
     state: State
+    generation: int = 0
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[Member, ...] = ()
@@ -172,6 +173,7 @@ class Coordinator:
             return Described(
                 group_id=group_id,
                 state=group.state,
+                generation=group.generation,
                 protocol_type=group.protocol_type,
                 protocol=group.protocol,
                 members=members,
@@ -179,8 +181,12 @@ class Coordinator:
         record = self._record(group_id)
         if record is None and not self._offsets.has_any(group_id):
             return Described(group_id=group_id, state=State.DEAD)
+        record = record or GroupRecord()
         return Described(
-            group_id=group_id, state=State.EMPTY, protocol_type="" if record is None else record.protocol_type
+            group_id=group_id,
+            state=State.EMPTY,
+            generation=record.generation,
+            protocol_type=record.protocol_type,
         )
 
     def all_groups(self) -> list[Described]:
