@@ -14,7 +14,7 @@ from tests.kafka.groups.server import Server
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data") as server:
+    with Server(tmp_path / "data", kafka_min_session_ms=1000) as server:
         yield server
 
 

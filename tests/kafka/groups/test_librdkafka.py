@@ -77,7 +77,7 @@ def test_a_commit_is_a_consumer_of_v0_and_seeking_that_is_seen_by_the_group(
 
     server.run(back)
     [found] = client.committed([TopicPartition("a", 0)])
-    assert (found.offset, found.metadata) == (1, "")
+    assert (found.offset, found.metadata) == (1, None)
     reader = member("team/ü", "a")
     assert values(poll([reader], lambda found: len(found) == 2)) == ["2", "3"]
 
