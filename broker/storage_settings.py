@@ -46,6 +46,7 @@ class StorageSettings(BaseSettings):
     ephemeral_max_bytes: Count = Field(_OPTIONS.ephemeral_max_bytes, description="Most bytes of ephemeral topics.")
     tail_cache_bytes: Count = Field(_OPTIONS.tail_cache_bytes, description="Newest records kept in memory.")
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
+    max_partitions: Count = Field(_OPTIONS.max_partitions, description="Of one topic; 0 = no limit but 1024.")
     max_routers: Count = Field(_OPTIONS.max_routers, description="0 = no limit.")
     max_consumers: Count = Field(_OPTIONS.max_consumers, description="Of all topics; 0 = no limit.")
     consumer_answers_bytes: Count = Field(

@@ -23,6 +23,9 @@ LEADER_EPOCH: Final = 0
 #: Of topics listed at a time: so many names are held, whatever there is.
 PAGE: Final = 500
 
+#: What all topic ids begin with; the rest is the number of the topic.
+_UUIDS: Final = b"topics\x00\x01"
+
 #: Bits of Kafka's operations, by what a key needs for them here.
 _TOPIC_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (3, 8, 10)),  # read, describe, describe configs
@@ -83,3 +86,8 @@ def topic(call: Call, name: str) -> Topic:
     if not is_topic_name(name):
         raise TopicNotFound(name)
     return call.broker.engine.topic(name)
+
+
+def uuid_of(topic: Topic) -> bytes:
+    """A topic's id of 16 bytes: never that of another, also not of a later one of its name."""
+    return _UUIDS + topic.topic_id.to_bytes(8, "big")

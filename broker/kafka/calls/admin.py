@@ -13,7 +13,7 @@ from broker.auth.scopes import ADMIN, DELETE, READ
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
-from broker.kafka.changes import change
+from broker.kafka.changes import change, check
 from broker.kafka.cluster import BROKER_ID
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.topics import (
@@ -39,7 +39,6 @@ from broker.kafka.refusals import Refused, refusal
 from schemas.names import is_topic_name
 from storage.config import TopicConfig
 from storage.partitions import address
-from storage.validation import check_config
 
 if TYPE_CHECKING:
     from storage.catalog import Topic
@@ -77,10 +76,10 @@ async def _create(call: Call, wanted: CreateTopicsCreatableTopic, *, dry: bool) 
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     config = TopicConfig(partitions=_partitions_of(call, wanted))
     config = settings.made(((each.name, each.value) for each in wanted.configs), config)
-    check_config(config)
     # Nothing is awaited between this look and the making, which would else change a topic that is there.
     if wanted.name in engine.catalog.topics:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {wanted.name} already.")
+    check(engine, wanted.name, config)
     if not dry:
         await engine.put_topic(wanted.name, config)
     return config
@@ -171,7 +170,7 @@ async def _grow(call: Call, wanted: CreatePartitionsTopic, *, dry: bool) -> None
         _check_brokers(each.broker_ids)
     topic = cluster.topic(call, wanted.name)
     if dry:
-        check_config(grown(topic.config))
+        check(call.broker.engine, wanted.name, grown(topic.config))
     else:
         await change(call.broker.engine, wanted.name, grown)
 

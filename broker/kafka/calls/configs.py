@@ -10,7 +10,7 @@ from broker.auth.scopes import ADMIN, READ, Scopes
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
-from broker.kafka.changes import change
+from broker.kafka.changes import change, check
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.configs import (
     AlterConfigsRequest,
@@ -29,7 +29,6 @@ from broker.kafka.messages.configs import (
 from broker.kafka.refusals import Refused, refusal
 from broker.kafka.settings import Kind, Setting
 from storage.config import TopicConfig
-from storage.validation import check_config
 
 
 class Resource(enum.IntEnum):
@@ -178,7 +177,7 @@ async def _alter(
         _allow(call, Resource.TOPIC, ADMIN, name)
         config = cluster.topic(call, name).config
         if dry:
-            check_config(changed(config))
+            check(call.broker.engine, name, changed(config))
         else:
             await change(call.broker.engine, name, changed)
     except Exception as error:
