@@ -77,6 +77,10 @@ class Coordinator:
         self._sweeping: asyncio.Task[None] | None = None
         self._stopped = False
 
+    def __len__(self) -> int:
+        """Groups in memory."""
+        return len(self._hosted)
+
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
