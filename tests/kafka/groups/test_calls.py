@@ -1,4 +1,4 @@
-"""The calls of groups and offsets byte by byte, in every version that is shown, and by keys that are not for all of it."""
+"""The calls of groups and offsets in every version that is shown, and by keys that are not for all of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker.kafka.apis import APIS, ApiKey
+from broker.kafka.codec.schema import encode
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages import groups as m
 from broker.kafka.messages import offsets as o
@@ -20,15 +21,17 @@ from broker.kafka.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from storage import Durability, TopicConfig, TopicType
 from tests.kafka.server import KafkaServer, Wire
 
 TIMES = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000}
+SMALL = {"wal_shards": 1, "wal_file_bytes": 1 << 20, "wal_reserve_bytes": 1 << 16}
 PROTOCOLS = [m.JoinGroupRequestProtocol(name="range", metadata=b"mine")]
 
 
 @pytest.fixture
 async def wired(tmp_path: Path) -> AsyncIterator[KafkaServer]:
-    async with KafkaServer(tmp_path, kafka_rebalance_delay_ms=0) as server:
+    async with KafkaServer(tmp_path, kafka_rebalance_delay_ms=0, **SMALL) as server:
         await server.engine.put_topic("a")
         await server.engine.append("a", b"1")
         yield server
@@ -140,9 +143,8 @@ async def test_every_version_of_list(wired: KafkaServer, version: int) -> None:
     await stable(wire, "g")
     request = m.ListGroupsRequest(states_filter=["Empty"])
     told = await wire.ask(ApiKey.LIST_GROUPS, version, request, m.ListGroupsResponse)
-    assert [(each.group_id, each.protocol_type) for each in told.groups] == (
-        [] if version >= 4 else [("g", "consumer")]
-    )
+    wanted = [] if version >= 4 else [("g", "consumer")]
+    assert [(each.group_id, each.protocol_type) for each in told.groups] == wanted
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))
@@ -250,8 +252,6 @@ async def test_more_metadata_than_is_kept_is_refused(wired: KafkaServer) -> None
 
 
 async def test_topics_that_have_no_consumers_have_no_offsets(wired: KafkaServer) -> None:
-    from storage import Durability, TopicConfig, TopicType
-
     await wired.engine.put_topic("memory", TopicConfig(durability=Durability.EPHEMERAL))
     await wired.engine.put_topic("queue", TopicConfig(type=TopicType.QUEUE))
     told = await commit(await wired.connect(), committing(("memory", 0, 0), ("queue", 0, 0)))
@@ -268,8 +268,6 @@ async def test_a_join_that_waits_does_not_hold_up_what_is_behind_it(wired: Kafka
     [waiting] = [
         each.member_id for each in wired.broker.kafka_groups.describe("g").members if each.member_id != answer.member_id
     ]
-    from broker.kafka.codec.schema import encode
-
     second.send(ApiKey.LEAVE_GROUP, 2, encode(m.LeaveGroupRequest(group_id="g", member_id=waiting), 2))
     assert (await joining).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -278,7 +276,7 @@ async def test_a_join_that_waits_does_not_hold_up_what_is_behind_it(wired: Kafka
 
 
 async def test_keys_do_what_they_are_for(tmp_path: Path) -> None:
-    async with KafkaServer(tmp_path, api_keys="reader:r,writer:w,mine:rw:a,all,mydelete:rwd:a") as server:
+    async with KafkaServer(tmp_path, api_keys="reader:r,writer:w,mine:rw:a,all,mydelete:rw+d:a", **SMALL) as server:
         for topic in ("a", "b"):
             await server.engine.put_topic(topic)
         wires = {key: await known(server, key) for key in ("reader", "writer", "mine", "all", "mydelete")}
