@@ -1,6 +1,6 @@
 """Stored records as Kafka clients get them, by columns: `mapping.to_kafka` for many records at once. Pure.
 
-Records that lie together were mostly written by the same door, and are alike in shape: a shape is told from all of their
+Records that lie together were mostly written by the same door, and are alike in shape, which is told from all of their
 openings and endings, with next to no Python a record. Records of no one shape are mapped one by one.
 """
 

@@ -144,6 +144,9 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     engine = call.broker.engine
     place, topic = located(call, WRITE, batch.topic, batch.partition)
     call.broker.pressure.check()
+    most = topic.config.max_message_bytes
+    if most and len(batch.records or b"") > most:
+        raise BatchTooLarge(f"A batch of {batch.topic} has at most {most} bytes.")
     stored, header = _stored(batch, engine.options.max_batch_records)
     producer = _producer_of(header)
     hasten = request.acks == ALL

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from aiokafka.errors import CorruptRecordException  # pyright: ignore[reportMissingTypeStubs]
 from aiokafka.record.default_records import DefaultRecordBatch  # pyright: ignore[reportMissingTypeStubs]
 
+from broker.kafka.records.alike import read_alike
 from broker.kafka.records.compression import uncompress
 from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp
 from broker.kafka.records.header import (
@@ -32,8 +33,8 @@ class Columns(NamedTuple):
     """The records of a batch: a column each. `headers` is None when no record has any."""
 
     header: BatchHeader
-    keys: list[bytes | None]
-    values: list[bytes | None]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
     headers: list[Sequence[tuple[str, bytes | None]]] | None
     stamps: list[int]
 
@@ -57,6 +58,11 @@ def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_byt
         raise BatchTooLarge(f"The records of a batch are more than {max_bytes} bytes.")
     if len(whole) - HEADER_SIZE < count * _LEAST_RECORD:
         raise CorruptBatch(f"A batch of {count} records has only {len(whole) - HEADER_SIZE} bytes of them.")
+    alike = read_alike(whole, HEADER_SIZE, count)
+    if alike is not None:
+        base = header.base_timestamp
+        stamps = [base + delta for delta in alike.deltas]
+        return Columns(header, alike.keys or [None] * count, alike.values, None, stamps)
     try:
         found = [*_reader(whole)]
     except (CorruptRecordException, UnicodeDecodeError, ValueError, IndexError, OverflowError) as error:

@@ -83,6 +83,35 @@ def test_what_a_client_writes_is_read(records: list[Any], codec: Codec) -> None:
     assert [*columns] == records
 
 
+ALIKE_TIMES = (lambda number: 0, lambda number: number, lambda number: -number, lambda number: number * 977)
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 63, 64, 65, 100, 8192, 8193, 9000])
+@pytest.mark.parametrize("key", [None, b"", b"key", b"k" * 70])
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 100])
+def test_records_that_are_alike_are_read_at_once(count: int, key: bytes | None, size: int) -> None:
+    for time in ALIKE_TIMES[: None if count < 101 else 2]:
+        values = [(b"%0*d" % (size or 1, number))[:size] for number in range(count)]
+        records = [(key, value, [], 1_700_000_000_000 + time(number)) for number, value in enumerate(values)]
+        found = read_batch(produced(records))
+        assert [*found.keys] == [key] * count
+        assert [*found.values] == values
+        assert [*found.stamps] == [record[3] for record in records]
+
+
+@given(
+    base=st.lists(st.sampled_from([b"a", b"b", b"xyz"]), min_size=20, max_size=20),
+    odd=st.lists(st.tuples(st.integers(0, 19), a_record), max_size=2),
+)
+def test_one_that_is_not_like_the_others_is_seen(base: list[bytes], odd: list[Any]) -> None:
+    records: list[Any] = [(None, value[:1], [], 1000 + number) for number, value in enumerate(base)]
+    for place, record in odd:
+        records[place] = record
+    found = read_batch(produced(records))
+    headers = found.headers or [()] * len(records)
+    assert [*zip(found.keys, found.values, map(list, headers), found.stamps, strict=True)] == records
+
+
 @given(records=st.lists(a_record, min_size=1, max_size=20), base=st.integers(0, 1 << 60), epoch=st.integers(0, 1 << 30))
 def test_what_is_written_a_client_reads(records: list[Any], base: int, epoch: int) -> None:
     batch = write_batch(base, range(len(records)), columns_of(records), epoch)
@@ -223,8 +252,10 @@ def test_snappy_as_the_java_client_frames_it() -> None:
 def test_mutated_records_never_do_more_than_be_refused(codec: Codec) -> None:
     """With a right checksum, so that the bytes get as far as the decoders."""
     chance = random.Random(20_261 + codec)
-    whole = produced([(b"key", b"v" * 50, [("h", b"x")], 5)] * 20, codec)
-    for _ in range(400):
+    with_headers = produced([(b"key", b"v" * 50, [("h", b"x")], 5)] * 20, codec)
+    without = produced([(b"key", b"v" * 50, [], 5)] * 100, codec)
+    for turn in range(800):
+        whole = without if turn % 2 else with_headers
         batch = bytearray(whole)
         for _ in range(chance.randint(1, 4)):
             batch[chance.randrange(ATTRIBUTES_AT, len(batch))] = chance.randrange(256)

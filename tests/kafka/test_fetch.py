@@ -1,0 +1,251 @@
+"""Fetch, ListOffsets and DeleteRecords: what is given, waited for, stepped over and refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiokafka.record.memory_records import MemoryRecords
+
+from broker.kafka.apis import ApiKey
+from broker.kafka.errors import ErrorCode
+from broker.kafka.messages.positions import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochOffsetForLeaderPartition,
+    OffsetForLeaderEpochOffsetForLeaderTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from broker.kafka.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from storage.config import TopicConfig
+from storage.records import NewRecord, PlainBinary, TagMatch
+from tests.kafka.asking import FETCH_VERSIONS, a_batch, fetch, fetch_body, fetched, produce, ranges
+from tests.kafka.server import KafkaServer, Wire
+
+
+def records_of(data: bytes) -> list[tuple[int, Any]]:
+    """Offset and value of each record, as a client takes them from an answer."""
+    found: list[tuple[int, Any]] = []
+    batches: Any = MemoryRecords(data)
+    while batches.has_next():
+        found += [(record.offset, record.value) for record in batches.next_batch()]
+    return found
+
+
+async def with_records(server: KafkaServer, count: int, topic: str = "t", **config: Any) -> Wire:
+    """A topic whose records say their offsets."""
+    await server.engine.put_topic(topic, TopicConfig(**config))
+    if count:
+        await server.engine.append(topic, PlainBinary([b"%d" % number for number in range(count)]))  # pyright: ignore
+    return await server.connect()
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+async def test_what_is_there_is_given(server: KafkaServer, version: int) -> None:
+    wire = await with_records(server, 30)
+    (one,) = await fetch(wire, ("t", 0, 10), version=version)
+    assert (one.error_code, one.high_watermark, one.last_stable_offset) == (0, 30, 30)
+    assert records_of(one.records) == [(number, b"%d" % number) for number in range(10, 30)]
+
+
+async def test_at_the_head_there_is_nothing(server: KafkaServer) -> None:
+    wire = await with_records(server, 3)
+    (one,) = await fetch(wire, ("t", 0, 3))
+    assert (one.error_code, one.records) == (0, b"")
+
+
+@pytest.mark.parametrize("offset", [-1, 4, 1 << 40])
+async def test_where_there_is_nothing_yet(server: KafkaServer, offset: int) -> None:
+    wire = await with_records(server, 3)
+    assert (await fetch(wire, ("t", 0, offset)))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("none", 0), ("t", 1), ("t", -1)])
+async def test_where_there_is_no_partition(server: KafkaServer, topic: str, partition: int) -> None:
+    wire = await with_records(server, 3)
+    assert (await fetch(wire, (topic, partition, 0)))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_one_batch_is_given_whatever_its_size(server: KafkaServer) -> None:
+    wire = await with_records(server, 0)
+    await server.engine.append("t", PlainBinary([b"x" * 50_000, b"y" * 50_000]))  # pyright: ignore
+    (one,) = await fetch(wire, ("t", 0, 0), max_bytes=1, partition_bytes=1)
+    assert records_of(one.records) == [(0, b"x" * 50_000)]
+
+
+async def test_what_one_partition_takes_is_not_there_for_the_next(server: KafkaServer) -> None:
+    wire = await with_records(server, 100, "a")
+    await with_records(server, 100, "b")
+    first, second = await fetch(wire, ("a", 0, 0), ("b", 0, 0), max_bytes=300)
+    assert 0 < len(records_of(first.records)) < 100
+    assert second.records == b""
+    first, second = await fetch(wire, ("b", 0, 0), ("a", 0, 0), partition_bytes=300)
+    assert 0 < len(records_of(first.records)) < 100
+    assert 0 < len(records_of(second.records)) < 100
+
+
+async def test_waiting_ends_with_what_is_written(server: KafkaServer) -> None:
+    wire = await with_records(server, 3)
+    await with_records(server, 0, "other")
+    for names in (["t"], ["other", "t"]):
+        head = server.engine.state("t").head_seq
+        wanted = [(name, 0, head if name == "t" else 0) for name in names]
+        wire.send(ApiKey.FETCH, 12, fetch_body(12, *wanted, max_wait_ms=20_000))
+        answer = asyncio.create_task(fetched(wire))
+        await asyncio.sleep(0.05)
+        assert not answer.done()
+        await server.engine.append("t", b"new")
+        found = await answer
+        assert records_of(found[-1].records) == [(head, b"new")]
+
+
+async def test_waiting_ends_when_it_is_enough(server: KafkaServer) -> None:
+    wire = await with_records(server, 0)
+    wire.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), max_wait_ms=20_000, min_bytes=1000))
+    answer = asyncio.create_task(fetched(wire))
+    for _ in range(3):
+        await server.engine.append("t", b"x" * 300)
+        await asyncio.sleep(0.05)
+        assert not answer.done()
+    await server.engine.append("t", b"x" * 300)
+    assert len(records_of((await answer)[0].records)) == 4
+
+
+async def test_waiting_ends_with_the_time(server: KafkaServer) -> None:
+    wire = await with_records(server, 0)
+    await server.engine.append("t", b"x")
+    (one,) = await fetch(wire, ("t", 0, 0), max_wait_ms=50, min_bytes=100_000)
+    assert records_of(one.records) == [(0, b"x")]
+
+
+async def test_waiting_ends_with_the_topic_and_with_the_broker(server: KafkaServer) -> None:
+    wire = await with_records(server, 0)
+    wire.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), max_wait_ms=20_000))
+    await asyncio.sleep(0.05)
+    await server.engine.delete_topic("t")
+    assert (await fetched(wire))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await with_records(server, 0)
+    wire.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), max_wait_ms=20_000))
+    await asyncio.sleep(0.05)
+    server.engine.begin_shutdown()
+    assert (await fetched(wire))[0].error_code == 0
+
+
+async def test_what_is_deleted_is_stepped_over(server: KafkaServer) -> None:
+    wire = await with_records(server, 0)
+    records = [NewRecord(b"%d" % number, tag=f"tag{number // 10}") for number in range(50)]  # pyright: ignore
+    await server.engine.append("t", records)
+    for number in (0, 2, 4):
+        await server.engine.delete_records("t", match=TagMatch(b"tag%d" % number))
+    (one,) = await fetch(wire, ("t", 0, 0))
+    assert one.log_start_offset == 10
+    assert ranges(one.records) == [(0, 9, 0), (10, 39, 20), (40, 49, 0)]
+    alive = [*range(10, 20), *range(30, 40)]
+    assert records_of(one.records) == [(number, b"%d" % number) for number in alive]
+    (one,) = await fetch(wire, ("t", 0, 45))
+    assert ranges(one.records) == [(45, 49, 0)]
+
+
+async def test_what_was_evicted_is_out_of_range(server: KafkaServer) -> None:
+    wire = await with_records(server, 100, cap_records=10)
+    (one,) = await fetch(wire, ("t", 0, 0))
+    assert (one.error_code, one.high_watermark, one.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 100, 90)
+    (one,) = await fetch(wire, ("t", 0, 90))
+    assert [offset for offset, _ in records_of(one.records)] == [*range(90, 100)]
+
+
+@pytest.mark.parametrize("epoch", [1, 7])
+async def test_an_epoch_of_the_future_is_not_known(server: KafkaServer, epoch: int) -> None:
+    wire = await with_records(server, 3)
+    (one,) = await fetch(wire, ("t", 0, 0), current_leader_epoch=epoch)
+    assert one.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (await fetch(wire, ("t", 0, 0), current_leader_epoch=0))[0].error_code == 0
+
+
+# -- positions -------------------------------------------------------------------------------------------------------
+
+
+async def listed(wire: Wire, timestamp: int, version: int = 6) -> tuple[int, int, int]:
+    """Error, offset and time."""
+    part = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[part])])
+    answer = await wire.ask(ApiKey.LIST_OFFSETS, version, request, ListOffsetsResponse)
+    (one,) = answer.topics[0].partitions
+    return one.error_code, one.offset, one.timestamp
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_where_a_partition_begins_and_ends(server: KafkaServer, version: int) -> None:
+    wire = await with_records(server, 100, cap_records=10)
+    assert await listed(wire, -2, version) == (0, 90, -1)
+    assert await listed(wire, -1, version) == (0, 100, -1)
+
+
+async def test_the_first_record_of_a_time_is_found_by_create_time(server: KafkaServer) -> None:
+    wire = await with_records(server, 0)
+    await produce(wire, ("t", 0, a_batch(b"1", b"2", b"3")))
+    first = 1_700_000_000_000
+    assert await listed(wire, first) == (0, 0, first)
+    assert await listed(wire, first + 1) == (0, 1, first + 1)
+    assert await listed(wire, first + 3) == (0, -1, -1)
+    assert await listed(wire, 0) == (0, 0, first)
+    assert (await listed(wire, -5))[0] == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+async def test_the_only_epoch_ends_at_the_head(server: KafkaServer, version: int) -> None:
+    wire = await with_records(server, 3)
+    part = OffsetForLeaderEpochOffsetForLeaderPartition
+    topic = OffsetForLeaderEpochOffsetForLeaderTopic(
+        topic="t", partitions=[part(partition=0, leader_epoch=0), part(partition=0, leader_epoch=9)]
+    )
+    request = OffsetForLeaderEpochRequest(topics=[topic])
+    answer = await wire.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request, OffsetForLeaderEpochResponse)
+    known, unknown = answer.topics[0].partitions
+    assert (known.error_code, known.leader_epoch, known.end_offset) == (0, 0, 3)
+    assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_records_are_deleted_up_to_an_offset(server: KafkaServer, version: int) -> None:
+    wire = await with_records(server, 10)
+
+    async def deleted(offset: int) -> tuple[int, int]:
+        topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+        request = DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
+        answer = await wire.ask(ApiKey.DELETE_RECORDS, version, request, DeleteRecordsResponse)
+        (one,) = answer.topics[0].partitions
+        return one.error_code, one.low_watermark
+
+    assert await deleted(4) == (0, 4)
+    assert await deleted(11) == (ErrorCode.OFFSET_OUT_OF_RANGE, 0)
+    assert ranges((await fetch(wire, ("t", 0, 0)))[0].records) == [(0, 3, 0), (4, 9, 6)]
+    assert await deleted(-1) == (0, 10)
+    assert ranges((await fetch(wire, ("t", 0, 0)))[0].records) == [(0, 9, 0)]
+
+
+async def test_every_partition_has_offsets_of_its_own(server: KafkaServer) -> None:
+    await server.engine.put_topic("t", TopicConfig(partitions=3))
+    wire = await server.connect()
+    for partition, values in ((2, [b"1", b"2"]), (1, [b"3"]), (2, [b"4"])):
+        assert (await produce(wire, ("t", partition, a_batch(*values))))[0][0] == 0
+    found = await fetch(wire, ("t", 0, 0), ("t", 1, 0), ("t", 2, 0), ("t", 3, 0))
+    assert [one.error_code for one in found] == [0, 0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [records_of(one.records) for one in found[:3]] == [[], [(0, b"3")], [(0, b"1"), (1, b"2"), (2, b"4")]]
+    assert (await produce(wire, ("t", 3, a_batch(b"1"))))[0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # Waiting for one that gets something wakes up, whichever it is.
+    wire.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), ("t", 1, 1), ("t", 2, 3), max_wait_ms=20_000))
+    answer = asyncio.create_task(fetched(wire))
+    await asyncio.sleep(0.05)
+    other = await server.connect()
+    await produce(other, ("t", 1, a_batch(b"5")))
+    assert [records_of(one.records) for one in await answer] == [[], [(1, b"5")], []]

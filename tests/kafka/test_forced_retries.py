@@ -1,0 +1,47 @@
+"""An idempotent producer whose answers are lost tries again, and every record is stored once, in order."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.config import Durability, TopicConfig
+from storage.records import ReadQuery
+from tests.kafka.clients import CLIENTS, Sent
+from tests.kafka.server import KafkaServer
+from tests.kafka.severing import SeveringProxy
+
+RECORDS = 3000
+
+
+def free_port() -> int:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return some.getsockname()[1]
+
+
+@pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
+async def test_every_record_is_stored_once(tmp_path: Path, durability: Durability) -> None:
+    dice = random.Random(random.getrandbits(64))
+    many: list[Sent] = [(None, b"%d" % number, [], 1_700_000_000_000) for number in range(RECORDS)]
+    settings: dict[str, Any] = {
+        "enable.idempotence": True,
+        "batch.num.messages": 20,
+        "retry.backoff.ms": 5,
+        "reconnect.backoff.ms": 5,
+        "reconnect.backoff.max.ms": 20,
+        "log_level": 0,
+    }
+    # The broker has to send clients to the proxy, which is there only when the broker is.
+    advertised = free_port()
+    async with KafkaServer(tmp_path, kafka_advertised=f"127.0.0.1:{advertised}") as server:
+        await server.engine.put_topic("t", TopicConfig(durability=durability))
+        async with SeveringProxy(server.port.number, dice, least=700, most=1500, port=advertised) as proxy:
+            await CLIENTS["confluent"].produce(f"127.0.0.1:{advertised}", "t", many, "none", **settings)
+            assert proxy.severed > 5
+        found = (await server.engine.read("t", ReadQuery(limit=10_000))).records
+        assert [record.data for record in found] == [value for _, value, _, _ in many]
