@@ -73,6 +73,7 @@ LOGGED: Final = (
         "A new generation of a consumer group could not be made durable; its members were told to ask again.",
         "`error` says why: most often the disk is full.",
     ),
+    Event("kafka_group_failed", "error", "group", "The members of a consumer group have to join again.", _REPORT),
     Event(
         "kafka_group_expired", "info", "group error",
         "A consumer group has been empty for `TOPICS_KAFKA_GROUP_RETENTION_S`, and was deleted with its offsets; with "

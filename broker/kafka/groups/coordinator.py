@@ -284,11 +284,11 @@ class Coordinator:
     def _settle(self, hosted: Hosted) -> None:
         """Something has happened to it: answers go out, its next deadline is known, or it is forgotten."""
         hosted.pass_on(self._settle)
-        if self._stopped:
-            return
         group_id = hosted.group.group_id
+        if self._stopped or self._hosted.get(group_id) is not hosted:
+            return  # forgotten before; the group may be in memory anew
         if hosted.idle:
-            self._hosted.pop(group_id, None)
+            del self._hosted[group_id]
             return
         due_ms = hosted.group.deadline()
         if due_ms is not None and (hosted.due_ms is None or due_ms < hosted.due_ms):
@@ -310,10 +310,18 @@ class Coordinator:
             hosted = self._hosted.get(group_id)
             if hosted is not None and hosted.due_ms == due_ms:
                 hosted.due_ms = None
-                hosted.group.tick(now_ms)
-                self._settle(hosted)
+                self._look_at(hosted, now_ms)
         if self._due:
             self._set_timer()
+
+    def _look_at(self, hosted: Hosted, now_ms: int) -> None:
+        """A defect that shows in one group must not stop the time of the others: its members begin anew."""
+        try:
+            hosted.group.tick(now_ms)
+        except Exception as error:
+            _log.error("kafka_group_failed", group=hosted.group.group_id, exc_info=error)
+            hosted.break_off(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._settle(hosted)
 
     # -- expiry --------------------------------------------------------------------------------------------------------
 

@@ -212,6 +212,8 @@ class Group:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not roster.agrees(asked.protocols, but="" if known is None else known.member_id):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if roster.bytes_with(asked.protocols, known) > limits.max_bytes:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
         there = len(roster.members) + len(roster.pending)
         if known is None and asked.member_id not in roster.pending and 0 < limits.max_members <= there:
             return ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -88,6 +88,11 @@ class Roster:
         names = {name for name, _ in protocols}
         return bool(names & self._common(but) if self._others(but) else names)
 
+    def bytes_with(self, protocols: Protocols, instead_of: Member | None) -> int:
+        """What all of them say of themselves, one of whom says this from now on."""
+        others = [each.protocols for each in self.members.values() if each is not instead_of]
+        return sum(len(name) + len(metadata) for each in (protocols, *others) for name, metadata in each)
+
     def choose_protocol(self) -> str:
         """What most members like best of what all of them have; among equals, what the leader likes best."""
         common = self._common()

@@ -16,12 +16,13 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Times in ms. `max_members`: 0 = no limit."""
+    """Times in ms. `max_members`: 0 = no limit. `max_bytes`: of what all members of a group say of themselves."""
 
     min_session_ms: int = 6_000
     max_session_ms: int = 1_800_000
     rebalance_delay_ms: int = 100
     max_members: int = 1_000
+    max_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

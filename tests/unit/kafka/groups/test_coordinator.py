@@ -11,6 +11,7 @@ import pytest
 
 from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.coordinator import Coordinator
+from broker.kafka.groups.machine import Group
 from broker.kafka.groups.offsets import Offsets
 from broker.kafka.groups.record import KIND, GroupRecord
 from broker.kafka.groups.states import State
@@ -135,6 +136,33 @@ async def test_one_that_hangs_up_while_it_joins_is_left_out_after_its_session(en
     other = await join(groups)
     assert len(groups.describe("g").members) == 2
     await until(lambda: [each.member_id for each in groups.describe("g").members] == [other.member_id])
+    await groups.close()
+
+
+async def test_a_defect_in_one_group_does_not_stop_the_time_of_others(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, tick = coordinator(engine), Group.tick
+
+    def fail(group: Group, now_ms: int) -> None:
+        if group.group_id == "bad":
+            raise RuntimeError("planted")
+        tick(group, now_ms)
+
+    monkeypatch.setattr(Group, "tick", fail)
+    bad, good = await asyncio.gather(groups.join("bad", asking()), join(groups))
+    assert bad.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert good.generation == 1
+    await groups.close()
+
+
+async def test_one_that_goes_when_it_has_been_answered_disturbs_nobody(engine: Engine) -> None:
+    groups = coordinator(engine)
+    old = groups._host("g")  # as one that waits has it in hand
+    assert groups.heartbeat("g", "who", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    await stable(groups)
+    groups._settle(old)
+    assert groups.describe("g").state is State.STABLE
     await groups.close()
 
 

@@ -296,6 +296,14 @@ def test_a_full_group_refuses_the_next_one_ids_given_out_included() -> None:
     assert "last" in bench.group.roster.members
 
 
+def test_members_that_say_too_much_of_themselves_are_refused() -> None:
+    bench = Bench(Limits(min_session_ms=1_000, max_bytes=100))
+    bench.stable(2, protocols=(("p", b"x" * 40),))
+    assert bench.joined[bench.join(protocols=(("p", b"x" * 18),))].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert bench.joined[bench.join("m2", protocols=(("p", b"x" * 59),))].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert bench.join("m2", protocols=(("p", b"x" * 58),)) not in bench.joined
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"protocol_type": ""}, {"protocols": ()}, {"protocol_type": "connect"}, {"protocols": (("other", b""),)}],
