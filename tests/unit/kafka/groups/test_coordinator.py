@@ -121,7 +121,7 @@ async def test_after_a_restart_members_are_strangers_and_generations_go_on(tmp_p
 
 async def test_a_session_ends_by_itself(engine: Engine) -> None:
     groups = coordinator(engine)
-    await stable(groups, session_ms=50)
+    await join(groups, session_ms=50)
     await until(lambda: groups.describe("g").state is State.EMPTY)
     assert record(engine).generation == 2
     assert record(engine).empty_ms > 0
@@ -130,7 +130,7 @@ async def test_a_session_ends_by_itself(engine: Engine) -> None:
 
 async def test_one_that_hangs_up_while_it_joins_is_left_out_after_its_session(engine: Engine) -> None:
     groups = coordinator(engine, delay_ms=30)
-    gone = asyncio.create_task(join(groups, session_ms=200))
+    gone = asyncio.create_task(join(groups, session_ms=1_000))
     await asyncio.sleep(0)
     gone.cancel()
     other = await join(groups)

@@ -179,6 +179,21 @@ def test_one_that_hangs_up_while_it_waits_expires_a_session_later() -> None:
     assert set(bench.group.roster.members) == {"m2"}
 
 
+def test_waiting_longer_than_a_session_does_not_cost_a_member_its_place_when_it_hangs_up() -> None:
+    bench = Bench()
+    bench.stable(2)
+    waiting = bench.join("m1", protocols=(("range", b"other"),))
+    for _ in range(3):
+        bench.pass_ms(6_000)
+        bench.heartbeat("m2")
+    bench.group.hung_up(waiting, bench.now)
+    bench.pass_ms(9_999)
+    assert set(bench.group.roster.members) == {"m1", "m2"}
+    bench.heartbeat("m2")
+    bench.pass_ms(1)
+    assert set(bench.group.roster.members) == {"m2"}
+
+
 def test_a_lost_answer_to_a_join_is_given_again() -> None:
     bench = Bench()
     bench.join()
