@@ -137,6 +137,16 @@ class Settings(StorageSettings):
     )
     kafka_max_connections: Count = Field(10_000, description="Most connections of Kafka clients; 0 = no limit.")
     kafka_idle_s: Annotated[int, Field(ge=1)] = Field(600, description="How long one is kept without a request.")
+    kafka_rebalance_delay_ms: Count = Field(
+        100, description="How long the first member of an empty group waits for others, each of which prolongs it."
+    )
+    kafka_min_session_ms: Annotated[int, Field(ge=1)] = Field(6_000, description="Shortest session.timeout.ms.")
+    kafka_max_session_ms: Annotated[int, Field(ge=1)] = Field(1_800_000, description="Longest session.timeout.ms.")
+    kafka_max_group_members: Count = Field(1_000, description="Most members of a consumer group; 0 = no limit.")
+    kafka_max_groups: Count = Field(10_000, description="Most consumer groups, empty ones included; 0 = no limit.")
+    kafka_group_retention_s: Count = Field(
+        7 * 24 * 3600, description="How long a group without members is kept, and what it has committed; 0 = for ever."
+    )
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error.")
     log_format: LogFormat = Field(LogFormat.CONSOLE, description="console or json.")
     tracing: bool = Field(False, description="Spans for OpenTelemetry (extra otel); OTEL_* say where they go.")

@@ -6,6 +6,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from broker.auth.gate import Gate
+from broker.kafka.groups.coordinator import Coordinator
+from broker.kafka.groups.offsets import Offsets
+from broker.kafka.groups.values import Limits
 from broker.kafka.metrics import KafkaMetrics
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
@@ -29,7 +32,9 @@ class Broker:
         "engine",
         "gate",
         "http_metrics",
+        "kafka_groups",
         "kafka_metrics",
+        "kafka_offsets",
         "live",
         "parking",
         "pressure",
@@ -53,7 +58,9 @@ class Broker:
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()
-        self.kafka_metrics = KafkaMetrics()
+        self.kafka_offsets = Offsets(engine)
+        self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
+        self.kafka_metrics = KafkaMetrics(self.kafka_groups)
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()
@@ -81,3 +88,19 @@ class Broker:
 
     def uptime_ms(self) -> int:
         return int((monotonic() - self.started) * 1000)
+
+
+def _groups(engine: Engine, offsets: Offsets, settings: Settings) -> Coordinator:
+    limits = Limits(
+        min_session_ms=settings.kafka_min_session_ms,
+        max_session_ms=settings.kafka_max_session_ms,
+        rebalance_delay_ms=settings.kafka_rebalance_delay_ms,
+        max_members=settings.kafka_max_group_members,
+    )
+    return Coordinator(
+        engine,
+        offsets,
+        limits=limits,
+        retention_ms=settings.kafka_group_retention_s * 1000,
+        max_groups=settings.kafka_max_groups,
+    )

@@ -67,6 +67,7 @@ class Port:
 
     async def open(self) -> None:
         """Connections are accepted from here on, and those who wait for it are told the port."""
+        self.broker.kafka_groups.start()
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
             sock=self._listener,
@@ -86,6 +87,7 @@ class Port:
             self._listener.close()
             return
         self._server.close()
+        await self.broker.kafka_groups.close()  # answers all that wait for other members
         for connection in list(self._connections):
             connection.shut_down()
         if self._connections:
