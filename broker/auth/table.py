@@ -15,13 +15,14 @@ class Rule(NamedTuple):
     """What it takes to call an operation.
 
     `probe`: without a key, unless TOPICS_PROBE_AUTH. `token`: the key may come as ?token=. `settles`: never refused for
-    too many requests under way, since it is what ends them.
+    too many requests under way, since it is what ends them. `basic`: the key may be the password of Basic.
     """
 
     scopes: Scopes
     probe: bool = False
     token: bool = False
     settles: bool = False
+    basic: bool = False
 
 
 _T: Final = "/v0/topics/{}"

@@ -83,10 +83,11 @@ class Request:
             self.flight.end()
             yield
 
-    async def body(self) -> bytes:
+    async def body(self, is_taken: Callable[[bytes], bool] = intake.is_json_type) -> bytes:
         """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`."""
         broker = self.broker
-        body = await intake.read_body(self.headers, self._receive, broker.settings.max_body_bytes, broker.body_pace)
+        most = broker.settings.max_body_bytes
+        body = await intake.read_body(self.headers, self._receive, most, broker.body_pace, is_taken)
         if body is None:
             raise ClientGone
         return body

@@ -1,0 +1,17 @@
+"""Where instances are kept: the engine's durable states, by kind and key."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class States(Protocol):
+    """Values by kind and key; on return of `put` and `delete` the change is durable."""
+
+    def get(self, kind: str, key: str) -> bytes | None: ...
+
+    def items(self, kind: str) -> list[tuple[str, bytes]]: ...
+
+    async def put(self, kind: str, key: str, value: bytes) -> None: ...
+
+    async def delete(self, kind: str, key: str) -> None: ...
