@@ -7,7 +7,7 @@ import os
 import socket
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -68,6 +68,24 @@ def _digested_file(value: Any) -> Any:
         raise ValueError(f"{str(value)!r} is not UTF-8") from None
 
 
+class Advertised(NamedTuple):
+    """Where clients are told to go."""
+
+    host: str
+    port: int
+
+
+def _advertised(value: Any) -> Any:
+    """`host:port`, an IPv6 address in brackets."""
+    if not isinstance(value, str):
+        return value
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65_535:
+        raise ValueError("not host:port")
+    return Advertised(host, int(port))
+
+
 class Settings(StorageSettings):
     """Each field is the variable `TOPICS_` + its name in capitals."""
 
@@ -103,6 +121,21 @@ class Settings(StorageSettings):
     max_control_frames_per_s: Count = Field(
         100, description="HTTP/2: most PING, SETTINGS and RST_STREAM of a connection, averaged over 10 s; 0 = no limit."
     )
+    kafka_port: Port | None = Field(
+        None, description="Port to listen on for Kafka clients (extra kafka); 0 = any free one, unset = none."
+    )
+    kafka_port_file: Path | None = Field(None, description="File to write that port to, once listening.")
+    kafka_advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
+        None, description="host:port told to Kafka clients; unset = the address by which each has come."
+    )
+    kafka_auto_partitions: Annotated[int, Field(ge=1, le=1024)] = Field(
+        1, description="Partitions of topics that Kafka clients make without saying how many."
+    )
+    kafka_max_request_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = Field(
+        100 * MIB, description="Largest request of a Kafka client, and most that a connection may have under way."
+    )
+    kafka_max_connections: Count = Field(10_000, description="Most connections of Kafka clients; 0 = no limit.")
+    kafka_idle_s: Annotated[int, Field(ge=1)] = Field(600, description="How long one is kept without a request.")
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error.")
     log_format: LogFormat = Field(LogFormat.CONSOLE, description="console or json.")
     tracing: bool = Field(False, description="Spans for OpenTelemetry (extra otel); OTEL_* say where they go.")

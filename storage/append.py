@@ -17,37 +17,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from storage.admission import check_caps, check_limits, eviction, over_caps
-from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig, TopicType
-from storage.encode import (
-    Frames,
-    WriteHeader,
-    assemble,
-    encode_appends,
-    encode_controls,
-    encode_plain,
-    payload_hash,
-    plain_hash,
-)
+from storage.contents import Contents, encoded, hash_of, measured
+from storage.encode import WriteHeader, assemble, encode_controls
 from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
 from storage.format import control
 from storage.format.cutting import total
 from storage.keys import key_digest
 from storage.log import Log
 from storage.obstacles import Obstacle, settled
-from storage.records import Appended, NewRecord, PlainBinary, PlainRecords
+from storage.records import Appended, ProducerBatch
 from storage.start import settle_debt
-from storage.validation import (
-    MAX_U64,
-    check_config,
-    check_delays,
-    check_plain,
-    check_records,
-    check_text,
-    check_topic_name,
-    is_plain,
-)
+from storage.validation import MAX_U64, check_config, check_text, check_topic_name
 from storage.wal.submission import Both, Outcome, Submission
 
 if TYPE_CHECKING:
@@ -71,6 +53,7 @@ class Write:
         "expected_seq",
         "first_seq",
         "hash",
+        "hasten",
         "held_ns",
         "key",
         "log",
@@ -78,7 +61,7 @@ class Write:
         "name",
         "node",
         "payloads",
-        "plain",
+        "producer",
         "records",
         "strict",
         "submission",
@@ -90,7 +73,7 @@ class Write:
         self,
         engine: EngineCore,
         name: str,
-        records: Sequence[NewRecord] | PlainRecords,
+        records: Contents,
         *,
         node: str | None,
         key: str | None,
@@ -98,11 +81,15 @@ class Write:
         create: bool,
         config: TopicConfig | None,
         expected_seq: int | None,
+        producer: ProducerBatch | None = None,
+        hasten: bool = False,
         move: tuple[int, int] | None = None,
         dest_id: int = 0,
     ) -> None:
         """`move`: (source topic_id, seq) of the record that this is the copy of, for the topic `dest_id` and no other
-        of its name; it is synced whatever the class, and exempt from the limits that its original kept."""
+        of its name; it is synced whatever the class, and exempt from the limits that its original kept.
+
+        `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same."""
         self.engine = engine
         self.move = move
         self.dest_id = dest_id
@@ -114,7 +101,8 @@ class Write:
         self.create = create
         self.config = config
         self.expected_seq = expected_seq
-        self.plain = records if isinstance(records, PlainRecords) else None
+        self.producer = producer
+        self.hasten = hasten
         self.count = len(records)
         self.payloads: array[int]
         self.total = 0
@@ -195,28 +183,14 @@ class Write:
             self.digest = key_digest(self.key)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
-        records = self.records
         if self.move is not None:
-            self.plain = None
-            self.payloads = array("I", [len(each.data) + len(each.meta or b"") for each in records])  # pyright: ignore
+            self.payloads = array("I", [len(each.data) + len(each.meta or b"") for each in self.records])  # pyright: ignore
             self.total = total(self.payloads)
             return
-        if self.plain is None and not isinstance(records, PlainRecords):
-            if is_plain(records):
-                self.plain = PlainRecords([record.data for record in records])
-            else:
-                self.payloads = check_records(records, options)
-                self.delayed = check_delays(records, engine.now_ms())
-        if self.plain is not None:
-            self.payloads = check_plain(self.plain, options)
+        self.records, self.payloads, self.delayed = measured(self.records, options, engine.now_ms())
         self.total = total(self.payloads)
         if self.key is not None:
-            self.hash = self._hash()
-
-    def _hash(self) -> bytes:
-        if self.plain is not None:
-            return plain_hash(self.plain, self.payloads, self.node.encode() if self.node else b"")
-        return payload_hash(self.records, self.node)  # pyright: ignore[reportArgumentType]
+            self.hash = hash_of(self.records, self.payloads, self.node)
 
     def _seen(self, log: Log) -> bool:
         """Whether this key is on its way, or known already."""
@@ -339,7 +313,7 @@ class Write:
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
         evicts = over_caps(topic.config, log, self.count, self.total)
-        appends, run = self._encode(head, more=evicts is not None or bool(self.trailing))
+        appends, run = encoded(self.records, head, self.payloads, more=evicts is not None or bool(self.trailing))
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
         if evicts is not None:
@@ -347,32 +321,26 @@ class Write:
             after.append(frame)
             log.assign_floor(floor)
         behind = [*self.trailing, *after]
-        encoded = assemble(
-            appends, run, head, before=before, after=behind, key=self.key, hash=self.hash, move=self.move
-        )
+        whole = assemble(appends, run, head, before=before, after=behind, key=self.key, hash=self.hash, move=self.move)
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
-            engine.publish_in_memory(log, encoded, row)
+            engine.publish_in_memory(log, whole, row)
             if durable_go:
                 self._announce(log, after)
             return None
         shard = engine.shards[log.shard]
         self.submission = Submission(
-            encoded.unit,
-            encoded.payload,
-            frames=encoded.frames,
+            whole.unit,
+            whole.payload,
+            frames=whole.frames,
             topic_id=log.topic_id,
             ts=now,
             needs_sync=durable or self.created or self.move is not None,
+            hasten=self.hasten,
             generation=shard.generation,
             row=row,
         )
         return self.submission
-
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
-        if self.plain is not None:
-            return encode_plain(self.plain, self.payloads, head, more=more, binary=isinstance(self.plain, PlainBinary))
-        return encode_appends(self.records, head, self.payloads, more=more)  # pyright: ignore[reportArgumentType]
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:
         engine, log = self.engine, self.log
@@ -385,8 +353,8 @@ class Write:
     def _announce(self, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
         """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
         again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # they are counted by now
-        encoded = encode_controls(again, log.topic_id, self.engine.now_ms(), durable=False)
-        done = self.engine.submit_controls(log, encoded, frees=True, needs_sync=False)
+        controls = encode_controls(again, log.topic_id, self.engine.now_ms(), durable=False)
+        done = self.engine.submit_controls(log, controls, frees=True, needs_sync=False)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 
     def _answer(self, log: Log, first_seq: int, count: int, **more: bool) -> Appended:

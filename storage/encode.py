@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from itertools import chain, repeat
 from struct import Struct
@@ -15,20 +15,21 @@ from typing import NamedTuple, TypeAlias
 
 from storage.batches import Run
 from storage.filesystem import Buffer
-from storage.format.binary import binary_body, opening_of
+from storage.format.binary import binary_body, is_binary, opening_of
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
 from storage.format.cutting import cut, total, u64s
-from storage.format.record import PLAIN_OVERHEAD
+from storage.format.record import PLAIN_OVERHEAD, split_body
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
-from storage.records import BinaryRecord, NewRecord
+from storage.records import BinaryRecord, NewRecord, StoredBodies
 from storage.wal.submission import ControlStep, RunStep, Step, Submission, Unit
 
 DURABLE, BINARY = int(FrameFlag.DURABLE), int(FrameFlag.BINARY)
+TAG, NODE = int(FrameFlag.HAS_TAG), int(FrameFlag.HAS_NODE)
 _U32 = Struct("<I")
 # Where in an Append frame these fields are.
 _FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
-_ROOM = bytes(CHECKSUM.size)
+ROOM = bytes(CHECKSUM.size)
 _join = b"".join
 
 
@@ -116,10 +117,18 @@ def payload_hash(records: Sequence[NewRecord], node: str | None) -> bytes:
     return digest128(b"".join(parts))
 
 
+def stored_hash(stored: StoredBodies, node: bytes) -> bytes:
+    """`payload_hash` for bodies made already: of JSON its data alone, of raw bytes the whole map."""
+    tags = stored.tags if stored.tags is not None else repeat(b"", len(stored))
+    datas = [body if is_binary(body) else bytes(split_body(body).data) for body in stored.bodies]
+    fields = chain.from_iterable(zip(repeat(node), tags, datas, repeat(b"")))
+    return digest128(_join([part for each in fields for part in (_U32.pack(len(each)), each)]))
+
+
 def plain_hash(datas: Sequence[Buffer], payloads: array[int], node: bytes) -> bytes:
     """`payload_hash` for records that are data alone."""
     before = _U32.pack(len(node)) + node + bytes(4)
-    lengths = cut(_little("I", payloads), 4)
+    lengths = cut(little(payloads[:]), 4)
     return digest128(_join(chain.from_iterable(zip(repeat(before), lengths, datas, repeat(bytes(4))))))
 
 
@@ -207,25 +216,25 @@ def encode_plain(
         block[_FLAGS_AT - width] = flags & ~MORE
     if payloads == payloads[:1] * count:
         sizes = array("I", [size + fixed]) * count
-        pieces: Pieces = [closing + _ROOM] * (3 * count)
+        pieces: Pieces = [closing + ROOM] * (3 * count)
         pieces[0::3] = cut(block, width)
         pieces[1::3] = datas
         return Frames(pieces, count * (size + fixed), size + fixed), Run(first_seq, ts, sizes, payloads, [])
     sizes = array("I", [each + fixed for each in payloads])
-    frame_lens = _little("I", [each - LENGTH.size for each in sizes])
-    data_lens = _little("I", [each + PLAIN_OVERHEAD for each in payloads])
+    frame_lens = little(array("I", [each - LENGTH.size for each in sizes]))
+    data_lens = little(array("I", [each + PLAIN_OVERHEAD for each in payloads]))
     for byte in range(4):
         block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
     if binary:
-        lengths = _little("I", payloads)
+        lengths = little(payloads[:])
         for byte in range(4):
             block[width - 1 - byte :: width] = lengths[byte::4]
     openings = cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")
     covered = [*map(_join, zip(openings, datas, repeat(closing)))]
-    return Frames(_summed(covered, frame_lens), total(sizes)), Run(first_seq, ts, sizes, payloads, [])
+    return Frames(summed(covered, frame_lens), total(sizes)), Run(first_seq, ts, sizes, payloads, [])
 
 
-def _summed(covered: list[bytes], frame_lens: bytes) -> Pieces:
+def summed(covered: list[bytes], frame_lens: bytes) -> Pieces:
     """Frames of which all is there but the lengths in front, given as they are written, and the checksums behind."""
     sums = _join(map(checksum_bytes, covered))
     count, width = len(covered), CHECKSUM.size + LENGTH.size
@@ -244,8 +253,8 @@ def _summed(covered: list[bytes], frame_lens: bytes) -> Pieces:
     return pieces
 
 
-def _little(code: str, values: Iterable[int]) -> bytes:
-    column: array[int] = array(code, values)
+def little(column: array[int]) -> bytes:
+    """The numbers as they are on disk. The column is not to be used any more."""
     if sys.byteorder == "big":
         column.byteswap()
     return column.tobytes()

@@ -21,6 +21,7 @@ from storage.backup.taking import Summary
 from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.consumers.metrics import collect_consumers
+from storage.contents import Contents
 from storage.embedded.entries import Value, one_record
 from storage.embedded.face import Embedded
 from storage.embedded.keyed import keyed_path
@@ -35,8 +36,10 @@ from storage.records import (
     DeletedRecords,
     NewRecord,
     PlainRecords,
+    ProducerBatch,
     ReadQuery,
     ReadResult,
+    StoredBodies,
     StoredRecord,
     TagMatch,
     TopicState,
@@ -124,7 +127,7 @@ class Engine(Embedded):
     async def append(
         self,
         name: str,
-        records: Value | Sequence[NewRecord] | PlainRecords,
+        records: Value | Sequence[NewRecord] | PlainRecords | StoredBodies,
         *,
         node: str | None = None,
         idempotency_key: str | None = None,
@@ -132,9 +135,15 @@ class Engine(Embedded):
         create: bool = True,
         config: TopicConfig | None = None,
         expected_seq: int | None = None,
+        producer: ProducerBatch | None = None,
+        hasten: bool = False,
     ) -> Appended:
         """Append one record, or records made beforehand, atomically. On return they are as durable as the topic's
         class says. Bytes are stored as they are, any other value as JSON; a list is taken for `NewRecord`s.
+
+        `producer`: the batch is taken once, and only behind the one before it; one of that producer's last 5 batches
+        there answers what it answered, `deduped`. Raises OutOfOrderSequence, InvalidProducerEpoch. `hasten`: what is
+        acked before its sync is synced as soon as what else there is to write, not at the timer's turn.
 
         A cancelled call may still take effect. Raises RequestError and Unavailable subclasses; of these only
         StorageFailed leaves open whether the records are there.
@@ -143,23 +152,27 @@ class Engine(Embedded):
         return await Write(
             self,
             name,
-            records if isinstance(records, PlainRecords) else one_record(records),
+            records if isinstance(records, PlainRecords | StoredBodies) else one_record(records),
             node=node,
             key=idempotency_key,
             strict=idempotency_strict,
             create=create,
             config=config,
             expected_seq=expected_seq,
+            producer=producer,
+            hasten=hasten,
         ).run()
 
     def append_now(
         self,
         name: str,
-        records: Sequence[NewRecord] | PlainRecords,
+        records: Contents,
         settled: Callable[[Appended | Exception], None],
         *,
         node: str | None = None,
         idempotency_key: str | None = None,
+        producer: ProducerBatch | None = None,
+        hasten: bool = False,
     ) -> bool:
         """`append` without a task: True when the write is on its way, and `settled` will be called with its outcome.
 
@@ -177,6 +190,8 @@ class Engine(Embedded):
             create=False,
             config=None,
             expected_seq=None,
+            producer=producer,
+            hasten=hasten,
         )
         return write.attempt(Settling(write, settled))
 

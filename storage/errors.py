@@ -16,6 +16,8 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     LeaseLost                    lease_lost              detail.seqs
     SeqConflict                  seq_conflict            detail: expected_seq, head_seq
     IdempotencyConflict          idempotency_conflict
+    OutOfOrderSequence           out_of_order_sequence   detail: producer_id, base_sequence
+    InvalidProducerEpoch         invalid_producer_epoch  detail: producer_id, epoch
     TopicFull                    topic_full
     LimitReached                 throttled               detail: limit, max
   Unavailable                    not now; retrying is sensible
@@ -152,6 +154,18 @@ class IdempotencyConflict(RequestError):
     """The idempotency key was used before with another payload."""
 
     code = "idempotency_conflict"
+
+
+class OutOfOrderSequence(RequestError):
+    """The batch does not go on from the last one of its producer."""
+
+    code = "out_of_order_sequence"
+
+
+class InvalidProducerEpoch(RequestError):
+    """A newer epoch of the producer has written already."""
+
+    code = "invalid_producer_epoch"
 
 
 class TopicFull(RequestError):

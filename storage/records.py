@@ -11,7 +11,7 @@ import msgspec
 
 from storage.config import TopicConfig
 from storage.format.binary import binary_value, is_binary
-from storage.format.record import split_body
+from storage.format.record import body_sizes, split_body
 
 
 class NewRecord(msgspec.Struct):
@@ -57,6 +57,43 @@ class PlainBinary(PlainRecords):
     """Records that are raw bytes alone."""
 
     __slots__ = ()
+
+
+class StoredBodies:
+    """Records as they will lie in the log: `bodies` are the data of their frames, `{"data":…,"ct":…,"h":…}` as JSON, or
+    a MessagePack map as `storage.format.binary` has it.
+
+    `tags` of each, UTF-8, b"" = none; None: there are none. `binary` holds a byte for each, 1 where the body is
+    MessagePack and 0 where it is JSON; None: all are JSON. The caller vouches for both, and that no body has a
+    `deliver_at`. Sizes and tags are checked by the write. What is given is looked at once: nothing of it may change.
+    """
+
+    __slots__ = ("binary", "bodies", "payloads", "tags")
+
+    def __init__(
+        self,
+        bodies: list[bytes],
+        tags: list[bytes] | None = None,
+        binary: bytes | None = None,
+        payloads: array[int] | None = None,
+    ) -> None:
+        """`payloads`: bytes that each counts for, what `storage.format.record.body_sizes` says; None: it is asked."""
+        self.bodies = bodies
+        self.tags = tags
+        self.binary = binary
+        self.payloads = body_sizes(bodies) if payloads is None else payloads
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
+class ProducerBatch(NamedTuple):
+    """Which batch of an idempotent producer a write is: its records have the sequence numbers from `base_sequence` on,
+    of 31 bits; `epoch` is of 15 bits, `producer_id` of 63."""
+
+    producer_id: int
+    epoch: int
+    base_sequence: int
 
 
 class Appended(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 from storage.config import TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
-from storage.records import BinaryRecord, NewRecord, PlainRecords
+from storage.records import BinaryRecord, NewRecord, PlainRecords, StoredBodies
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 MAX_DELAY_MS = 366 * 86_400_000
@@ -69,6 +69,38 @@ def check_plain(datas: PlainRecords, options: Options) -> array[int]:
         index = next(index for index, size in enumerate(sizes) if size > limit)
         raise _too_large(index, sizes[index], limit)
     return sizes
+
+
+def check_stored(stored: StoredBodies, options: Options) -> None:
+    """`check_records` for bodies made already. Raises ValueError for columns that are not of one length."""
+    count = len(stored)
+    _check_count(count, options)
+    if not (len(stored.payloads) == count == len(stored.tags or stored.bodies) == len(stored.binary or stored.bodies)):
+        raise ValueError("the columns of a write have different lengths")
+    limit = options.max_record_bytes
+    if max(stored.payloads) > limit:
+        index = next(index for index, size in enumerate(stored.payloads) if size > limit)
+        raise _too_large(index, stored.payloads[index], limit)
+    if stored.tags is not None:
+        _check_tags(stored.tags, options)
+
+
+def _check_tags(tags: list[bytes], options: Options) -> None:
+    try:
+        # One check for all; what is in between lets no two halves of a character come together.
+        b"\0".join(tags).decode()
+        fit = max(map(len, tags)) <= options.max_tag_bytes
+    except UnicodeDecodeError:
+        fit = False
+    if fit:
+        return
+    for index, tag in enumerate(tags):
+        try:
+            tag.decode()
+        except UnicodeDecodeError:
+            raise InvalidRequest("A tag is text in UTF-8.", field=f"records[{index}].tag") from None
+        if len(tag) > options.max_tag_bytes:
+            check_text(tag.decode(), f"records[{index}].tag", options.max_tag_bytes)
 
 
 def _check_count(count: int, options: Options) -> None:

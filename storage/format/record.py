@@ -6,16 +6,18 @@ see `storage.format.binary`. Source: storage.md §2.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import msgspec
 
-from storage.format.binary import as_json, binary_value
+from storage.format.binary import as_json
 
 PLAIN_OVERHEAD = len(b'{"data":}')
 DELIVER_AT = b',"deliver_at":'
 _DELIVER_AT_MAX = len(DELIVER_AT) + 21
-_FURTHER = (b',"meta":', DELIVER_AT, b',"ct":', b',"h":')
+#: Where one of these is, the object is more than data and what counts with it.
+FURTHER = (b',"meta":', DELIVER_AT)
 _OBJECT = b"{"
 
 
@@ -42,13 +44,13 @@ class FurtherKeys:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._found = [-1 if data.rfind(key) >= 0 else len(data) for key in _FURTHER]
+        self._found = [-1 if data.rfind(key) >= 0 else len(data) for key in FURTHER]
         self._nearest = -1
 
     def next_from(self, at: int) -> int:
         """Offset, `at` or later, of the next one; the end of the data when there is none."""
         if self._nearest < at:
-            for index, key in enumerate(_FURTHER):
+            for index, key in enumerate(FURTHER):
                 if self._found[index] < at:
                     place = self._data.find(key, at)
                     self._found[index] = place if place >= 0 else len(self._data)
@@ -68,20 +70,39 @@ def delivered_at(data: bytes, begin: int, end: int) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
+class _Counted(StoredBody):
+    ct: msgspec.Raw = msgspec.Raw()
+    h: msgspec.Raw = msgspec.Raw()
+
+
+_counted = msgspec.json.Decoder(_Counted)
+_CT, _H = len(b',"ct":'), len(b',"h":')
+
+
 def payload_size(data: bytes, begin: int, end: int) -> int:
-    """Bytes of data and meta, as they were sent, of the body at data[begin:end]. Raises msgspec.DecodeError."""
-    if not data.startswith(_OBJECT, begin):
-        return len(binary_value(data[begin:end]))
-    for key in _FURTHER:
-        if data.find(key, begin, end) >= 0:
-            body = _decoder.decode(data[begin:end])
-            return len(body.data) + len(body.meta)
-    return end - begin - PLAIN_OVERHEAD
+    """Bytes that the body at data[begin:end] counts for: data and meta as they were sent, and `ct` and `h` with all
+    that they add to an object. A MessagePack map counts as an object with as much in it. Raises msgspec.DecodeError.
+    """
+    if data.startswith(_OBJECT, begin):
+        for key in FURTHER:
+            if data.find(key, begin, end) >= 0:
+                body = _counted.decode(data[begin:end])
+                size = len(body.data) + len(body.meta)
+                return size + (_CT + len(body.ct) if body.ct else 0) + (_H + len(body.h) if body.h else 0)
+    return max(0, end - begin - PLAIN_OVERHEAD)
 
 
 def payload_sizes(bodies: Sequence[bytes]) -> list[int]:
-    """`payload_size` of each of these objects."""
+    """`payload_size` of each of these bodies."""
     together = b"".join(bodies)
-    if any(key in together for key in _FURTHER):
+    if any(key in together for key in FURTHER):
         return [payload_size(body, 0, len(body)) for body in bodies]
-    return [len(body) - PLAIN_OVERHEAD for body in bodies]
+    return [max(0, len(body) - PLAIN_OVERHEAD) for body in bodies]
+
+
+def body_sizes(bodies: Sequence[bytes]) -> array[int]:
+    """`payload_size` of bodies that have neither meta nor deliver_at, whatever is in their data: from lengths alone."""
+    lengths = array("I", map(len, bodies))
+    if lengths and lengths[:1] * len(lengths) == lengths:
+        return array("I", [max(0, lengths[0] - PLAIN_OVERHEAD)]) * len(lengths)
+    return array("I", [max(0, each - PLAIN_OVERHEAD) for each in lengths])

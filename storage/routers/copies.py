@@ -14,12 +14,10 @@ from storage.batches import Run
 from storage.encode import BINARY, Frames, Pieces, WriteHeader
 from storage.format.binary import is_binary
 from storage.format.checksum import checksum
-from storage.format.record import DELIVER_AT, PLAIN_OVERHEAD, delivered_at, payload_size
+from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size
 from storage.format.wal_frame import CHECKSUM, HOP_SHIFT, LENGTH, MORE, REST
 from storage.records import StoredRecord
 from storage.routers.router import MAX_HOPS, Definition
-
-_MORE_KEYS = (b',"meta":', DELIVER_AT, b',"ct":', b',"h":')
 
 
 class Copy(NamedTuple):
@@ -58,7 +56,7 @@ def copies_of(
             body, deliver_at = body[: body.rfind(DELIVER_AT)] + b"}", 0
         size = len(body) - PLAIN_OVERHEAD
         if b',"' in body:  # else it is data alone for sure
-            for key in _MORE_KEYS:
+            for key in FURTHER:
                 if key in body:
                     size = payload_size(body, 0, len(body))
                     break

@@ -63,6 +63,8 @@ class ShardLog:
         self.failed: OSError | None = None
         #: Bytes written that no sync has covered yet, and since when (monotonic ns).
         self.dirty_since_ns: int | None = None
+        #: Some of them are not to wait for the timer.
+        self.hastened = False
         #: How often what was written has been made durable.
         self.syncs = 0
 
@@ -237,6 +239,7 @@ class ShardLog:
             self.stats.sync_points += 1
         if self.dirty_since_ns is None:
             self.dirty_since_ns = self._clock.monotonic_ns()
+        self.hastened = self.hastened or any(each.hasten for each in run)
         self.stats.bytes += at - start
         self.stats.frames += sum(each.frames for each in run) + (point is not None)
         if sync:
@@ -305,7 +308,7 @@ class ShardLog:
             return False
         active = self._active
         if active is None or self._synced == self._end:
-            self.dirty_since_ns = None
+            self._nothing_dirty()
             return True
         begin = self._clock.monotonic_ns()
         try:
@@ -321,7 +324,11 @@ class ShardLog:
         self.stats.fsync_seconds.observe((self._clock.monotonic_ns() - begin_ns) / 1e9)
         self._synced = self._end
         self.syncs += 1
+        self._nothing_dirty()
+
+    def _nothing_dirty(self) -> None:
         self.dirty_since_ns = None
+        self.hastened = False
 
     def _finish_active(self) -> None:
         """Cut the active file to its length and sync it. A failure here stops the shard."""
@@ -337,7 +344,7 @@ class ShardLog:
         active.size = self._end
         self._synced = self._end
         self.syncs += 1
-        self.dirty_since_ns = None
+        self._nothing_dirty()
 
     def _rotate(self, size: int) -> None:
         prepared = self.files.take(self._next_number, size + 256)

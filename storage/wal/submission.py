@@ -99,7 +99,8 @@ class Submission:
     """A unit on its way into a shard's log.
 
     `generation` >= 0 marks a write whose seqs build on those before it: when one fails, so do all later ones of
-    that generation. `frees` marks one that a full disk still takes, `needs_sync` one acked only after a sync.
+    that generation. `frees` marks one that a full disk still takes, `needs_sync` one acked only after a sync, `hasten`
+    one whose sync, though it is acked before, is not to wait for the timer.
     The writer sets `place` (where its first byte lies) or `error`; times are monotonic ns.
     """
 
@@ -110,6 +111,7 @@ class Submission:
         "frames",
         "frees",
         "generation",
+        "hasten",
         "internal",
         "needs_sync",
         "payload",
@@ -133,6 +135,7 @@ class Submission:
         topic_id: int,
         ts: int,
         needs_sync: bool,
+        hasten: bool = False,
         frees: bool = False,
         internal: bool = False,
         generation: int = -1,
@@ -144,6 +147,7 @@ class Submission:
         self.topic_id = topic_id
         self.ts = ts
         self.needs_sync = needs_sync
+        self.hasten = hasten
         self.frees = frees
         self.internal = internal
         self.generation = generation

@@ -304,18 +304,24 @@ class Shard:
         """Chores between groups: sync what has been waiting for the timer, look for space when full."""
         now = self._clock.monotonic_ns()
         since = self.log.dirty_since_ns
-        if since is not None and now - since >= self._options.disk_sync_ms * 1_000_000:
+        if since is not None and now - since >= self._sync_after_ns():
             self.log.sync()
         if self.log.full and self.log.failed is None and now >= self._resume_at_ns:
             self._resume_at_ns = now + RESUME_INTERVAL_NS
             self.log.resume()
+
+    def _sync_after_ns(self) -> int:
+        """How long what is written may wait for its sync; what is in a hurry only for company, as a group does."""
+        if not self.log.hastened:
+            return self._options.disk_sync_ms * 1_000_000
+        return self._options.gc_max_us * 1000 if self._queue else 0
 
     def _next_chore_s(self) -> float | None:
         since = self.log.dirty_since_ns
         if self.log.failed is not None:
             return None
         if since is not None:
-            due = since + self._options.disk_sync_ms * 1_000_000
+            due = since + self._sync_after_ns()
             return max(0.0, (due - self._clock.monotonic_ns()) / 1e9)
         return RESUME_INTERVAL_NS / 1e9 if self.log.full else None
 

@@ -1,0 +1,1 @@
+"""The Kafka port: the wire protocol of Kafka clients, as another face of the same topics (source: kafka.md)."""

@@ -1,0 +1,92 @@
+"""What a request is to those who handle it, and how they answer.
+
+A handler gets the call and the raw body of its request, behind the header. Requests of a connection are started one
+after the other, in the order in which they came: the next one when the handler of the one before has returned. What it
+returned may be on its way still, a `Later`: so a produce request that waits for its commit holds up nobody, while
+answers go out in order all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from broker.kafka.codec.schema import Message, decode, encode
+from broker.kafka.codec.wire import Buffer
+
+if TYPE_CHECKING:
+    from broker.auth.access import Access
+    from broker.wiring import Broker
+
+#: The bytes of a body, as one piece or several.
+Body: TypeAlias = Buffer | Sequence[Buffer]
+
+
+class Later:
+    """An answer on its way. What is awaited gives the body, or None."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: Awaitable[Body | None]) -> None:
+        self.body = body
+
+
+#: None: this request gets no answer at all (a produce request with acks=0).
+Answer: TypeAlias = Body | Later | None
+
+
+class Peer:
+    """One connection as its calls see it.
+
+    `access`: what it may do; None until it has said who it is. `local` is the address that it has reached: host, port.
+    """
+
+    __slots__ = ("access", "address", "local", "mechanism", "raw_tokens", "rejected")
+
+    def __init__(self, access: Access | None, local: tuple[str, int], address: str) -> None:
+        self.access = access
+        self.local = local
+        self.address = address
+        #: What it has agreed to say it by.
+        self.mechanism: str | None = None
+        #: SaslHandshake v0: the next frame is a token without any header.
+        self.raw_tokens = False
+        #: It has said who it is, and is not: the connection ends with that answer.
+        self.rejected = False
+
+
+class Call:
+    """One request."""
+
+    __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "version")
+
+    def __init__(self, api_key: int, version: int, client_id: str | None, connection: Peer, broker: Broker) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.client_id = client_id
+        self.connection = connection
+        self.broker = broker
+        #: Error codes within the answer, for the metrics: handlers of raw bodies add theirs.
+        self.errors: list[int] = []
+
+    @property
+    def access(self) -> Access:
+        """What the connection may do; there when any call but those of SASL is made."""
+        access = self.connection.access
+        assert access is not None
+        return access
+
+
+Handler: TypeAlias = Callable[[Call, memoryview], Awaitable[Answer]]
+
+Q = TypeVar("Q", bound=Message)
+
+
+def decoded(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> Handler:
+    """A handler of raw bodies from one of messages. It raises Malformed on bytes that are no such request."""
+
+    async def handler(call: Call, body: memoryview) -> Answer:
+        answer: Any = await handle(call, decode(kind, call.version, body))
+        return encode(answer, call.version, call.errors)
+
+    return handler

@@ -1,0 +1,1 @@
+"""What the port does for each kind of request, a file an area."""

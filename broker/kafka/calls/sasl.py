@@ -1,0 +1,73 @@
+"""SASL/PLAIN: the password is an API key, the user is not looked at (source: kafka.md §2).
+
+Of a broker without keys everybody may do everything, whatever they say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.access import ANYBODY, Access
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, Peer, decoded
+from broker.kafka.errors import ErrorCode
+from broker.kafka.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.wiring import Broker
+
+PLAIN: Final = "PLAIN"
+_WRONG: Final = "The password is none of this broker's API keys."
+_NO_HANDSHAKE: Final = "SaslHandshake comes first."
+
+
+async def handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """What it is to be said by. After version 0 a token follows as a frame without any header."""
+    peer = call.connection
+    if request.mechanism != PLAIN:
+        return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[PLAIN])
+    peer.mechanism = PLAIN
+    peer.raw_tokens = call.version == 0
+    return SaslHandshakeResponse(mechanisms=[PLAIN])
+
+
+async def authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """On success the connection has what the key grants."""
+    peer = call.connection
+    if peer.mechanism is None:
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_HANDSHAKE)
+    if _admit(peer, request.auth_bytes, call.broker):
+        return SaslAuthenticateResponse()
+    return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=_WRONG)
+
+
+def raw_token(peer: Peer, token: bytes, broker: Broker) -> bytes | None:
+    """The token that answers one; None when it will not do."""
+    peer.raw_tokens = False
+    return b"" if _admit(peer, token, broker) else None
+
+
+def _admit(peer: Peer, token: bytes, broker: Broker) -> bool:
+    access = _access_of(token, broker)
+    peer.rejected = access is None
+    peer.access = access
+    return access is not None
+
+
+def _access_of(token: bytes, broker: Broker) -> Access | None:
+    """Of `authorization id NUL user NUL password` (RFC 4616)."""
+    parts = token.split(b"\0")
+    if len(parts) != 3:
+        return None
+    return ANYBODY if broker.gate is None else broker.gate.find(parts[2])
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.SASL_HANDSHAKE: decoded(SaslHandshakeRequest, handshake),
+    ApiKey.SASL_AUTHENTICATE: decoded(SaslAuthenticateRequest, authenticate),
+}

@@ -1,0 +1,34 @@
+"""ApiVersions: what every client asks first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from broker.kafka.apis import APIS
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.codec.schema import encode
+from broker.kafka.errors import ErrorCode
+from broker.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+
+def handler(handled: Collection[int]) -> Handler:
+    """One that advertises the kinds in `handled`, as they are when it is asked."""
+
+    async def api_versions(_: Call, __: ApiVersionsRequest) -> ApiVersionsResponse:
+        return ApiVersionsResponse(api_keys=_advertised(handled))
+
+    return decoded(ApiVersionsRequest, api_versions)
+
+
+def unsupported(handled: Collection[int]) -> bytes:
+    """The body for a client that asks in a version of the future: it goes on with what is listed."""
+    answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_advertised(handled))
+    return encode(answer, 0)
+
+
+def _advertised(handled: Collection[int]) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last)
+        for api in APIS.values()
+        if api.key in handled
+    ]

@@ -1,0 +1,252 @@
+"""One connection of a Kafka client: frames in, calls started in order, answers out in order.
+
+What it may hold is bounded: requests that wait or whose answer is on its way by their bytes (then nothing more is
+read), answers by what the transport takes (then nothing more is started). A client that does not take its answers, or
+does not send what it has begun, is cut off by the sweeper (see `broker.slow`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import structlog
+
+from broker.kafka import header as headers
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Answer, Call, Later, Peer
+from broker.kafka.calls import sasl, versions
+from broker.kafka.codec.wire import Malformed
+from broker.kafka.framing import Frames
+from broker.kafka.header import Header
+from broker.kafka.outbox import Outbox, Whole
+from broker.slow import Look, Phase
+
+if TYPE_CHECKING:
+    from broker.kafka.port import Port
+
+_log = structlog.get_logger("broker.kafka")
+
+#: What a request counts with beside its bytes, so that many small ones are bounded, too.
+_REQUEST_BYTES: Final = 512
+#: Answers that the transport may hold before no other is begun.
+_HIGH_WATER_BYTES: Final = 1 << 20
+#: What one that has not said who it is may send at once, as in Kafka (sasl.server.max.receive.size).
+_STRANGER_BYTES: Final = 512 * 1024
+#: Other kinds than Produce: lists of names, members, settings.
+_PLAIN_BYTES: Final = 16 << 20
+#: Calls that wait for something to happen: given up when their client has gone.
+_WAITING: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+#: Calls that one may make who has not said who it is.
+_OPEN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+
+class _Started(NamedTuple):
+    """A request whose answer is not sent yet."""
+
+    header: Header
+    call: Call
+    bytes: int
+    at: float
+
+
+class Connection(asyncio.Protocol):
+    """See above. All of it runs on the loop."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._loop = asyncio.get_running_loop()
+        self._frames = Frames(self._limit_of)
+        self._waiting: deque[bytearray] = deque()
+        self._held_bytes = 0
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._resumed = 0
+        self._served = 0
+        self._reading = True
+        self._outbox = Outbox(self._failed)
+        self._under_way: int | None = None
+        self._closing = False
+
+    # -- what the transport tells --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if not self._port.enter(self):
+            self._closing = True
+            self.transport.abort()
+            return
+        self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        local: Any = self.transport.get_extra_info("sockname")
+        remote: Any = self.transport.get_extra_info("peername")
+        self._peer = Peer(self._port.access, (local[0], local[1]), str(remote[0]) if remote else "")
+        self._task = self._loop.create_task(self._serve())
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        try:
+            frames = self._frames.feed(data)
+        except Malformed as error:
+            self._refuse("malformed", reason=str(error))
+            return
+        for frame in frames:
+            self._waiting.append(frame)
+            self._held_bytes += len(frame) + _REQUEST_BYTES
+        if frames:
+            self._arrived.set()
+            self._watch_held()
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._resumed += 1
+        self._room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._port.leave(self)
+        self._outbox.close()
+        self._waiting.clear()
+        self._room.set()
+        self._arrived.set()
+        if self._under_way in _WAITING:
+            self._task.cancel()
+
+    # -- what the sweeper asks and does --------------------------------------------------------------------------------
+
+    def look(self) -> Look | None:
+        """See `broker.slow`."""
+        if not self._room.is_set():
+            return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
+        if self._peer.access is None or not self._served:
+            return Look(Phase.HEAD, None, 0)
+        if not self._reading or self._held_bytes:
+            return None
+        if self._frames.begun:
+            return Look(Phase.BODY, self._served, self._frames.received)
+        return Look(Phase.IDLE, self._served, 0)
+
+    def too_slow(self, phase: Phase) -> None:
+        """As `look` has found it."""
+        if phase is Phase.IDLE:
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    def shut_down(self) -> None:
+        """No further request is begun; those under way are answered, then the connection closes."""
+        self._closing = True
+        self._waiting.clear()
+        self._arrived.set()
+        if self._under_way in _WAITING:
+            self._task.cancel()
+        if self._under_way is None and not len(self._outbox):
+            self.transport.close()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        while not self._closing:
+            if not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+                continue
+            await self._room.wait()
+            if self._closing or not self._waiting:
+                continue
+            frame = self._waiting.popleft()
+            try:
+                await self._start(frame)
+            except Malformed as error:
+                self._refuse("malformed", reason=str(error))
+            except Exception as error:
+                self._failed(error)
+            finally:
+                self._under_way = None
+
+    async def _start(self, frame: bytearray) -> None:
+        size = len(frame) + _REQUEST_BYTES
+        if self._peer.raw_tokens:
+            self._send_token(sasl.raw_token(self._peer, bytes(frame), self._port.broker), size)
+            return
+        header = headers.parse(frame)
+        call = Call(header.api_key, header.version, header.client_id, self._peer, self._port.broker)
+        started = _Started(header, call, size, self._loop.time())
+        handler = self._port.handlers.get(header.api_key)
+        if handler is None or not header.known:
+            if header.api_key != ApiKey.API_VERSIONS:
+                self._refuse("unsupported", api_key=header.api_key, version=header.version)
+                return
+            self._outbox.add(versions.unsupported(self._port.handlers.keys()), partial(self._finish, started))
+            return
+        if self._peer.access is None and header.api_key not in _OPEN:
+            self._refuse("unauthenticated", api_key=header.api_key)
+            return
+        self._under_way = header.api_key
+        answer = await handler(call, memoryview(frame)[header.body_offset :])
+        self._take(answer, started)
+
+    def _take(self, answer: Answer, started: _Started) -> None:
+        finish = partial(self._finish, started)
+        if isinstance(answer, Later):
+            self._outbox.expect(asyncio.ensure_future(answer.body), finish)
+        else:
+            self._outbox.add(answer, finish)
+
+    def _finish(self, started: _Started, body: Whole) -> None:
+        """Its turn has come."""
+        self._served += 1
+        self._held_bytes -= started.bytes
+        self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
+        if body is not None:
+            self.transport.writelines(headers.framed(started.header, body))
+        if self._peer.rejected or (self._closing and not len(self._outbox)):
+            self.transport.close()
+        self._watch_held()
+
+    def _send_token(self, token: bytes | None, size: int) -> None:
+        """Answer a frame without a header; None: it has said nothing that would do."""
+        self._held_bytes -= size
+        if token is None:
+            self._refuse("unauthenticated")
+            return
+        self.transport.write(len(token).to_bytes(4, "big") + token)
+
+    # -- limits --------------------------------------------------------------------------------------------------------
+
+    def _limit_of(self, api_key: int) -> int:
+        if self._peer.access is None:
+            return _STRANGER_BYTES
+        largest = self._port.max_request_bytes
+        return largest if api_key == ApiKey.PRODUCE else min(largest, _PLAIN_BYTES)
+
+    def _watch_held(self) -> None:
+        """Read on, or not."""
+        reading = self._held_bytes <= self._port.max_request_bytes
+        if reading is self._reading or self.transport.is_closing():
+            return
+        self._reading = reading
+        if reading:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, why: str, **seen: Any) -> None:
+        """Close it, since there is no answer to such a thing."""
+        self._closing = True
+        self._port.metrics.refused(why)
+        _log.warning("kafka_connection_refused", why=why, peer=self._peer.address, seen=seen)
+        self.transport.close()
+
+    def _failed(self, error: BaseException) -> None:
+        """A call has raised, which it should not: the client is told by the end of the connection, and asks again."""
+        self._closing = True
+        _log.error("kafka_request_failed", exc_info=error)
+        self.transport.close()

@@ -1,0 +1,207 @@
+"""Kafka's error codes, and which of them an error of the engine is.
+
+The numbers are Kafka's own. A client retries what `code_of` makes of an error that passes by itself, and only that:
+
+    full disk, failed shard, unreadable segment   KAFKA_STORAGE_ERROR             retriable
+    log that cannot keep up, pressure             NOT_ENOUGH_REPLICAS             retriable, nothing was stored
+    recovering, stopping                          LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER: retriable, look anew
+    a cap with discard:reject                     POLICY_VIOLATION                not retriable
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import structlog
+
+from broker.auth.access import Forbidden, Unauthorized
+from broker.pressure.refusal import UnderPressure
+from storage import errors
+
+_log = structlog.get_logger("broker.kafka")
+
+
+class ErrorCode(enum.IntEnum):
+    """The codes of the protocol."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICATION_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    DELEGATION_TOKEN_AUTH_DISABLED = 61
+    DELEGATION_TOKEN_NOT_FOUND = 62
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    DELEGATION_TOKEN_EXPIRED = 66
+    INVALID_PRINCIPAL_TYPE = 67
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
+    INCONSISTENT_VOTER_SET = 94
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
+    PRINCIPAL_DESERIALIZATION_FAILURE = 97
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
+    UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_ID_NOT_REGISTERED = 102
+    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_CLUSTER_ID = 104
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    INELIGIBLE_REPLICA = 107
+    NEW_LEADER_ELECTED = 108
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    UNKNOWN_CONTROLLER_ID = 116
+    UNKNOWN_SUBSCRIPTION_ID = 117
+    TELEMETRY_TOO_LARGE = 118
+    INVALID_REGISTRATION = 119
+    TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    FENCED_STATE_EPOCH = 124
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+
+
+#: By class, the first that fits: what stands below a class stands above it here.
+_CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
+    (Unauthorized, ErrorCode.SASL_AUTHENTICATION_FAILED),
+    (Forbidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    (UnderPressure, ErrorCode.NOT_ENOUGH_REPLICAS),
+    (errors.TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (errors.ConsumerNotFound, ErrorCode.GROUP_ID_NOT_FOUND),
+    (errors.BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
+    (errors.RecordTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
+    (errors.TopicFull, ErrorCode.POLICY_VIOLATION),
+    (errors.TopicIncompatible, ErrorCode.INVALID_CONFIG),
+    (errors.LimitReached, ErrorCode.THROTTLING_QUOTA_EXCEEDED),
+    (errors.RequestError, ErrorCode.INVALID_REQUEST),
+    (errors.NotReady, ErrorCode.LEADER_NOT_AVAILABLE),
+    (errors.ShuttingDown, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (errors.WalSaturated, ErrorCode.NOT_ENOUGH_REPLICAS),
+    (errors.StorageFull, ErrorCode.KAFKA_STORAGE_ERROR),
+    (errors.StorageFailed, ErrorCode.KAFKA_STORAGE_ERROR),
+    (errors.Unreadable, ErrorCode.KAFKA_STORAGE_ERROR),
+    (errors.RecordCorrupt, ErrorCode.CORRUPT_MESSAGE),
+)
+#: Errors that are only made for the sake of Kafka clients, by their code.
+_BY_CODE: Final[dict[str, ErrorCode]] = {
+    "out_of_order_sequence": ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    "invalid_producer_epoch": ErrorCode.INVALID_PRODUCER_EPOCH,
+    "unknown_producer": ErrorCode.UNKNOWN_PRODUCER_ID,
+}
+
+
+def code_of(error: Exception, *, forbidden: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> ErrorCode:
+    """What an error is to a client; `forbidden`: what it is called where the key is not for it.
+
+    One that is no refusal is a defect of the broker: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
+    """
+    if isinstance(error, Forbidden):
+        return forbidden
+    named = _BY_CODE.get(getattr(error, "code", ""))
+    if named is not None:
+        return named
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    _log.error("kafka_call_failed", exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def sentence_of(error: Exception) -> str | None:
+    """What may be said of it to a client: nothing of what the broker did not mean to raise."""
+    return error.message if isinstance(error, errors.StorageError) and error.code != "internal" else None

@@ -1,0 +1,324 @@
+"""Records of Kafka clients as they are stored, and stored records as Kafka clients get them. Pure. Source: kafka.md §1.
+
+A value that is valid JSON text, with no key or one that can be a tag, is stored as the data of a JSON record; its
+further keys `ct` (create time, ms) and `h` ([[name, base64 or null], …]) are for Kafka clients, and headers in UTF-8
+are its meta as well. Any other record is raw bytes, of the flag `binary`:
+
+    {"data":VALUE,"meta":{…},"ct":1700000000000,"h":[["name","dmFsdWU="]]}
+    {v: VALUE or null, ct: …, k: KEY, h: [[name, bytes or null], …]}          (MessagePack)
+
+What was produced is given back byte for byte. A key that can be a tag is the tag, of raw bytes too; `k` is any other.
+Most batches are alike in all this: they are told apart by columns, with next to no Python a record.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from broker.http.strict_json import check_flat
+from storage.errors import InvalidRequest
+from storage.format.binary import MARK, is_binary
+from storage.records import StoredBodies
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+#: key, value, headers, create time in ms.
+KafkaRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
+
+#: A tag is so long at most; a longer key stays a key.
+MAX_TAG_BYTES: Final = 256
+#: Headers that make a larger meta than a client may send are headers only.
+MAX_META_BYTES: Final = 16 * 1024
+MAX_META_KEYS: Final = 64
+#: A create time that says there is none.
+NO_TIME: Final = -1
+
+_DATA: Final = b'{"data":'
+_CT, _META, _H, _DELIVER_AT = b',"ct":', b',"meta":', b',"h":', b',"deliver_at":'
+_SPACE: Final = b" \t\r\n"
+#: What JSON text can begin with, spaces aside.
+_FIRST: Final = frozenset(bytes((code,)) for code in b'{["-0123456789tfn')
+_OPENINGS: Final = _FIRST | frozenset(bytes((code,)) for code in _SPACE)
+
+_PACK_LEN: Final = Struct(">I").pack
+_TIME: Final = Struct(">q")
+#: {v: bytes, ct: int64}, which most records of raw bytes are.
+_TWO_KEYS: Final = b"\x82" + MARK + b"\xc6"
+_BINARY_CT: Final = b"\xa2ct\xd3"
+_NO_VALUE: Final = MARK + b"\xc0"
+_join: Final = b"".join
+
+
+class _Object(msgspec.Struct):
+    """A stored JSON object taken apart."""
+
+    data: msgspec.Raw
+    meta: msgspec.Raw = msgspec.Raw()
+    ct: int | None = None
+    h: list[tuple[str, bytes | None]] | None = None
+
+
+class _Map(msgspec.Struct):
+    """A stored MessagePack map taken apart."""
+
+    v: bytes | None = None
+    k: bytes | None = None
+    ct: int | None = None
+    h: list[tuple[str, bytes | None]] | None = None
+
+
+_raw: Final[msgspec.json.Decoder[msgspec.Raw]] = msgspec.json.Decoder(msgspec.Raw)
+_raws: Final[msgspec.json.Decoder[list[msgspec.Raw]]] = msgspec.json.Decoder(list[msgspec.Raw])
+_object: Final = msgspec.json.Decoder(_Object)
+_map: Final = msgspec.msgpack.Decoder(_Map)
+_any: Final = msgspec.json.Decoder()
+_json: Final = msgspec.json.Encoder().encode
+_msgpack: Final = msgspec.msgpack.Encoder().encode
+
+
+class _Cached(dict[int, bytes]):
+    """Pieces of bodies by number: a batch holds few different create times and lengths."""
+
+    def __init__(self, make: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: int) -> bytes:
+        made = self[key] = self._make(key)
+        return made
+
+
+# -- to the store ----------------------------------------------------------------------------------------------------
+
+
+def to_stored(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Headers] | None,
+    stamps: Sequence[int],
+) -> StoredBodies:
+    """The bodies and tags of these records, given as columns of one length. `headers` None: there are none at all.
+
+    `stamps` are create times in ms; NO_TIME is not stored, and such a record's time is that of its commit.
+    """
+    tags = _all_tags(keys)
+    if tags is not None and (headers is None or not any(headers)) and None not in values:
+        given: Sequence[bytes] = values  # pyright: ignore[reportAssignmentType]
+        if none_json(given):
+            openings = map(_Cached(_opening).__getitem__, map(len, given))
+            bodies = [*map(_join, zip(openings, given, map(_Cached(_binary_end).__getitem__, stamps), strict=False))]
+            return StoredBodies(bodies, tags or None, b"\1" * len(bodies), array("I", map(len, given)))
+        if all_json(given):
+            ends = map(_Cached(_json_end).__getitem__, stamps)
+            bodies = [*map(_join, zip(repeat(_DATA), given, ends, strict=False))]
+            return StoredBodies(bodies, tags or None, None, array("I", map(len, given)))
+    return _one_by_one(keys, values, repeat(()) if headers is None else headers, stamps)
+
+
+def _one_by_one(
+    keys: Sequence[bytes | None], values: Sequence[bytes | None], headers: Iterable[Headers], stamps: Sequence[int]
+) -> StoredBodies:
+    bodies: list[bytes] = []
+    tags: list[bytes] = []
+    binary = bytearray()
+    payloads = array("I")
+    for key, value, some, stamp in zip(keys, values, headers, stamps, strict=False):
+        tag = key if key is not None and can_be_tag(key) else b""
+        as_json = value is not None and (key is None or bool(tag)) and is_json(value)
+        if as_json and value is not None:
+            meta = _meta_of(some) if some else b""
+            bodies.append(_json_body(value, meta, some, stamp))
+            payloads.append(len(value.strip(_SPACE)) + len(meta))
+        else:
+            bodies.append(_binary_body(None if tag else key, value, some, stamp))
+            payloads.append(len(value or b""))
+        tags.append(tag)
+        binary.append(not as_json)
+    return StoredBodies(bodies, tags if any(tags) else None, bytes(binary) if any(binary) else None, payloads)
+
+
+def _opening(size: int) -> bytes:
+    return _TWO_KEYS + _PACK_LEN(size)
+
+
+def _binary_end(stamp: int) -> bytes:
+    return _BINARY_CT + _TIME.pack(stamp)
+
+
+def _json_end(stamp: int) -> bytes:
+    return b"}" if stamp == NO_TIME else b',"ct":%d}' % stamp
+
+
+def _json_body(value: bytes, meta: bytes, headers: Headers, stamp: int) -> bytes:
+    return _join(
+        (
+            _DATA,
+            value,
+            _META + meta if meta else b"",
+            b"" if stamp == NO_TIME else b"%b%d" % (_CT, stamp),
+            _H + _json(headers) if headers else b"",
+            b"}",
+        )
+    )
+
+
+def _binary_body(key: bytes | None, value: bytes | None, headers: Headers, stamp: int) -> bytes:
+    count = 2 + (key is not None) + bool(headers)
+    return _join(
+        (
+            bytes((0x80 | count,)),
+            _NO_VALUE if value is None else b"%b\xc6%b%b" % (MARK, _PACK_LEN(len(value)), value),
+            _binary_end(stamp),
+            b"" if key is None else b"\xa1k" + _msgpack(key),
+            b"\xa1h" + _msgpack(headers) if headers else b"",
+        )
+    )
+
+
+def _meta_of(headers: Headers) -> bytes:
+    """The headers that are text, for those who read JSON; b"" when there are none, or too much for a meta."""
+    texts: dict[str, str] = {}
+    for name, value in headers:
+        if value is not None:
+            try:
+                texts[name] = value.decode()
+            except UnicodeDecodeError:
+                continue
+    if not texts or len(texts) > MAX_META_KEYS:
+        return b""
+    meta = _json(texts)
+    return meta if len(meta) <= MAX_META_BYTES else b""
+
+
+def can_be_tag(key: bytes) -> bool:
+    """Whether a key is 1 to 256 bytes of UTF-8."""
+    if not 0 < len(key) <= MAX_TAG_BYTES:
+        return False
+    if key.isascii():
+        return True
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _all_tags(keys: Sequence[bytes | None]) -> list[bytes] | None:
+    """The tags when every key is one; empty when no record has a key; else None."""
+    if keys.count(None) == len(keys):
+        return []
+    if None in keys:
+        return None
+    given: list[bytes] = [*keys]  # pyright: ignore[reportAssignmentType]
+    sizes = {*map(len, given)}
+    if min(sizes) < 1 or max(sizes) > MAX_TAG_BYTES:
+        return None
+    return given if all(map(bytes.isascii, given)) or all(map(can_be_tag, given)) else None
+
+
+# -- is it JSON? -----------------------------------------------------------------------------------------------------
+
+
+def is_json(value: bytes) -> bool:
+    """Whether a value is valid JSON text (RFC 8259), nested no deeper than the API allows."""
+    if value[:1] not in _OPENINGS or (value[:1] not in _FIRST and value.lstrip(_SPACE)[:1] not in _FIRST):
+        return False
+    try:
+        if not value.isascii():
+            value.decode()
+        check_flat(value)
+        _raw.decode(value)
+    except (UnicodeDecodeError, msgspec.DecodeError, InvalidRequest, RecursionError):
+        return False
+    return True
+
+
+def none_json(values: Sequence[bytes]) -> bool:
+    """Whether a glance at the first bytes tells that none of these is JSON text."""
+    return _OPENINGS.isdisjoint({value[:1] for value in values})
+
+
+def all_json(values: Sequence[bytes]) -> bool:
+    """Whether all of these are JSON text without space around it; False also where that takes more than one look.
+
+    All are decoded as one array. That its elements are these values, and not what two of them make together, is told
+    by their lengths: the text then has no room for anything between them but the commas.
+    """
+    if not _FIRST.issuperset({value[:1] for value in values}):
+        return False
+    text = b"[%b]" % b",".join(values)
+    try:
+        if not text.isascii():
+            text.decode()
+        check_flat(text)
+        found = _raws.decode(text)
+    except (UnicodeDecodeError, msgspec.DecodeError, InvalidRequest, RecursionError):
+        return False
+    return len(found) == len(values) and [*map(len, found)] == [*map(len, values)]
+
+
+# -- from the store --------------------------------------------------------------------------------------------------
+
+
+def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
+    """A stored record as a Kafka client gets it: key, value, headers, time in ms.
+
+    A record of another door has the tag as its key, the text of data as its value, and as headers what is text in its
+    meta, and its node. Raises msgspec.DecodeError for a body that is neither.
+    """
+    if is_binary(body):
+        return _from_binary(body, tag, node, ts)
+    end = len(body) - 1
+    at = body.rfind(_CT, max(0, end - 26)) if body[end - 1 : end].isdigit() else -1
+    digits = body[at + len(_CT) : end] if at >= 0 else b""
+    stamped = digits.lstrip(b"-").isdigit()
+    if node or _META in body or _H in body or _DELIVER_AT in body or (_CT in body and not stamped):
+        return _from_object(body, tag, node, ts)
+    return tag or None, body[len(_DATA) : at if stamped else end], (), int(digits) if stamped else ts
+
+
+def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
+    found = _object.decode(body)
+    headers: Headers = ()
+    if found.h is not None:
+        headers = found.h
+    elif found.ct is None:
+        headers = _headers_of(found.meta, node)
+    # Raw is the text without the spaces around it; a producer gets back those it sent.
+    text = bytes(found.data)
+    end = body.index(text, len(_DATA)) + len(text)
+    rest = body[end:]
+    end += len(rest) - len(rest.lstrip(_SPACE))
+    return tag or None, body[len(_DATA) : end], headers, ts if found.ct is None else found.ct
+
+
+def _headers_of(meta: msgspec.Raw, node: bytes) -> Headers:
+    members: Any = _any.decode(meta) if len(meta) else None
+    found: dict[str, bytes | None] = {}
+    if isinstance(members, dict):
+        for name, value in members.items():  # pyright: ignore[reportUnknownVariableType]
+            if isinstance(name, str) and isinstance(value, str):
+                found[name] = value.encode()
+    if node:
+        found["node"] = node
+    return [*found.items()]
+
+
+def _from_binary(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
+    if body.startswith(_TWO_KEYS):
+        begin = len(_TWO_KEYS) + 4
+        end = begin + int.from_bytes(body[begin - 4 : begin], "big")
+        if body[end : end + len(_BINARY_CT)] == _BINARY_CT and len(body) == end + 12:
+            stamp = _TIME.unpack_from(body, end + 4)[0]
+            return tag or None, body[begin:end], (), ts if stamp == NO_TIME else stamp
+    found = _map.decode(body)
+    headers: Headers = found.h or ()
+    if found.ct is None and node:
+        headers = [("node", node)]
+    stamp = ts if found.ct is None or found.ct == NO_TIME else found.ct
+    return found.k if found.k is not None else tag or None, found.v, headers, stamp

@@ -1,0 +1,72 @@
+"""What is counted on the Kafka port. Labels are bounded: kinds and error codes are those of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import Final
+
+from broker.kafka.apis import ApiKey
+from broker.kafka.errors import ErrorCode
+from broker.metric_table import METRICS
+from broker.metrics import Latencies
+from broker.slow import Phase
+from storage.metric_table import Family, Sample
+
+#: Why a connection is closed without an answer.
+REFUSALS: Final = ("connections", "malformed", "unsupported", "unauthenticated")
+_CODES: Final = frozenset(int(code) for code in ErrorCode)
+
+
+class KafkaMetrics:
+    """Of one port."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, Latencies] = {}
+        self._errors: dict[tuple[int, int], int] = {}
+        self._refused = dict.fromkeys(REFUSALS, 0)
+        self._slow = dict.fromkeys(Phase, 0)
+        #: Those there are; set by the port.
+        self.connections: Sized = ()
+
+    def observe(self, api_key: int, seconds: float, errors: list[int]) -> None:
+        """Count a request that was answered."""
+        latencies = self._seconds.get(api_key)
+        if latencies is None:
+            latencies = self._seconds[api_key] = Latencies()
+        latencies.add(seconds)
+        for error in errors:
+            key = (api_key, error if error in _CODES else int(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._errors[key] = self._errors.get(key, 0) + 1
+
+    def refused(self, why: str) -> None:
+        """Count a connection that is closed for that."""
+        self._refused[why] += 1
+
+    def too_slow(self, phase: Phase) -> None:
+        """Count a connection that is cut off."""
+        self._slow[phase] += 1
+
+    def families(self) -> Iterator[Family]:
+        yield METRICS.whole("topics_kafka_connections", len(self.connections))
+        yield METRICS.family(
+            "topics_kafka_refused", [Sample((("why", why),), count) for why, count in self._refused.items()]
+        )
+        yield METRICS.family(
+            "topics_kafka_slow_clients",
+            [Sample((("phase", phase.value),), count) for phase, count in self._slow.items()],
+        )
+        yield METRICS.family(
+            "topics_kafka_errors",
+            [
+                Sample((("api", _api(api_key)), ("error", ErrorCode(error).name)), count)
+                for (api_key, error), count in self._errors.items()
+            ],
+        )
+        yield METRICS.family(
+            "topics_kafka_request_seconds",
+            [latencies.sample((("api", _api(api_key)),)) for api_key, latencies in self._seconds.items()],
+        )
+
+
+def _api(api_key: int) -> str:
+    return ApiKey(api_key).name.lower()

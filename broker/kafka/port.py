@@ -1,0 +1,104 @@
+"""The Kafka port: listens when the broker is ready, and closes with the HTTP port (source: kafka.md §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.access import ANYBODY, Access
+from broker.kafka.call import Handler
+from broker.kafka.connection import Connection
+from broker.kafka.metrics import KafkaMetrics
+from broker.kafka.table import HANDLERS
+from broker.slow import Sweeper
+
+if TYPE_CHECKING:
+    import socket
+
+    from broker.wiring import Broker
+
+BACKLOG: Final = 1024
+#: How long requests under way may take to end once the port is closed.
+GRACE_S: Final = 10
+
+
+class Port:
+    """One listening socket, and its connections."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        handlers: Mapping[int, Handler] = HANDLERS,
+    ) -> None:
+        settings = broker.settings
+        self.broker = broker
+        self.handlers = handlers
+        self.metrics = KafkaMetrics()
+        self.max_request_bytes = settings.kafka_max_request_bytes
+        #: What a connection may do before it has said who it is; None: nothing.
+        self.access: Access | None = ANYBODY if broker.gate is None else None
+        self._listener = listener
+        self._tls = tls
+        self._connections: set[Connection] = set()
+        self.metrics.connections = self._connections
+        self._max_connections = settings.kafka_max_connections
+        self._handshake_s = settings.header_timeout_s
+        # As over HTTP; but Kafka clients keep a connection for minutes without a word.
+        patience = settings.model_copy(update={"keep_alive_s": settings.kafka_idle_s})
+        self._sweeper = Sweeper(lambda: self._connections, patience, self.metrics.too_slow)
+        self._sweeping: asyncio.Task[None] | None = None
+        self._server: asyncio.Server | None = None
+        self._empty = asyncio.Event()
+
+    @property
+    def number(self) -> int:
+        """The port's, as bound."""
+        return self._listener.getsockname()[1]
+
+    async def open(self) -> None:
+        """Connections are accepted from here on."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self),
+            sock=self._listener,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else self._handshake_s,
+        )
+        self._sweeping = asyncio.create_task(self._sweeper.run())
+
+    async def close(self, grace_s: float = GRACE_S) -> None:
+        """No new connections and requests; those under way have `grace_s` to be answered. May be called unopened."""
+        if self._server is None:
+            self._listener.close()
+            return
+        self._server.close()
+        for connection in list(self._connections):
+            connection.shut_down()
+        if self._connections:
+            self._empty.clear()
+            try:
+                await asyncio.wait_for(self._empty.wait(), grace_s)
+            except TimeoutError:
+                for connection in list(self._connections):
+                    connection.transport.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    # -- what connections tell -----------------------------------------------------------------------------------------
+
+    def enter(self, connection: Connection) -> bool:
+        """Whether there is a place for it."""
+        if self._max_connections and len(self._connections) >= self._max_connections:
+            self.metrics.refused("connections")
+            return False
+        self._connections.add(connection)
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()

@@ -1,0 +1,134 @@
+"""Uncompresses what producers send, never into more memory than a bound. Pure.
+
+gzip, snappy (raw, and framed as the Java client does it), lz4 and zstd. What says how large it is is believed only to
+refuse it; all else is written into a buffer that grows up to the bound.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from typing import Any, Final
+
+import cramjam
+
+from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
+
+_cramjam: Any = cramjam
+
+#: Frame of the Java client's snappy: magic, version, oldest version that can read it; then blocks with their lengths.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER: Final = 16
+_BLOCK_LENGTH: Final = 4
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_GZIP_WBITS: Final = 31
+#: How much larger than its input the first buffer is, and each further one than that before.
+_GROWTH: Final = 4
+_LEAST_BYTES: Final = 1 << 16
+
+
+class Codec(enum.IntEnum):
+    """How records are compressed, as the attributes of a batch say it."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def uncompress(codec: int, data: bytes, max_bytes: int) -> bytes:
+    """What was compressed. Raises UnsupportedCodec, CorruptBatch, BatchTooLarge (more than `max_bytes`)."""
+    try:
+        match codec:
+            case Codec.NONE:
+                found = data
+            case Codec.GZIP:
+                found = _gzip(data, max_bytes)
+            case Codec.SNAPPY:
+                found = _snappy(data, max_bytes)
+            case Codec.LZ4:
+                found = _growing(_cramjam.lz4.decompress_into, data, max_bytes)
+            case Codec.ZSTD:
+                _check_window(data, max_bytes)
+                found = _growing(_cramjam.zstd.decompress_into, data, max_bytes)
+            case _:
+                raise UnsupportedCodec(f"There is no codec {codec}.")
+    except (zlib.error, _cramjam.DecompressionError) as error:
+        raise CorruptBatch(f"Records cannot be uncompressed: {error}") from None
+    if len(found) > max_bytes:
+        raise _too_large(max_bytes)
+    return found
+
+
+def _too_large(max_bytes: int) -> BatchTooLarge:
+    return BatchTooLarge(f"Uncompressed, the records of a batch are more than {max_bytes} bytes.")
+
+
+def _gzip(data: bytes, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while data:
+        member = zlib.decompressobj(_GZIP_WBITS)
+        part = member.decompress(data, max_bytes - size + 1)
+        size += len(part)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        if not member.eof:
+            raise CorruptBatch("Records cannot be uncompressed: they end too early.")
+        parts.append(part)
+        data = member.unused_data
+    return b"".join(parts)
+
+
+def _snappy(data: bytes, max_bytes: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, max_bytes)
+    parts: list[bytes] = []
+    at, size = _XERIAL_HEADER, 0
+    while at < len(data):
+        length = int.from_bytes(data[at : at + _BLOCK_LENGTH], "big")
+        at += _BLOCK_LENGTH
+        if at + length > len(data):
+            raise CorruptBatch("Records cannot be uncompressed: they end too early.")
+        part = _snappy_block(data[at : at + length], max_bytes - size)
+        size += len(part)
+        parts.append(part)
+        at += length
+    return b"".join(parts)
+
+
+def _snappy_block(data: bytes, max_bytes: int) -> bytes:
+    size = _cramjam.snappy.decompress_raw_len(data)
+    if size > max_bytes:
+        raise _too_large(max_bytes)
+    out = bytearray(size)
+    written = _cramjam.snappy.decompress_raw_into(data, out)
+    return bytes(out) if written == size else bytes(out[:written])
+
+
+def _growing(into: Any, data: bytes, max_bytes: int) -> bytes:
+    size = max(_LEAST_BYTES, _GROWTH * len(data))
+    while True:
+        size = min(size, max_bytes)
+        out = bytearray(size)
+        try:
+            return bytes(memoryview(out)[: into(data, out)])
+        except _cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            if size == max_bytes:
+                raise _too_large(max_bytes) from None
+        size *= _GROWTH
+
+
+def _check_window(data: bytes, max_bytes: int) -> None:
+    """A frame of zstd says beforehand how much of its output has to be kept: this is not to be allocated unseen."""
+    if data[:4] != _ZSTD_MAGIC or len(data) < 6:
+        raise CorruptBatch("Records cannot be uncompressed: this is not zstd.")
+    if data[4] & 0x20:  # all in one segment: no larger than its content, which is bounded
+        return
+    exponent, mantissa = data[5] >> 3, data[5] & 7
+    window = (8 + mantissa) << (7 + exponent)
+    if window > max(max_bytes, 8 << 20):
+        raise _too_large(max_bytes)

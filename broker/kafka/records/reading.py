@@ -1,0 +1,88 @@
+"""Reads the records of a produced batch, as columns. Pure. The bytes of each record are read by compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from aiokafka.errors import CorruptRecordException  # pyright: ignore[reportMissingTypeStubs]
+from aiokafka.record.default_records import DefaultRecordBatch  # pyright: ignore[reportMissingTypeStubs]
+
+from broker.kafka.records.compression import uncompress
+from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp
+from broker.kafka.records.header import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_header,
+)
+
+#: Bytes of the smallest record: its length, attributes, two deltas, two lengths, count of headers.
+_LEAST_RECORD: Final = 7
+#: Records of one batch, uncompressed, have so many bytes at most.
+MAX_BATCH_BYTES: Final = 64 << 20
+_reader: Any = DefaultRecordBatch
+
+
+class Columns(NamedTuple):
+    """The records of a batch: a column each. `headers` is None when no record has any."""
+
+    header: BatchHeader
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Sequence[tuple[str, bytes | None]]] | None
+    stamps: list[int]
+
+
+def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_bytes: int = MAX_BATCH_BYTES) -> Columns:
+    """The records of the one batch that these bytes are, as a producer may send it.
+
+    Raises CorruptBatch, UnsupportedMagic, UnsupportedCodec, BatchTooLarge, InvalidBatch, InvalidTimestamp.
+    """
+    header = read_header(batch)
+    count = _check(header)
+    if count > max_records:
+        raise BatchTooLarge(f"A batch has at most {max_records} records, this has {count}.")
+    whole = bytes(batch)
+    if header.codec:
+        records = uncompress(header.codec, whole[HEADER_SIZE:], max_bytes)
+        opening = bytearray(whole[:HEADER_SIZE])
+        opening[ATTRIBUTES_AT + 1] &= ~CODEC_MASK
+        whole = bytes(opening) + records
+    elif len(whole) > HEADER_SIZE + max_bytes:
+        raise BatchTooLarge(f"The records of a batch are more than {max_bytes} bytes.")
+    if len(whole) - HEADER_SIZE < count * _LEAST_RECORD:
+        raise CorruptBatch(f"A batch of {count} records has only {len(whole) - HEADER_SIZE} bytes of them.")
+    try:
+        found = [*_reader(whole)]
+    except (CorruptRecordException, UnicodeDecodeError, ValueError, IndexError, OverflowError) as error:
+        raise CorruptBatch(f"Records cannot be told apart: {error}") from None
+    base = header.base_offset
+    if len(found) != count or [record.offset for record in found] != [*range(base, base + count)]:
+        raise InvalidBatch("The records of a batch are not numbered one by one.")
+    headers: list[Sequence[tuple[str, bytes | None]]] | None = [record.headers for record in found]
+    if not any(headers):
+        headers = None
+    return Columns(
+        header,
+        [record.key for record in found],
+        [record.value for record in found],
+        headers,
+        [record.timestamp for record in found],
+    )
+
+
+def _check(header: BatchHeader) -> int:
+    """That a producer may send a batch with this header; how many records it has."""
+    count = header.records_count
+    if count < 1 or header.last_offset_delta != count - 1:
+        raise InvalidBatch(f"A batch of {count} records says that the last is number {header.last_offset_delta}.")
+    if header.attributes & (TRANSACTIONAL | CONTROL):
+        raise InvalidBatch("There are no transactions here.")
+    if header.attributes & LOG_APPEND_TIME:
+        raise InvalidTimestamp("A producer gives create times, or none.")
+    return count

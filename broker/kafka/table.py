@@ -1,0 +1,12 @@
+"""All calls that the port serves: each area has a dict of its own, and this joins them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Handler
+from broker.kafka.calls import sasl, versions
+
+HANDLERS: Final[dict[int, Handler]] = {**sasl.HANDLERS}
+HANDLERS[ApiKey.API_VERSIONS] = versions.handler(HANDLERS.keys())
