@@ -101,6 +101,7 @@ class Lifecycle:
             return
         tune_garbage_collection()
         self._broker.pressure.start()
+        self._broker.proxy.start()
         self._notifier.tell("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
@@ -122,6 +123,7 @@ class Lifecycle:
         self._broker.live.shut_down()
         self._server.tell_to_stop()
         await serving
+        await self._broker.proxy.stop()
         try:
             await self._broker.engine.close()
         except (StorageError, OSError) as error:

@@ -9,6 +9,8 @@ from broker.auth.gate import Gate
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
+from broker.proxy.instances import Instances
+from broker.proxy.states import MemoryStates
 from broker.service.backups import BackupJobs
 from broker.service.limits import Parking
 from broker.slow import Quota
@@ -31,6 +33,7 @@ class Broker:
         "live",
         "parking",
         "pressure",
+        "proxy",
         "settings",
         "started",
         "stopping",
@@ -50,6 +53,9 @@ class Broker:
         )
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
+        self.proxy = Instances(
+            engine, MemoryStates(), idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances
+        )
         self.http_metrics = HttpMetrics()
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)

@@ -29,6 +29,12 @@ _T: Final = "/v0/topics/{}"
 _R: Final = "/v0/routers/{}"
 _C: Final = f"{_T}/consumers/{{}}"
 
+_KT: Final = "/topics/{}"
+_KP: Final = f"{_KT}/partitions/{{}}"
+_KI: Final = "/consumers/{}/instances/{}"
+
+_READS: Final = Rule(READ, basic=True)
+_WRITES: Final = Rule(WRITE, basic=True)
 _PROBE: Final = Rule(READ, probe=True)
 _SETTLE: Final = Rule(WRITE, settles=True)
 
@@ -82,6 +88,30 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", "/docs"): _PROBE,
     ("GET", "/docs/{}"): _PROBE,
     ("GET", "/openapi.json"): _PROBE,
+    # The REST Proxy, wherever its prefix puts it.
+    ("GET", "/topics"): _READS,
+    ("GET", _KT): _READS,
+    ("POST", _KT): _WRITES,
+    ("GET", f"{_KT}/partitions"): _READS,
+    ("GET", _KP): _READS,
+    ("POST", _KP): _WRITES,
+    ("GET", f"{_KP}/offsets"): _READS,
+    ("GET", f"{_KP}/records"): _READS,
+    ("GET", "/brokers"): _READS,
+    # Of an instance that commits by itself: write, too.
+    ("POST", "/consumers/{}"): _READS,
+    ("DELETE", _KI): _READS,
+    ("POST", f"{_KI}/subscription"): _READS,
+    ("GET", f"{_KI}/subscription"): _READS,
+    ("DELETE", f"{_KI}/subscription"): _READS,
+    ("POST", f"{_KI}/assignments"): _READS,
+    ("GET", f"{_KI}/assignments"): _READS,
+    ("GET", f"{_KI}/records"): _READS,
+    ("POST", f"{_KI}/offsets"): Rule(READ_WRITE, basic=True),
+    ("GET", f"{_KI}/offsets"): _READS,
+    ("POST", f"{_KI}/positions"): _READS,
+    ("POST", f"{_KI}/positions/beginning"): _READS,
+    ("POST", f"{_KI}/positions/end"): _READS,
 }
 
 #: What a WebSocket takes. A publish with an inline config needs admin, too.

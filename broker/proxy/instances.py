@@ -254,6 +254,12 @@ class Instances:
         member.place({each: has[each] if each in has else group.begin(member, each) for each in instance.chosen})
         await self._keep(member)
 
+    def assigned(self, member: Member) -> dict[Partition, int]:
+        """The partitions it has now, and the offset it reads next of each."""
+        if member.instance.subscribed:
+            self._group(member.instance.group).share_out()
+        return dict(member.instance.positions)
+
     async def seek(self, member: Member, positions: Mapping[Partition, int]) -> None:
         """It reads on there. Durable on return. Raises IllegalState for a partition that is not its own, Unavailable."""
         self._group(member.instance.group).share_out()

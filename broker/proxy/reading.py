@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.kafka.mapping import to_kafka
 from broker.proxy.assignment import Partition
@@ -47,8 +48,21 @@ class Lost(NamedTuple):
         return cls(partition, tombstone.gap_from - 1, tombstone.gap_to - 1, tombstone.reason)
 
     def __str__(self) -> str:
+        """As a header has it."""
         topic, number = self.partition
         return f"{topic}/{number} {self.begin}-{self.end} {self.reason}"
+
+    def told(self) -> dict[str, Any]:
+        """As an event has it."""
+        topic, number = self.partition
+        return {"topic": topic, "partition": number, "from": self.begin, "to": self.end, "reason": self.reason}
+
+
+class Streaming:
+    """Where those wait who hold a stream already: nothing more is counted of them."""
+
+    def place(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Found(NamedTuple):
@@ -112,9 +126,7 @@ async def _read_one(
     engine: Engine, found: Found, partition: Partition, max_bytes: int, limit: int, skip_corrupt: bool
 ) -> int:
     topic, number = partition
-    query = ReadQuery(
-        from_seq=found.positions[partition], limit=limit, max_bytes=max_bytes, skip_corrupt=skip_corrupt
-    )
+    query = ReadQuery(from_seq=found.positions[partition], limit=limit, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
     result = await engine.read(address(topic, number), query)
     size = 0
     for seq, ts, node, tag, body in result.records:

@@ -15,12 +15,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from broker.http import strict_json
+from broker.kafka.mapping import NO_TIME, Headers
 from broker.proxy import formats
 from broker.proxy.errors import Unprocessable
 from broker.proxy.media import Format
 
-#: Name and value, as Kafka has them.
-Headers = Sequence[tuple[str, bytes | None]]
 MAX_TIMESTAMP_MS = 1 << 53
 
 
@@ -47,7 +46,7 @@ _body = msgspec.json.Decoder(_Body)
 
 
 class Batch(NamedTuple):
-    """Records by column. `stamps`: when they were made, ms; `partitions`: None where the key decides."""
+    """Records by column. `stamps`: when they were made, ms, or NO_TIME; `partitions`: None where the key decides."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -80,7 +79,7 @@ class Record(NamedTuple):
     ts: int
 
 
-async def parse(body: bytes, format: Format, now_ms: int) -> Batch:
+async def parse(body: bytes, format: Format) -> Batch:
     """Raises InvalidRequest (not JSON, or another shape), Unprocessable (a value that is not of the format)."""
     records = (await strict_json.decode(body, _body)).records
     if not records:
@@ -91,7 +90,7 @@ async def parse(body: bytes, format: Format, now_ms: int) -> Batch:
         batch.keys.append(_column(format, record.key, f"{where}.key"))
         batch.values.append(_column(format, record.value, f"{where}.value"))
         batch.headers.append([header_of(each, f"{where}.headers") for each in record.headers or ()])
-        batch.stamps.append(time_of(record.timestamp, now_ms, f"{where}.timestamp"))
+        batch.stamps.append(time_of(record.timestamp, f"{where}.timestamp"))
         if record.partition is not None and record.partition < 0:
             raise Unprocessable(f"{where}.partition: must not be negative.")
         batch.partitions.append(record.partition)
@@ -107,10 +106,10 @@ def header_of(header: Header, field: str) -> tuple[str, bytes | None]:
     return header.name, None if header.value is None else formats.from_base64(header.value, field)
 
 
-def time_of(given: int | str | None, now_ms: int, field: str) -> int:
-    """ms since the epoch. Raises Unprocessable naming the field."""
+def time_of(given: int | str | None, field: str) -> int:
+    """ms since the epoch; NO_TIME where none is said. Raises Unprocessable naming the field."""
     if given is None:
-        return now_ms
+        return NO_TIME
     if isinstance(given, str):
         try:
             when = datetime.fromisoformat(given)
