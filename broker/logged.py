@@ -58,6 +58,15 @@ LOGGED: Final = (
         "Look at the client; it can go on from its last event.",
     ),
     Event("delivery_failed", "error", "topic", "A turn of delivery to watchers raised.", _REPORT),
+    # -- Kafka clients -----------------------------------------------------------------------------------------------
+    Event(
+        "kafka_connection_refused", "warning", "why reason peer",
+        "A connection of the Kafka port was closed without an answer: what came is not its protocol (`malformed`), not "
+        "served here (`unsupported`), or before a key was shown (`unauthenticated`). One line a second of each kind.",
+        "Look at the client; `topics_kafka_refused` counts all.",
+    ),
+    Event("kafka_request_failed", "error", "", "A request ended in an error; its connection is closed.", _REPORT),
+    Event("kafka_call_failed", "error", "", "An answer has UNKNOWN_SERVER_ERROR.", _REPORT),
     # -- the whole ---------------------------------------------------------------------------------------------------
     Event(
         "pressure", "info, warning", "step was pressure",

@@ -45,6 +45,22 @@ METRICS: Final = MetricTable(
     Metric("topics_parked_refused", COUNTER, "requests", "Requests refused because too many were waiting."),
     Metric("topics_key_inflight_requests", GAUGE, "requests", f"Requests under way {_KEYS}", "key"),
     Metric("topics_key_sse_connections", GAUGE, "streams", f"Open event streams {_KEYS}", "key"),
+    # -- Kafka clients -----------------------------------------------------------------------------------------------
+    Metric(
+        "topics_kafka_request_seconds", HISTOGRAM, "seconds",
+        "From the start of a Kafka client's request to its answer, waiting included.", "api",
+    ),
+    Metric("topics_kafka_errors", COUNTER, "errors", "Errors in answers to Kafka clients.", "api error"),
+    Metric("topics_kafka_connections", GAUGE, "connections", "Open connections of Kafka clients."),
+    Metric(
+        "topics_kafka_refused", COUNTER, "connections",
+        "Connections of Kafka clients closed without an answer: too many, or bytes or requests that are not served.",
+        "why",
+    ),
+    Metric(
+        "topics_kafka_slow_clients", COUNTER, "connections",
+        "Kafka clients cut off for being too slow, by what they were slow at.", "phase",
+    ),
     # -- connections and streams -------------------------------------------------------------------------------------
     Metric("topics_connections", GAUGE, "connections", "Open connections."),
     Metric(

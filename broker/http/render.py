@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from storage.format.binary import MARK, as_json
+from storage.format.binary import MARK, as_json, is_binary
 from storage.records import Appended, ReadResult, StoredRecord
 from storage.segments_view import SegmentsView
 
@@ -23,6 +23,11 @@ DUE_KEY = b',"deliver_at":'
 #: body is a whole value of data or meta.
 _DUE = re.compile(rb',"deliver_at":\d+}\Z')
 _DUE_BYTES = len(DUE_KEY) + 21
+
+
+#: Further keys of records that came from Kafka clients, which are theirs alone.
+CT_KEY, H_KEY = b',"ct":', b',"h":'
+_STAMPED = re.compile(rb',"ct":-?\d+}\Z')
 
 
 class _Body(msgspec.Struct):
@@ -47,7 +52,7 @@ def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     if shape.meta and shape.data:
         text = b",".join(_whole(found, shape))
-        if DUE_KEY not in text and MARK not in text:
+        if not to_be_shown(text):
             return text
         return b",".join(_whole([record._replace(body=shown(record.body)) for record in found], shape))
     names = Names(shape.tags)
@@ -67,10 +72,22 @@ def _whole(found: Sequence[StoredRecord], shape: Shape) -> list[bytes]:
     ]
 
 
+def to_be_shown(text: bytes) -> bool:
+    """Whether `shown` may have something to do for one of the bodies in this text."""
+    return DUE_KEY in text or MARK in text or CT_KEY in text or H_KEY in text
+
+
 def shown(body: bytes) -> bytes:
-    """A stored body as readers see it: raw bytes in Base64, and without the time from which on it may be handed out as
-    a job, which is nobody's to see."""
-    body = as_json(body)
+    """A stored body as readers see it: raw bytes in Base64, and without what is nobody's to see: the time from which on
+    it may be handed out as a job, and what a Kafka client sent with it but data and meta."""
+    if is_binary(body):
+        return as_json(body)
+    if H_KEY in body:
+        parts = _body.decode(body)
+        meta = b"" if parts.meta is UNSET else b',"meta":%b' % parts.meta
+        return b'{"data":%b%b}' % (parts.data, meta)
+    if CT_KEY in body:
+        body = _STAMPED.sub(b"}", body)
     return _DUE.sub(b"}", body) if DUE_KEY in body[-_DUE_BYTES:] else body
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.http.render import DUE_KEY, Names, quoted, shown
-from storage.format.binary import MARK
+from broker.http.render import Names, quoted, shown, to_be_shown
 from storage.queues.values import ClaimedJob, Settled
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def jobs(found: Sequence[ClaimedJob]) -> bytes:
                 for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
             ]
         )
-    if DUE_KEY not in text and MARK not in text:
+    if not to_be_shown(text):
         return text
     return b",".join([_job(job, names) for job in found])
 

@@ -90,7 +90,8 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
         Api(ApiKey.OFFSET_DELETE, 0, 0, NEVER),
-        Api(ApiKey.DESCRIBE_CLUSTER, 0, 0, 0),
+        # kafka-python 3.0 looks for what only version 1 answers.
+        Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
     )
 }

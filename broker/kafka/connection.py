@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._frames.feed(data)
         except Malformed as error:
-            self._refuse("malformed", reason=str(error))
+            self._refuse("malformed", str(error))
             return
         for frame in frames:
             self._waiting.append(frame)
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             try:
                 await self._start(frame)
             except Malformed as error:
-                self._refuse("malformed", reason=str(error))
+                self._refuse("malformed", str(error))
             except Exception as error:
                 self._failed(error)
             finally:
@@ -180,12 +180,12 @@ class Connection(asyncio.Protocol):
         handler = self._port.handlers.get(header.api_key)
         if handler is None or not header.known:
             if header.api_key != ApiKey.API_VERSIONS:
-                self._refuse("unsupported", api_key=header.api_key, version=header.version)
+                self._refuse("unsupported", f"key {header.api_key}, version {header.version}")
                 return
             self._outbox.add(versions.unsupported(self._port.handlers.keys()), partial(self._finish, started))
             return
         if self._peer.access is None and header.api_key not in _OPEN:
-            self._refuse("unauthenticated", api_key=header.api_key)
+            self._refuse("unauthenticated", f"key {header.api_key} before SaslAuthenticate")
             return
         self._under_way = header.api_key
         answer = await handler(call, memoryview(frame)[header.body_offset :])
@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
         """Answer a frame without a header; None: it has said nothing that would do."""
         self._held_bytes -= size
         if token is None:
-            self._refuse("unauthenticated")
+            self._refuse("unauthenticated", "a wrong token")
             return
         self.transport.write(len(token).to_bytes(4, "big") + token)
 
@@ -238,11 +238,12 @@ class Connection(asyncio.Protocol):
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, why: str, **seen: Any) -> None:
+    def _refuse(self, why: str, reason: str) -> None:
         """Close it, since there is no answer to such a thing."""
         self._closing = True
         self._port.metrics.refused(why)
-        _log.warning("kafka_connection_refused", why=why, peer=self._peer.address, seen=seen)
+        if self._port.may_log(why):
+            _log.warning("kafka_connection_refused", why=why, reason=reason, peer=self._peer.address)
         self.transport.close()
 
     def _failed(self, error: BaseException) -> None:

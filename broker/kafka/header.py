@@ -9,9 +9,8 @@ is spoken here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.kafka.apis import APIS, ApiKey
 from broker.kafka.call import Body
@@ -51,7 +50,7 @@ def parse(frame: Buffer) -> Header:
 
 def framed(header: Header, body: Body) -> list[Buffer]:
     """The pieces of a whole answer."""
-    pieces: Sequence[Buffer] = [body] if isinstance(body, bytes | bytearray | memoryview) else body
+    pieces: list[Any] = [body] if isinstance(body, (bytes, bytearray, memoryview)) else [*body]
     api = APIS.get(header.api_key)
     flexible = api is not None and header.version >= api.flexible_since and api.key is not ApiKey.API_VERSIONS
     form = _FLEXIBLE_ANSWER if flexible else _ANSWER

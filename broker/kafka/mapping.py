@@ -24,6 +24,7 @@ import msgspec
 from broker.http.strict_json import check_flat
 from storage.errors import InvalidRequest
 from storage.format.binary import MARK, is_binary
+from storage.format.record import payload_sizes
 from storage.records import StoredBodies
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -112,11 +113,11 @@ def to_stored(
         if none_json(given):
             openings = map(_Cached(_opening).__getitem__, map(len, given))
             bodies = [*map(_join, zip(openings, given, map(_Cached(_binary_end).__getitem__, stamps), strict=False))]
-            return StoredBodies(bodies, tags or None, b"\1" * len(bodies), array("I", map(len, given)))
+            return StoredBodies(bodies, tags or None, b"\1" * len(bodies))
         if all_json(given):
             ends = map(_Cached(_json_end).__getitem__, stamps)
             bodies = [*map(_join, zip(repeat(_DATA), given, ends, strict=False))]
-            return StoredBodies(bodies, tags or None, None, array("I", map(len, given)))
+            return StoredBodies(bodies, tags or None)
     return _one_by_one(keys, values, repeat(()) if headers is None else headers, stamps)
 
 
@@ -126,19 +127,16 @@ def _one_by_one(
     bodies: list[bytes] = []
     tags: list[bytes] = []
     binary = bytearray()
-    payloads = array("I")
     for key, value, some, stamp in zip(keys, values, headers, stamps, strict=False):
         tag = key if key is not None and can_be_tag(key) else b""
         as_json = value is not None and (key is None or bool(tag)) and is_json(value)
         if as_json and value is not None:
-            meta = _meta_of(some) if some else b""
-            bodies.append(_json_body(value, meta, some, stamp))
-            payloads.append(len(value.strip(_SPACE)) + len(meta))
+            bodies.append(_json_body(value, _meta_of(some) if some else b"", some, stamp))
         else:
             bodies.append(_binary_body(None if tag else key, value, some, stamp))
-            payloads.append(len(value or b""))
         tags.append(tag)
         binary.append(not as_json)
+    payloads = array("I", payload_sizes(bodies))
     return StoredBodies(bodies, tags if any(tags) else None, bytes(binary) if any(binary) else None, payloads)
 
 

@@ -23,7 +23,7 @@ class KafkaMetrics:
     def __init__(self) -> None:
         self._seconds: dict[int, Latencies] = {}
         self._errors: dict[tuple[int, int], int] = {}
-        self._refused = dict.fromkeys(REFUSALS, 0)
+        self._refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
         self._slow = dict.fromkeys(Phase, 0)
         #: Those there are; set by the port.
         self.connections: Sized = ()

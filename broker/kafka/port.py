@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BACKLOG: Final = 1024
 #: How long requests under way may take to end once the port is closed.
 GRACE_S: Final = 10
+_LOG_INTERVAL_S: Final = 1.0
 
 
 class Port:
@@ -53,6 +54,7 @@ class Port:
         self._sweeping: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
+        self._logged_at: dict[str, float] = {}
 
     @property
     def number(self) -> int:
@@ -96,6 +98,14 @@ class Port:
             self.metrics.refused("connections")
             return False
         self._connections.add(connection)
+        return True
+
+    def may_log(self, why: str) -> bool:
+        """Whether a refusal is to be logged: one a second of each kind, whatever strangers send."""
+        now = asyncio.get_running_loop().time()
+        if now - self._logged_at.get(why, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
+            return False
+        self._logged_at[why] = now
         return True
 
     def leave(self, connection: Connection) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Handler
-from broker.kafka.calls import sasl, versions
+from broker.kafka.calls import metadata, sasl, versions
 
-HANDLERS: Final[dict[int, Handler]] = {**sasl.HANDLERS}
+HANDLERS: Final[dict[int, Handler]] = {**metadata.HANDLERS, **sasl.HANDLERS}
 HANDLERS[ApiKey.API_VERSIONS] = versions.handler(HANDLERS.keys())

@@ -20,8 +20,8 @@ from struct import Struct
 import msgspec
 
 #: In every binary body that is written here, and in no JSON text.
-MARK = b"\xd9\x01v\xc6"
-OPENING = b"\x81" + MARK
+MARK = b"\xd9\x01v"
+OPENING = b"\x81" + MARK + b"\xc6"
 _LENGTH = Struct(">I")
 OVERHEAD = len(OPENING) + _LENGTH.size
 _OBJECT = ord("{")

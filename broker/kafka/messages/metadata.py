@@ -88,6 +88,7 @@ class FindCoordinatorResponse(Message):
 @flexible(0)
 class DescribeClusterRequest(Message):
     include_cluster_authorized_operations: Bool = False
+    endpoint_type: Annotated[Int8, Since(1)] = 1
 
 
 class DescribeClusterBroker(Part):
@@ -102,6 +103,7 @@ class DescribeClusterResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: NullableString = None
+    endpoint_type: Annotated[Int8, Since(1)] = 1
     cluster_id: String = ""
     controller_id: Int32 = -1
     brokers: list[DescribeClusterBroker] = []

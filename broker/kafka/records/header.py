@@ -30,7 +30,7 @@ import google_crc32c
 
 from broker.kafka.records.errors import CorruptBatch, UnsupportedMagic
 
-_crc32c: Any = google_crc32c.value  # pyright: ignore[reportUnknownMemberType]
+_crc32c: Any = google_crc32c.value  # pyright: ignore
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size

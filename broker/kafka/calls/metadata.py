@@ -1,0 +1,150 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions, FindCoordinator (source: kafka.md §2).
+
+Metadata makes the topics that it is asked for, if the client wants that and may write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.scopes import READ, WRITE
+from broker.kafka import cluster
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
+from broker.kafka.errors import ErrorCode, code_of
+from broker.kafka.messages.metadata import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from schemas.names import is_topic_name
+from storage.config import TopicConfig
+
+if TYPE_CHECKING:
+    from storage.catalog import Topic
+
+#: Of key types: coordinators of groups, and of transactions, which are refused at InitProducerId with a clear error.
+_COORDINATED: Final = (0, 1)
+#: Of endpoint types.
+_BROKERS: Final = 1
+#: Versions before this have no say in whether topics are made.
+_ASKS_SINCE: Final = 4
+
+
+async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+    """The broker, and the topics asked for: all that the key is for when none is named (an empty list in version 0)."""
+    host, port = cluster.address(call)
+    if request.topics is None or (call.version == 0 and not request.topics):
+        topics = await _all(call, request)
+    else:
+        makes = call.version < _ASKS_SINCE or request.allow_auto_topic_creation
+        topics = [await _named(call, topic.name or "", request, makes=makes) for topic in request.topics]
+    operations = MetadataResponse().cluster_authorized_operations
+    if request.include_cluster_authorized_operations:
+        operations = cluster.cluster_operations(call.access)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port)],
+        cluster_id=call.broker.engine.cluster_id,
+        controller_id=BROKER_ID,
+        topics=topics,
+        cluster_authorized_operations=operations,
+    )
+
+
+async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    found: list[MetadataResponseTopic] = []
+    if cluster.may(call.access, READ):
+        for page in cluster.pages(call.broker.engine, call.access):
+            found += [_described(call, topic, request) for topic in page]
+            await asyncio.sleep(0)
+    return found
+
+
+async def _named(call: Call, name: str, request: MetadataRequest, *, makes: bool) -> MetadataResponseTopic:
+    def refused(code: ErrorCode) -> MetadataResponseTopic:
+        return MetadataResponseTopic(error_code=code, name=name)
+
+    if not is_topic_name(name):
+        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    topic = call.broker.engine.catalog.topics.get(name)
+    reads = cluster.may(call.access, READ, name)
+    if topic is None and makes:
+        if not cluster.may(call.access, WRITE, name):
+            return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        try:
+            await call.broker.engine.put_topic(name, auto_created(call))
+        except Exception as error:
+            return refused(code_of(error))
+        topic = call.broker.engine.catalog.topics.get(name)
+    elif not reads and not cluster.may(call.access, WRITE, name):
+        return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic is None:
+        return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.provisional:  # its first writer is still waiting for it
+        return refused(ErrorCode.LEADER_NOT_AVAILABLE)
+    return _described(call, topic, request)
+
+
+def auto_created(call: Call) -> TopicConfig:
+    """The settings of a topic that a client has made by naming it."""
+    return TopicConfig(partitions=call.broker.settings.kafka_auto_partitions)
+
+
+def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    described = MetadataResponseTopic(
+        name=topic.name,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=number,
+                leader_id=BROKER_ID,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[BROKER_ID],
+                isr_nodes=[BROKER_ID],
+            )
+            for number in range(topic.config.partitions)
+        ],
+    )
+    if request.include_topic_authorized_operations:
+        described.topic_authorized_operations = cluster.topic_operations(call.access, topic.name)
+    return described
+
+
+async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """This broker. Controllers of their own, which a later version may ask for, there are none."""
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, endpoint_type=_BROKERS)
+    host, port = cluster.address(call)
+    answer = DescribeClusterResponse(
+        cluster_id=call.broker.engine.cluster_id,
+        controller_id=BROKER_ID,
+        brokers=[DescribeClusterBroker(broker_id=BROKER_ID, host=host, port=port)],
+    )
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = cluster.cluster_operations(call.access)
+    return answer
+
+
+async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """This broker, for every group."""
+    if request.key_type not in _COORDINATED:
+        return FindCoordinatorResponse(
+            error_code=ErrorCode.INVALID_REQUEST, error_message=f"There is no key type {request.key_type}.", node_id=-1
+        )
+    host, port = cluster.address(call)
+    return FindCoordinatorResponse(node_id=BROKER_ID, host=host, port=port)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.METADATA: decoded(MetadataRequest, metadata),
+    ApiKey.DESCRIBE_CLUSTER: decoded(DescribeClusterRequest, describe_cluster),
+    ApiKey.FIND_COORDINATOR: decoded(FindCoordinatorRequest, find_coordinator),
+}

@@ -1,0 +1,76 @@
+"""What clients are told of the cluster: it is this broker, where they have reached it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.access import Access, Forbidden
+from broker.auth.scopes import ADMIN, DELETE, READ, WRITE, Scopes
+
+if TYPE_CHECKING:
+    from broker.kafka.call import Call
+    from storage.catalog import Topic
+    from storage.engine import Engine
+
+#: The only broker, its own controller and the coordinator of every group.
+BROKER_ID: Final = 1
+#: Leadership never moves.
+LEADER_EPOCH: Final = 0
+#: Of topics listed at a time: so many names are held, whatever there is.
+PAGE: Final = 500
+
+#: Bits of Kafka's operations, by what a key needs for them here.
+_TOPIC_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
+    (READ, (3, 8, 10)),  # read, describe, describe configs
+    (WRITE, (4,)),
+    (ADMIN, (7, 11)),  # alter, alter configs
+    (DELETE, (6,)),
+)
+_CLUSTER_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
+    (READ, (8, 10)),
+    (WRITE, (12,)),  # idempotent write
+    (ADMIN, (5, 7, 11)),  # create, alter, alter configs
+)
+
+
+def address(call: Call) -> tuple[str, int]:
+    """Host and port for the client to go to: as set, else the address by which it has come."""
+    advertised = call.broker.settings.kafka_advertised
+    if advertised is not None:
+        return advertised.host, advertised.port
+    host, port = call.connection.local
+    return host.removeprefix("::ffff:"), port
+
+
+def may(access: Access, scopes: Scopes, *names: str) -> bool:
+    """Whether the connection has these scopes, for these names."""
+    try:
+        access.require(scopes, names)
+    except Forbidden:
+        return False
+    return True
+
+
+def topic_operations(access: Access, name: str) -> int:
+    """What it may do with a topic, as Kafka's bit field."""
+    return _bits(access, _TOPIC_OPERATIONS, name)
+
+
+def cluster_operations(access: Access) -> int:
+    """And with the cluster."""
+    return _bits(access, _CLUSTER_OPERATIONS)
+
+
+def _bits(access: Access, operations: tuple[tuple[Scopes, tuple[int, ...]], ...], *names: str) -> int:
+    return sum(1 << bit for scopes, bits in operations if may(access, scopes, *names) for bit in bits)
+
+
+def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
+    """All topics that are for this key, by name, a page at a time: between two of them topics may come and go."""
+    for prefix in access.prefixes or ("",):
+        after = ""
+        while page := list(islice(engine.catalog.named(prefix, after), PAGE)):
+            after = page[-1].name
+            yield [topic for topic in page if not topic.provisional]
