@@ -12,6 +12,7 @@ TopicType = Literal["log", "queue"]
 Discard = Literal["old", "reject"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Retention = Literal["all", "consumed"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 Partitions = Annotated[int, Field(strict=True, ge=1, le=1024)]
 
 EXAMPLE_SETTINGS: dict[str, Any] = {"ttl_ms": 86_400_000, "cap_records": 1_000_000, "durability": "fsync"}
@@ -38,6 +39,8 @@ EXAMPLE_CONFIG: dict[str, Any] = {
     "leases_durable": False,
     "retry_backoff_ms": 0,
     "retry_backoff_max_ms": 3_600_000,
+    "cleanup_policy": "delete",
+    "max_message_bytes": 0,
 }
 
 
@@ -66,6 +69,8 @@ class TopicSettings(RequestModel):
     leases_durable: Flag = False
     retry_backoff_ms: U64 = 0
     retry_backoff_max_ms: U64 = 3_600_000
+    cleanup_policy: CleanupPolicy = Field("delete", description="compact: nothing is dropped, no ttl_ms and caps.")
+    max_message_bytes: U64 = Field(0, description="Largest batch of a Kafka producer; 0 = as large as records may be.")
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SETTINGS]})
 
@@ -102,3 +107,5 @@ class TopicConfig(AnswerModel):
     leases_durable: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    cleanup_policy: CleanupPolicy
+    max_message_bytes: int

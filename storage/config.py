@@ -39,6 +39,14 @@ class Retention(enum.StrEnum):
     CONSUMED = "consumed"
 
 
+class CleanupPolicy(enum.StrEnum):
+    """What Kafka clients know retention as. COMPACT: nothing is dropped, since compaction is not there yet."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    BOTH = "compact,delete"
+
+
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One topic's settings, already clamped when made by `make`."""
 
@@ -63,6 +71,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     leases_durable: bool = False
     retry_backoff_ms: int = 0
     retry_backoff_max_ms: int = 3_600_000
+    cleanup_policy: CleanupPolicy = CleanupPolicy.DELETE
+    max_message_bytes: int = 0
 
     @property
     def durable(self) -> bool:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from storage.config import TopicConfig
+from storage.config import CleanupPolicy, Retention, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
 from storage.records import BinaryRecord, NewRecord, PlainRecords, StoredBodies
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
+_DROPPING = ("ttl_ms", "cap_records", "cap_bytes", "retention")
 MAX_DELAY_MS = 366 * 86_400_000
 MAX_U64 = (1 << 64) - 1
 _meta_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -32,6 +33,11 @@ def check_config(config: TopicConfig, within: str = "") -> None:
     """Raises InvalidRequest for what this version cannot serve; `within` is where the config stands in the request."""
     if config.partitions != 1:
         raise InvalidRequest("This version serves topics with one partition only.", field=f"{within}partitions")
+    if config.cleanup_policy is CleanupPolicy.COMPACT:
+        drops = (config.ttl_ms, config.cap_records, config.cap_bytes, config.retention is Retention.CONSUMED)
+        for field, dropping in zip(_DROPPING, drops, strict=True):
+            if dropping:
+                raise InvalidRequest(f"{within}{field} drops records, which cleanup_policy compact forbids.", field=field)
 
 
 def check_text(value: str, field: str, max_bytes: int) -> bytes:

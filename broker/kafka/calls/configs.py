@@ -1,0 +1,222 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for topics and this broker (source: kafka.md §2)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Final
+
+from broker.auth.scopes import ADMIN, READ, Scopes
+from broker.kafka import cluster, settings
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.changes import change
+from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsAlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from broker.kafka.settings import InvalidConfig, Kind, Setting
+from storage.config import TopicConfig
+from storage.errors import InvalidRequest
+from storage.validation import check_config
+
+
+class Resource(enum.IntEnum):
+    """What settings may be of."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+#: Where a value comes from.
+_OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
+_FORBIDDEN: Final = {
+    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Resource.BROKER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+class Refused(Exception):
+    """What is wrong with one resource of a request."""
+
+    def __init__(self, code: ErrorCode, sentence: str | None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+def refusal(error: Exception, code: ErrorCode | None = None) -> Refused:
+    """What an error is to the client, for one resource."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, InvalidConfig):
+        return Refused(ErrorCode.INVALID_CONFIG, str(error))
+    if isinstance(error, InvalidRequest):
+        return Refused(ErrorCode.INVALID_CONFIG, error.message)
+    return Refused(code or code_of(error), sentence_of(error))
+
+
+async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Every setting with its value, defaults too."""
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            result.configs = _described(call, resource, request)
+        except Exception as error:
+            refused = refusal(error)
+            result.error_code, result.error_message = refused.code, refused.sentence
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _described(
+    call: Call, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> list[DescribeConfigsResourceResult]:
+    wanted = resource.configuration_keys
+    if resource.resource_type == Resource.TOPIC:
+        _allow(call, Resource.TOPIC, READ, resource.resource_name)
+        config = call.broker.engine.topic(resource.resource_name).config
+        largest = call.broker.engine.options.max_record_bytes
+        found = [_of_topic(setting, config, largest, request) for setting in settings.SETTINGS.values()]
+    elif resource.resource_type == Resource.BROKER:
+        _allow(call, Resource.BROKER, READ)
+        _check_broker(resource.resource_name)
+        found = _of_broker(call)
+    else:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {resource.resource_type}.")
+    return [each for each in found if not wanted or each.name in wanted]
+
+
+def _of_topic(
+    setting: Setting, config: TopicConfig, largest: int, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    value = settings.value_of(setting, config, largest)
+    source = _DEFAULT if settings.is_default(setting, config) else _OF_TOPIC
+    described = DescribeConfigsResourceResult(
+        name=setting.name, value=value, config_source=source, config_type=setting.kind
+    )
+    if request.include_synonyms:
+        described.synonyms = [DescribeConfigsSynonym(name=setting.name, value=value, source=source)]
+    if request.include_documentation:
+        described.documentation = setting.about
+    return described
+
+
+def _of_broker(call: Call) -> list[DescribeConfigsResourceResult]:
+    """What tools look for in a broker; it is set by variables, at the start."""
+    ours = call.broker.settings
+    host, port = cluster.address(call)
+    values = (
+        ("advertised.listeners", Kind.STRING, f"{'SASL_' * (call.broker.gate is not None)}"
+         f"{'SSL' if ours.tls_cert else 'PLAINTEXT'}://{host}:{port}"),
+        ("auto.create.topics.enable", Kind.BOOLEAN, "true"),
+        ("broker.id", Kind.INT, str(cluster.BROKER_ID)),
+        ("compression.type", Kind.STRING, "producer"),
+        ("connections.max.idle.ms", Kind.LONG, str(ours.kafka_idle_s * 1000)),
+        ("default.replication.factor", Kind.INT, "1"),
+        ("delete.topic.enable", Kind.BOOLEAN, "true"),
+        ("log.cleanup.policy", Kind.LIST, "delete"),
+        ("log.dirs", Kind.STRING, str(ours.data_dir.absolute())),
+        ("log.message.timestamp.type", Kind.STRING, "CreateTime"),
+        ("log.retention.bytes", Kind.LONG, "-1"),
+        ("log.retention.ms", Kind.LONG, "-1"),
+        ("message.max.bytes", Kind.INT, str(call.broker.engine.options.max_record_bytes)),
+        ("min.insync.replicas", Kind.INT, "1"),
+        ("num.partitions", Kind.INT, str(ours.kafka_auto_partitions)),
+        ("offsets.retention.minutes", Kind.INT, "10080"),
+        ("socket.request.max.bytes", Kind.INT, str(ours.kafka_max_request_bytes)),
+    )  # fmt: skip
+    return [
+        DescribeConfigsResourceResult(name=name, value=value, read_only=True, config_source=_OF_BROKER, config_type=kind)
+        for name, kind, value in values
+    ]
+
+
+async def alter(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace the settings of topics."""
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        given = [(each.name, each.value) for each in resource.configs]
+        code, sentence = await _alter(
+            call, resource.resource_type, resource.resource_name,
+            lambda config, given=given: settings.replaced(given, config), dry=request.validate_only,
+        )  # fmt: skip
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=sentence,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=responses)
+
+
+async def incremental(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    """Change single settings of topics."""
+    responses: list[IncrementalAlterConfigsAlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        given = [(each.name, each.config_operation, each.value) for each in resource.configs]
+        code, sentence = await _alter(
+            call, resource.resource_type, resource.resource_name,
+            lambda config, given=given: settings.altered(given, config), dry=request.validate_only,
+        )  # fmt: skip
+        responses.append(
+            IncrementalAlterConfigsAlterConfigsResourceResponse(
+                error_code=code,
+                error_message=sentence,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(
+    call: Call, type_: int, name: str, changed: Callable[[TopicConfig], TopicConfig], *, dry: bool
+) -> tuple[ErrorCode, str | None]:
+    engine = call.broker.engine
+    try:
+        if type_ == Resource.BROKER:
+            _allow(call, Resource.BROKER, ADMIN)
+            raise Refused(ErrorCode.POLICY_VIOLATION, "The broker is set by variables, at its start.")
+        if type_ != Resource.TOPIC:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {type_}.")
+        _allow(call, Resource.TOPIC, ADMIN, name)
+        if dry:
+            check_config(changed(engine.topic(name).config))
+        else:
+            await change(engine, name, changed)
+    except Exception as error:
+        refused = refusal(error)
+        return refused.code, refused.sentence
+    return ErrorCode.NONE, None
+
+
+def _allow(call: Call, kind: Resource, scopes: Scopes, *names: str) -> None:
+    if not cluster.may(call.access, scopes, *names):
+        raise Refused(_FORBIDDEN[kind], None)
+
+
+def _check_broker(name: str) -> None:
+    if name not in ("", str(cluster.BROKER_ID)):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}, only {cluster.BROKER_ID}.")
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.DESCRIBE_CONFIGS: decoded(DescribeConfigsRequest, describe),
+    ApiKey.ALTER_CONFIGS: decoded(AlterConfigsRequest, alter),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: decoded(IncrementalAlterConfigsRequest, incremental),
+}

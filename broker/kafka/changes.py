@@ -1,0 +1,26 @@
+"""Changing topics as their settings stand at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from storage.config import TopicConfig
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+async def change(engine: Engine, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
+    """Give a topic other settings; durable on return. Raises as `changed`, TopicNotFound, and as the engine does.
+
+    No other change comes between looking and writing, and a topic that is being deleted is not made again.
+    """
+    while True:
+        topic = engine.topic(name)
+        changing = engine.changing.get(topic.topic_id)
+        if changing is None:
+            await engine.put_topic(name, changed(topic.config))
+            return
+        await asyncio.wait([changing])
