@@ -16,7 +16,7 @@ def by_range(wishes: Mapping[str, Set[str]], partitions: Mapping[str, int]) -> d
     most, the longer ones in front. A topic that is not there has no partitions.
     """
     owned: dict[str, set[Partition]] = {member: set() for member in wishes}
-    for topic in sorted(set().union(*wishes.values())):
+    for topic in sorted({topic for topics in wishes.values() for topic in topics}):
         members = sorted(member for member, topics in wishes.items() if topic in topics)
         each, more = divmod(partitions.get(topic, 0), len(members))
         begin = 0

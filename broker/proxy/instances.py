@@ -261,7 +261,7 @@ class Instances:
         return dict(member.instance.positions)
 
     async def seek(self, member: Member, positions: Mapping[Partition, int]) -> None:
-        """It reads on there. Durable on return. Raises IllegalState for a partition that is not its own, Unavailable."""
+        """It reads on there. Durable on return. Raises IllegalState (a partition that is not its own), Unavailable."""
         self._group(member.instance.group).share_out()
         own = member.instance.positions
         for topic, number in positions:

@@ -90,7 +90,7 @@ class Group:
         }
         if not wishes:
             return
-        counts = {topic: count_of(self._engine, topic) for topic in set().union(*wishes.values())}
+        counts = {topic: count_of(self._engine, topic) for topics in wishes.values() for topic in topics}
         owned = by_range(wishes, counts)
         moved = [name for name, mine in owned.items() if mine != self.members[name].instance.positions.keys()]
         for name in moved:

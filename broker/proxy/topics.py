@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from broker.auth.scopes import narrowed
-from broker.proxy.topic_configs import as_strings
+from broker.kafka import settings
+from broker.kafka.cluster import BROKER_ID
 
 if TYPE_CHECKING:
     from storage.engine import Engine
-
-#: The one there is.
-BROKER_ID: Final = 0
 
 
 def names(engine: Engine, prefixes: tuple[str, ...]) -> list[str]:
@@ -23,7 +21,9 @@ def names(engine: Engine, prefixes: tuple[str, ...]) -> list[str]:
 def described(engine: Engine, topic: str) -> dict[str, Any]:
     """Raises TopicNotFound."""
     config = engine.topic(topic).config
-    return {"name": topic, "configs": as_strings(config), "partitions": partitions(engine, topic)}
+    largest = engine.options.max_record_bytes
+    configs = {name: settings.value_of(each, config, largest) for name, each in settings.SETTINGS.items()}
+    return {"name": topic, "configs": configs, "partitions": partitions(engine, topic)}
 
 
 def partitions(engine: Engine, topic: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import msgspec
 from broker.http import events
 from broker.http.answers import Answer, Headers, Streamed
 from broker.http.request import Request
+from broker.kafka.cluster import BROKER_ID
 from broker.proxy import media, producing, reading, records, topics
 from broker.proxy.assignment import Partition
 from broker.proxy.errors import PartitionMissing, Unprocessable
@@ -55,7 +56,7 @@ async def get_offsets(request: Request) -> Answer:
 
 
 async def list_brokers(request: Request) -> Answer:
-    return answer(request, {"brokers": [topics.BROKER_ID]})
+    return answer(request, {"brokers": [BROKER_ID]})
 
 
 # -- in ----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from storage import Engine
 from tests.http.calls import append
 from tests.http.proxy.calls import ACCEPT_JSON, BINARY, JSON, V2, b64, produce, refused
 
-PARTITION = {"partition": 0, "leader": 0, "replicas": [{"broker": 0, "leader": True, "in_sync": True}]}
+PARTITION = {"partition": 0, "leader": 1, "replicas": [{"broker": 1, "leader": True, "in_sync": True}]}
 RECORDS = "/topics/t/partitions/0/records"
 
 
@@ -31,7 +31,7 @@ async def test_a_topic_is_described(client: httpx.AsyncClient) -> None:
     assert answer["partitions"] == [PARTITION]
     assert (await client.get("/topics/t/partitions")).json() == [PARTITION]
     assert (await client.get("/topics/t/partitions/0")).json() == PARTITION
-    assert (await client.get("/brokers")).json() == {"brokers": [0]}
+    assert (await client.get("/brokers")).json() == {"brokers": [1]}
 
 
 async def test_what_is_not_there_has_numbers_of_its_own(client: httpx.AsyncClient) -> None:
