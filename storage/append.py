@@ -148,7 +148,7 @@ class Write:
         topic = self.engine.catalog.topics.get(self.name)
         if topic is None or topic.log.ephemeral:
             return False
-        if self.key is not None and self._seen(topic.log):
+        if self._seen(topic.log):
             return False
         if self._obstacle(topic) is not None:
             return False
@@ -181,6 +181,8 @@ class Write:
         if self.key is not None:
             check_text(self.key, "idempotency_key", options.max_key_bytes)
             self.digest = key_digest(self.key)
+        if self.producer is not None:
+            engine.producers.check(self.producer)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
         if self.move is not None:
@@ -193,17 +195,25 @@ class Write:
             self.hash = hash_of(self.records, self.payloads, self.node)
 
     def _seen(self, log: Log) -> bool:
-        """Whether this key is on its way, or known already."""
+        """Whether this key or batch is on its way, or known already. Raises what a producer's batch is told."""
+        if self.producer is not None and self.engine.producers.known(log, self.producer, self.count) is not None:
+            return True
+        if self.key is None:
+            return False
         window_ms = self.engine.catalog.by_id[log.topic_id].config.idempotency_window_ms
         return (log.topic_id, self.digest) in self.engine.pending_keys or (
             log.keys is not None and log.keys.find(self.digest, self.engine.now_ms(), window_ms) is not None
         )
 
     async def _known(self, topic: Topic) -> Appended | None:
-        """The answer for a key that was used before; waits for one that is on its way."""
+        """The answer for a key or a producer's batch that was there before; waits for one that is on its way."""
+        log = topic.log
+        if self.producer is not None:
+            sent = await self.engine.producers.answer(log, self.producer, self.count)
+            if sent is not None:
+                return self._answer(log, sent.first_seq, self.count, deduped=True)
         if self.key is None:
             return None
-        log = topic.log
         pending = self.engine.pending_keys.get((log.topic_id, self.digest))
         if pending is not None:
             await asyncio.shield(pending)  # its outcome, an error included, is this request's too
@@ -321,7 +331,19 @@ class Write:
             after.append(frame)
             log.assign_floor(floor)
         behind = [*self.trailing, *after]
-        whole = assemble(appends, run, head, before=before, after=behind, key=self.key, hash=self.hash, move=self.move)
+        if self.producer is not None:
+            engine.producers.assign(log, self.producer, self.count, self.first_seq, now)
+        whole = assemble(
+            appends,
+            run,
+            head,
+            before=before,
+            after=behind,
+            key=self.key,
+            hash=self.hash,
+            move=self.move,
+            producer=self.producer,
+        )
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
             engine.publish_in_memory(log, whole, row)
@@ -348,6 +370,10 @@ class Write:
             place = (log.topic_id, self.digest)
             settled = engine.pending_keys[place] = engine.loop.create_future()
             outcome = Both(outcome, settled, partial(engine.pending_keys.pop, place, None))
+        if self.producer is not None:
+            pending, sent = engine.producers.pending, (log.topic_id, self.first_seq)
+            over = pending[sent] = engine.loop.create_future()
+            outcome = Both(outcome, over, partial(pending.pop, sent, None))
         engine.shards[log.shard].enqueue(submission, outcome)
 
     def _announce(self, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from storage.catalog import Catalog
 from storage.format.control import RouterCursor
+from storage.format.wal_frame import FrameType
 from storage.wal.submission import ControlStep, PlaceStep, SinglesStep, Unit
 
 
@@ -45,4 +46,6 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
     log = catalog.log(topic_id)
     if log is not None and end_place:
         log.applied_place = end_place
+    elif topic_id == 0 and any(isinstance(step, ControlStep) and step.type == FrameType.STATE for step in unit.steps):
+        catalog.states.applied_place = end_place
     return removed

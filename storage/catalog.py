@@ -19,10 +19,13 @@ from storage.format.wal_frame import FrameType
 from storage.keys import KeyRing, Remembered, key_digest
 from storage.log import Log
 from storage.lookup import LookedUp
+from storage.producer_table import ProducerTable
 from storage.queues.leases import LeaseTable
 from storage.queues.policy import limits_of
+from storage.records import ProducerBatch
 from storage.routers.router import Router
 from storage.routers.routes import Routes
+from storage.state_table import OFFSET, OwnStates, StateTable
 from storage.usage import Usage
 
 
@@ -73,6 +76,8 @@ class Catalog:
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
+        #: Values kept for others that belong to no log.
+        self.states = OwnStates()
         #: Called with each log whose slowest consumer has come further durably, or is gone.
         self.on_consumed: Callable[[Log], None] | None = None
         #: What a recovery has changed of routers and consumers, and has to be written: (topic_id, frame).
@@ -93,6 +98,7 @@ class Catalog:
             FrameType.ROUTER_CREATE: self._router_create,
             FrameType.ROUTER_DELETE: self._router_delete,
             FrameType.CONSUMER: self._consumer,
+            FrameType.STATE: self._state,
         }
 
     def named(self, prefix: str, after: str) -> Iterator[Topic]:
@@ -262,10 +268,25 @@ class Catalog:
             return
         before = log.consumers.lowest_durable()
         self.usage.consumers += log.consumers.apply(value)
+        if log.states is not None and (value.seq is not None or value.event == "delete"):
+            # What was kept with the cursor's last place says nothing of this one; a State behind this frame does.
+            log.states.apply(control.State(kind=OFFSET, key=value.name))
         log.section = None
         now = log.consumers.lowest_durable()
         if before is not None and (now is None or now > before) and self.on_consumed is not None:
             self.on_consumed(log)
+
+    def _state(self, topic_id: int, ts: int, value: control.State) -> None:
+        if topic_id == 0:
+            self.states.table.apply(value)
+            self.states.section = None
+            return
+        log = self.log(topic_id)
+        if log is not None:
+            if log.states is None:
+                log.states = StateTable()
+            log.states.apply(value)
+            log.section = None
 
     def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:
         """A RouterCursor frame behind so many copies in its batch."""
@@ -278,8 +299,11 @@ class Catalog:
             log.section = None
 
     def remember(self, topic_id: int, ts: int, batch: control.Batch, count: int) -> None:
-        """Take in the idempotency key of a committed batch of `count` records, and the move that it is part of."""
+        """Take in the idempotency key of a committed batch of `count` records, the move that it is part of, and whose
+        it is."""
         topic = self.by_id.get(topic_id)
+        if topic is not None and batch.producer is not None and batch.first_seq is not None:
+            self._sent(topic.log, ProducerBatch(*batch.producer), batch.first_seq, count, ts)
         if topic is not None and batch.move is not None:
             topic.log.moves.came.add(batch.move)
             topic.log.section = None
@@ -293,4 +317,11 @@ class Catalog:
         if log.keys.find(digest, ts, window_ms) is None:
             log.keys.add(Remembered(digest, batch.hash or bytes(16), batch.first_seq, count, ts), window_ms)
             self.usage.keys += 1
+            log.section = None
+
+    def _sent(self, log: Log, batch: ProducerBatch, first_seq: int, count: int, ts: int) -> None:
+        if count:  # none: replayed records of a batch that were there already
+            if log.producers is None:
+                log.producers = ProducerTable()
+            self.usage.producers += log.producers.take(batch, count, first_seq, ts)
             log.section = None

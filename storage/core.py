@@ -35,6 +35,7 @@ from storage.io.choose import close_file_system, open_file_system
 from storage.log import Log
 from storage.options import Options
 from storage.posix import PosixFileSystem
+from storage.producers import Producers
 from storage.publisher import Publisher
 from storage.queues.queues import Queues
 from storage.recovery import Recovered, Report, load_snapshots, recover
@@ -44,7 +45,8 @@ from storage.reservation import Reservations
 from storage.resharding import clean_up, is_due, recorded_shards, reshard
 from storage.routers.routers import Routers
 from storage.snapshotter import Snapshotter
-from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations
+from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations, start_rounds
+from storage.states import States
 from storage.supervisor import Supervisor
 from storage.topic_admin import TopicAdmin
 from storage.tracing import Tracer
@@ -109,6 +111,8 @@ class EngineCore:
         self.queues = Queues(self)
         self.routers = Routers(self)
         self.consumers = Consumers(self)
+        self.producers = Producers(self)
+        self.states = States(self)
         self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
@@ -153,12 +157,7 @@ class EngineCore:
         self.ready = True
         if self.failed_shards or self.debts:
             self._distrust_page_cache()  # with debts: the next start has to find the same losses again
-        interval_s = self.options.expiry_interval_ms / 1000
-        self.supervisor.start("expiry", interval_s, self.expiry.tick)
-        self.supervisor.start("snapshot", min(1.0, self.options.snapshot_interval_ms / 1000), self.snapshotter.tick)
-        self.supervisor.start("upkeep", self.options.checkpoint_interval_ms / 1000, self.upkeep.tick)
-        if self.store.cold is not None:
-            self.supervisor.start("relocator", self.options.checkpoint_interval_ms / 1000, self.relocator.tick)
+        start_rounds(self)
         await self.queues.start()
         self.routers.start()
         self.consumers.start()

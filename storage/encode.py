@@ -270,15 +270,19 @@ def assemble(
     key: str | None = None,
     hash: bytes | None = None,
     move: tuple[int, int] | None = None,
+    producer: tuple[int, int, int] | None = None,
 ) -> EncodedUnit:
-    """One write as one batch: Batch, `before`, the Append frames, `after`. A single keyless Append stands alone."""
+    """One write as one batch: Batch, `before`, the Append frames, `after`. A single Append that a Batch would say
+    nothing of stands alone."""
     frames = len(before) + len(run.sizes) + len(after)
-    if frames == 1 and key is None and move is None:
+    if frames == 1 and key is None and move is None and producer is None:
         return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends.between(b"", b""), 1)
     lead = b"".join([_control(each, head, more=True) for each in before])
     trail = b"".join([_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)])
     size = len(lead) + appends.size + len(trail)
-    batch = Batch(frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash, move=move)
+    batch = Batch(
+        frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash, move=move, producer=producer
+    )
     opening = _control(batch, head, more=True)
     steps: list[Step] = [_step(each, head) for each in before]
     steps.append(RunStep(head.topic_id, run, len(opening) + len(lead)))
@@ -302,8 +306,8 @@ def encode_controls(
     return EncodedUnit(Unit(batch, unit.steps), _control(batch, head, more=True) + following, len(frames) + 1)
 
 
-# Written with the durable flag whatever the log's class: topics, their settings and cursors of consumers are always
-# synced before the ack.
+# Written with the durable flag whatever the log's class: topics, their settings, cursors of consumers and states are
+# always synced before the ack.
 _ALWAYS_DURABLE = frozenset(
     {
         FrameType.TOPIC_CREATE,
@@ -312,6 +316,7 @@ _ALWAYS_DURABLE = frozenset(
         FrameType.ROUTER_DELETE,
         FrameType.CONFIG_UPDATE,
         FrameType.CONSUMER,
+        FrameType.STATE,
     }
 )
 

@@ -101,6 +101,7 @@ class Expiry:
         async for topic in in_slices(list(self._engine.catalog.topics.values()), self._engine.clock):
             if topic.config.ttl_ms:
                 await self.expire_if_possible(topic)
+            self._engine.producers.expire(topic.log)
             if topic.log.keys is not None:
                 dropped = topic.log.keys.expire(self._engine.now_ms(), topic.config.idempotency_window_ms)
                 self._engine.catalog.usage.keys -= dropped

@@ -17,11 +17,12 @@ from storage.format import control
 from storage.format.cutting import total
 from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
-from storage.manifest import SegmentState
+from storage.producer_table import ProducerTable
 from storage.queues.leases import LeaseTable
 from storage.queues.moves import Moves
 from storage.records import LossCause
 from storage.retained import Retained
+from storage.state_table import StateTable
 from storage.tail import TailIndex
 from storage.tail_tags import TailTags
 from storage.usage import Usage
@@ -54,11 +55,13 @@ class Log:
         "memory_bytes",
         "moves",
         "partition",
+        "producers",
         "queue",
         "reserved",
         "reserving",
         "section",
         "shard",
+        "states",
         "tags",
         "tail",
         "topic_id",
@@ -82,10 +85,14 @@ class Log:
         self.held = Retained(topic_id, usage.access, replaying=usage.replaying)
         self.tail: TailIndex = self.held.tail
         self.keys: KeyRing | None = None
+        #: Idempotent producers; None: there were none.
+        self.producers: ProducerTable | None = None
         #: Who holds which jobs; None where records are no jobs.
         self.queue: LeaseTable | None = None
         self.moves = Moves()
         self.consumers = ConsumerTable()
+        #: Values kept for others; None: there are none.
+        self.states: StateTable | None = None
         self.head = 0
         #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
         self.reserved = 0
@@ -147,6 +154,7 @@ class Log:
         """The log is deleted: what it used is free."""
         self._use(-self.assigned_bytes, -self.memory_bytes)
         self.usage.keys -= self.keys.rows if self.keys else 0
+        self.usage.producers -= len(self.producers or ())
         self.usage.consumers -= len(self.consumers)
 
     # -- records -------------------------------------------------------------------------------------------------
@@ -202,6 +210,8 @@ class Log:
     def roll_back(self) -> None:
         """Forget everything assigned that was not published."""
         self.tail.truncate(self.head + 1)
+        if self.producers is not None:
+            self.producers.roll_back()
         memory_bytes = self._in_memory(self.marks.live_floor, self.head + 1)
         self._use(self.bytes - self.assigned_bytes, memory_bytes - self.memory_bytes)
         self.assigned_head = self.head
@@ -374,20 +384,7 @@ class Log:
 
     def take_segment(self, value: control.Segment) -> None:
         """Apply a Segment frame; one that is known already changes nothing."""
-        manifest = self.held.manifest
-        segment = manifest.named(value.first_seq)
-        if value.event == "opened":
-            if segment is None and value.first_seq > self.held.absorbed:
-                manifest.add(SegmentState(first_seq=value.first_seq, end_seq=value.first_seq, gen=value.gen))
-        elif segment is None:
-            return
-        elif value.event == "dropped":
-            manifest.remove(segment)
-        elif value.event == "tier":
-            segment.tier = value.tier
-        else:
-            segment.data_bytes, segment.gen = value.data_bytes, value.gen
-            segment.sealed = segment.sealed or value.event == "sealed"
+        self.held.take_segment(value)
         self.section = None
 
     def absorb(self, last_seq: int) -> None:

@@ -52,6 +52,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Answers kept for readers that may have lost them, in the whole engine; over it the oldest are forgotten."""
     max_total_bytes: int = 0
     max_idempotency_keys: int = 4_000_000
+    max_producers: int = 100_000
+    """Idempotent producers that are known, counted in each log; over it a new one displaces the one idle longest."""
+    producer_id_expiration_ms: int = 7 * 86_400_000
+    """An idempotent producer is forgotten when it has been idle for so long."""
+    max_offset_metadata_bytes: int = 4096
+    """Of what may be kept with a consumer's cursor."""
+    max_states: int = 100_000
+    """Values kept for others (groups, metadata of offsets), in the whole engine."""
+    max_state_bytes: int = MIB
+    """Bytes of one of them."""
     max_batch_records: int = 10_000
     max_record_bytes: int = MIB
     max_meta_bytes: int = 16 * 1024

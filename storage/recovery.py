@@ -131,6 +131,7 @@ def recover(
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
     volatile = _settle_projections(catalog, clean=clean)
     _renew_keys(catalog, last_ts, now_ms(last_ts))
+    _renew_producers(catalog, options, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
         catalog,
@@ -163,6 +164,8 @@ def load_snapshots(fs: FileSystem, root: str) -> Loaded:
         try:
             body = snapshot.decode(data)
             [snapshot.decode_section(raw) for raw in body.sections]
+            if body.states:
+                snapshot.decode_states(body.states)
         except SnapshotUnsupported as error:
             raise UnsupportedFormat(f"{path}: {error}") from error
         except SnapshotDamaged as error:
@@ -175,9 +178,8 @@ def load_snapshots(fs: FileSystem, root: str) -> Loaded:
     body = valid[-1][1]
     kept = [(number, [position(*place) for place in each.redo_from]) for number, each in valid[-2:]]
     sections = [snapshot.decode_section(raw) for raw in body.sections]
-    return Loaded(
-        body, kept, next_number, sections, {s.topic_id: raw for s, raw in zip(sections, body.sections, strict=True)}
-    )
+    raw = {section.topic_id: encoded for section, encoded in zip(sections, body.sections, strict=True)}
+    return Loaded(body, kept, next_number, sections, {**raw, 0: body.states} if body.states else raw)
 
 
 def _restore(catalog: Catalog, loaded: Loaded) -> int:
@@ -186,6 +188,7 @@ def _restore(catalog: Catalog, loaded: Loaded) -> int:
         return 0
     for section in loaded.sections:
         snapshot.restore(catalog, section, loaded.body.created_ms)
+    snapshot.restore_states(catalog.states, loaded.body.states)
     catalog.next_topic_id = max(catalog.next_topic_id, loaded.body.next_topic_id)
     catalog.pending_deletes.update(loaded.body.pending_deletes)
     return loaded.body.created_ms
@@ -199,9 +202,10 @@ def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[Sh
 
 def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
     """Place by topic_id below which the catalog holds everything of a log."""
-    return {
+    places = {
         log.topic_id: log.applied_place for topic in catalog.topics.values() for log in topic.logs if log.shard == shard
     }
+    return places if shard else {**places, 0: catalog.states.applied_place}
 
 
 def _replay_shard(
@@ -314,3 +318,11 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
         live = [msgspec.structs.replace(each, ts=now_ms) for each in ring.live(last_ts, window_ms)]
         catalog.usage.keys += len(live) - ring.rows
         topic.log.keys = KeyRing.of(live, window_ms) if live else None
+
+
+def _renew_producers(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
+    """Likewise: a producer must be known again however long the broker was down."""
+    for topic in catalog.topics.values():
+        if (table := topic.log.producers) is not None:
+            catalog.usage.producers -= table.renew(last_ts, options.producer_id_expiration_ms, now_ms)
+            topic.log.section = None

@@ -51,6 +51,8 @@ class Replay:
         if log is not None and place < self._as_of.get(topic_id, 0):
             self._index(log, unit, place)
             return
+        if topic_id == 0 and self._is_state(unit.steps[0]) and place < self._as_of.get(0, 0):
+            return
         self.beyond = self.beyond or self._is_news(unit.steps[0])
         if log is None and self._salvage is not None:
             self._salvage.ownerless(unit.steps)
@@ -65,7 +67,13 @@ class Replay:
         that the log had been deleted, if it had given the id out; and a mark may say nothing that is not known."""
         if isinstance(step, ControlStep) and isinstance(step.value, control.CheckpointMark):
             return any(self._is_further(topic_id, seq) for topic_id, seq in step.value.absorbed.items())
+        if step.topic_id == 0:
+            return self._is_state(step)
         return step.topic_id in self._as_of or step.topic_id >= self._next_topic_id
+
+    @staticmethod
+    def _is_state(step: Step) -> bool:
+        return isinstance(step, ControlStep) and isinstance(step.value, control.State)
 
     def _is_further(self, topic_id: int, absorbed: int) -> bool:
         log = self._catalog.log(topic_id) if topic_id in self._as_of else None

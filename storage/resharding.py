@@ -113,6 +113,7 @@ def lay_out_anew(
         topic.topic_id: snapshot.capture(topic, now_ms, into.get(topic.topic_id, ()))
         for topic in catalog.topics.values()
     }
+    states = snapshot.capture_states(catalog.states)
     body = snapshot.encode(
         snapshot.Body(
             created_ms=now_ms,
@@ -122,6 +123,7 @@ def lay_out_anew(
             clean=False,
             redo_from=[split(place) for place in redo],
             sections=list(sections.values()),
+            states=states,
         )
     )
     number = recovered.next_snapshot
@@ -133,7 +135,7 @@ def lay_out_anew(
         heal(fs, root, end, options)  # sets the damage aside; its loss is announced in both snapshots
     _remove_all_but(fs, root, kept)
     return moved, recovered._replace(
-        next_files=[first] * shards, kept=kept, next_snapshot=number + 2, sections=sections, wounds=[]
+        next_files=[first] * shards, kept=kept, next_snapshot=number + 2, sections={**sections, 0: states}, wounds=[]
     )
 
 
@@ -158,6 +160,9 @@ def _lay_out(catalog: Catalog, shards: int, begin: int) -> None:
             log.shard = shard_of(log.topic_id, shards)
             log.applied_place = begin
             log.section = None
+    if catalog.states.applied_place:
+        catalog.states.applied_place = begin
+        catalog.states.section = None
 
 
 def _remove_all_but(fs: FileSystem, root: str, kept: list[tuple[int, list[int]]]) -> None:

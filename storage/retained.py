@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from storage.format import control
-from storage.manifest import UNKNOWN, Access, Details, Manifest, Segment
+from storage.manifest import UNKNOWN, Access, Details, Manifest, Segment, SegmentState
 from storage.spans import stretches
 from storage.tail import TailIndex
 
@@ -245,3 +245,19 @@ class Retained:
         segment.end_seq = end
         self.absorbed = last_seq
         self.tail.drop_below(end)
+
+    def take_segment(self, value: control.Segment) -> None:
+        """Apply a Segment frame; one that is known already changes nothing."""
+        segment = self.manifest.named(value.first_seq)
+        if value.event == "opened":
+            if segment is None and value.first_seq > self.absorbed:
+                self.manifest.add(SegmentState(first_seq=value.first_seq, end_seq=value.first_seq, gen=value.gen))
+        elif segment is None:
+            return
+        elif value.event == "dropped":
+            self.manifest.remove(segment)
+        elif value.event == "tier":
+            segment.tier = value.tier
+        else:
+            segment.data_bytes, segment.gen = value.data_bytes, value.gen
+            segment.sealed = segment.sealed or value.event == "sealed"

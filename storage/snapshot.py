@@ -20,11 +20,13 @@ from storage.consumers.section import ConsumerSection
 from storage.format import control, snapshot_header
 from storage.keys import KeyRing, Remembered
 from storage.manifest import Manifest, SegmentState
+from storage.producer_table import ProducerSection, ProducerTable
 from storage.queues import section as queue_section
 from storage.queues.section import MovesSection, QueueSection
 from storage.routers import section as router_section
 from storage.routers.router import Router
 from storage.routers.section import RouterSection
+from storage.state_table import OwnStates, StatesSection, StateTable
 from storage.wal.position import position, split
 
 
@@ -68,10 +70,12 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     moves: MovesSection | None = None
     routers: list[RouterSection] = []
     consumers: list[ConsumerSection] = []
+    producers: list[ProducerSection] = []
+    states: list[tuple[str, str, bytes]] = []
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole snapshot."""
+class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A whole snapshot. `states`: the section of what belongs to no log; empty where nothing does."""
 
     created_ms: int
     shards: int
@@ -80,11 +84,13 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     clean: bool
     redo_from: list[tuple[int, int]]
     sections: list[bytes]
+    states: bytes = b""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _body = msgspec.msgpack.Decoder(Body)
 _section = msgspec.msgpack.Decoder(Section)
+_states = msgspec.msgpack.Decoder(StatesSection)
 
 
 def encode(body: Body) -> bytes:
@@ -106,6 +112,14 @@ def decode_section(data: bytes) -> Section:
         return _section.decode(data)
     except msgspec.DecodeError as error:
         raise snapshot_header.SnapshotDamaged(f"a section does not decode: {error}") from error
+
+
+def decode_states(data: bytes) -> StatesSection:
+    """The section of what belongs to no log. Raises SnapshotDamaged."""
+    try:
+        return _states.decode(data)
+    except msgspec.DecodeError as error:
+        raise snapshot_header.SnapshotDamaged(f"the section of no log does not decode: {error}") from error
 
 
 def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean: bool = False) -> bytes:
@@ -147,11 +161,30 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
         moves=queue_section.capture_moves(log.moves),
         routers=router_section.capture(routers),
         consumers=consumer_section.capture(log.consumers),
+        producers=log.producers.capture(head) if log.producers is not None else [],
+        states=log.states.capture() if log.states is not None else [],
     )
     encoded = _encoder.encode(section)
     if log.keys is None and not (clean and volatile):  # what is left of a key's window changes by itself
         log.section = encoded
     return encoded
+
+
+def capture_states(own: OwnStates) -> bytes:
+    """The section of what belongs to no log, as it is now; empty when no frame has ever said anything of it."""
+    if own.section is None:
+        section = StatesSection(as_of=split(own.applied_place), values=own.table.capture())
+        own.section = _encoder.encode(section) if own.applied_place else b""
+    return own.section
+
+
+def restore_states(own: OwnStates, data: bytes) -> None:
+    """What `capture_states` gave. Raises SnapshotDamaged."""
+    if data:
+        section = decode_states(data)
+        own.table = StateTable.of(section.values)
+        own.applied_place = position(*section.as_of)
+        own.section = data
 
 
 def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
@@ -191,6 +224,11 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
         catalog.routes.add(router_section.restore(router, topic.topic_id))
     consumer_section.restore(log.consumers, section.consumers)
     catalog.usage.consumers += len(log.consumers)
+    if section.producers:
+        log.producers = ProducerTable.of(section.producers)
+        catalog.usage.producers += len(log.producers)
+    if section.states:
+        log.states = StateTable.of(section.states)
     if section.keys is not None:
         window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
         log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)

@@ -140,6 +140,7 @@ class Snapshotter:
             if engine.clock.monotonic_ns() - slice_begin > SLICE_NS:
                 await asyncio.sleep(0)
                 slice_begin = engine.clock.monotonic_ns()
+        states = self._saved.get(0, b"") if 0 in stopped else snapshot.capture_states(engine.catalog.states)
         body = snapshot.Body(
             created_ms=now_ms,
             shards=len(engine.shards),
@@ -148,8 +149,9 @@ class Snapshotter:
             clean=clean,
             redo_from=[split(place) for place in redo],
             sections=list(sections.values()),
+            states=states,
         )
-        return body, sections
+        return body, {**sections, 0: states} if states else sections
 
     async def _sync_shards(self, stopped: frozenset[int]) -> None:
         """Everything written so far becomes durable; a stopped shard's part is the section before."""

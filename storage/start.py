@@ -115,3 +115,13 @@ async def hand_back_reservations(engine: EngineCore) -> None:
             )
     if pending:
         await asyncio.gather(*pending)
+
+
+def start_rounds(engine: EngineCore) -> None:
+    """What is looked after again and again begins."""
+    options, start = engine.options, engine.supervisor.start
+    start("expiry", options.expiry_interval_ms / 1000, engine.expiry.tick)
+    start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), engine.snapshotter.tick)
+    start("upkeep", options.checkpoint_interval_ms / 1000, engine.upkeep.tick)
+    if engine.store.cold is not None:
+        start("relocator", options.checkpoint_interval_ms / 1000, engine.relocator.tick)

@@ -16,6 +16,8 @@ class Usage:
         "corrupt_reads",
         "ephemeral_bytes",
         "keys",
+        "producers",
+        "producers_forgotten",
         "replaying",
         "traffic",
         "unreadable_reads",
@@ -31,6 +33,9 @@ class Usage:
         self.unreadable_reads = 0
         self.ephemeral_bytes = 0
         self.keys = 0
+        #: Idempotent producers that logs know, and those that were forgotten early, because there were too many.
+        self.producers = 0
+        self.producers_forgotten = 0
         self.traffic = Traffic()
         #: Consumers of all topics.
         self.consumers = 0

@@ -20,6 +20,7 @@ from storage.encode import encode_controls
 from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
 from storage.start import settle_debt
+from storage.state_table import OFFSET
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -60,8 +61,11 @@ class ConsumerAdmin:
             else:
                 return topic
 
-    async def put(self, topic_name: str, name: str, config: ConsumerConfig, start: Start) -> tuple[Consumer, bool]:
-        """Make the consumer, or give it another config; durable on return. True when made."""
+    async def put(
+        self, topic_name: str, name: str, config: ConsumerConfig, start: Start, metadata: bytes | None = None
+    ) -> tuple[Consumer, bool]:
+        """Make the consumer, with `metadata` of where it stands, or give it another config; durable on return. True
+        when made."""
         async with self._one_at_a_time(self._engine.topic(topic_name), name):
             topic = await self._settled(topic_name)
             check_kind(topic)
@@ -82,7 +86,8 @@ class ConsumerAdmin:
                 config=config.to_map(),
                 seq=seq,
             )
-            encoded = encode_controls([value], topic.topic_id, engine.now_ms())
+            behind = [] if seq is None else _kept(name, metadata)
+            encoded = encode_controls([value, *behind], topic.topic_id, engine.now_ms())
             done = engine.submit_controls(topic.log, encoded, generation=shard.generation)
             making = self._making.setdefault(topic.topic_id, set())
             making.add(done)
@@ -149,6 +154,34 @@ class ConsumerAdmin:
             else:
                 self._check_writable(topic)
 
+    async def commit_offset(
+        self, topic_name: str, name: str, config: ConsumerConfig, seq: int, metadata: bytes | None
+    ) -> tuple[Topic, Consumer]:
+        """The cursor stands at `seq`, of a consumer that is made where there is none, and `metadata` is kept with it;
+        all of it durable on return, or nothing."""
+        topic = self._engine.topic(topic_name)
+        consumer = topic.log.consumers.by_name.get(name)
+        if consumer is None:
+            consumer, created = await self.put(topic_name, name, config, seq, metadata)
+            topic = self._engine.topic(topic_name)
+            if created:
+                return topic, consumer
+        desk = desk_of(self._engine, topic, consumer)
+        async with desk.turn:
+            desk.check()
+            await desk.settled()
+            start_seq(topic, seq, "seq")
+            back = seq < consumer.cursor_seq
+            if consumer.durable_seq != seq or kept_metadata(topic, name) != metadata:
+                await (await desk.place(seq, consumer.reset, _kept(name, metadata)))
+                desk.check()
+            else:
+                self._check_writable(topic)
+                consumer.reset()
+            if back:
+                self._engine.publisher.look_again(topic.log.topic_id)
+        return topic, consumer
+
     async def seek(self, topic: Topic, consumer: Consumer, target: Start) -> None:
         """The cursor stands at `target`; durable on return."""
         desk = desk_of(self._engine, topic, consumer)
@@ -170,3 +203,14 @@ class ConsumerAdmin:
         shard = self._engine.shards[topic.log.shard]
         if shard.log.failed is not None:
             raise shard.log.failure()
+
+
+def kept_metadata(topic: Topic, name: str) -> bytes | None:
+    """What was committed with the place where a consumer stands; None: nothing."""
+    states = topic.log.states
+    return states.get(OFFSET, name) if states is not None else None
+
+
+def _kept(name: str, metadata: bytes | None) -> list[control.State]:
+    """The frames that keep it; none say that there is none, for that a cursor says by itself."""
+    return [] if metadata is None else [control.State(kind=OFFSET, key=name, value=metadata)]

@@ -14,7 +14,7 @@ import structlog
 
 from storage.catalog import Topic
 from storage.config import TopicConfig
-from storage.consumers.admin import ConsumerAdmin
+from storage.consumers.admin import ConsumerAdmin, kept_metadata
 from storage.consumers.attempts import Attempts
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
 from storage.consumers.consumer import Consumer
@@ -166,6 +166,36 @@ class Consumers:
         self._engine.check_open()
         found, known = self._find(topic, consumer)
         return await _whole(self._told(self._admin.commit(found, known, seq), found, known))
+
+    async def commit_offset(
+        self,
+        topic: str,
+        consumer: str,
+        seq: int,
+        metadata: bytes | None = None,
+        config: ConsumerConfig | None = None,
+    ) -> ConsumerState:
+        """Everything up to `seq`, inclusive, is done with, and nothing else: also back. `metadata` is kept with it
+        until the cursor is put elsewhere. Makes the consumer where there is none, set as `config` says. Durable on
+        return, all of it or nothing.
+
+        Raises InvalidRequest(field="seq" or "start") for a seq that is negative or beyond the head, (field="metadata")
+        for more than max_offset_metadata_bytes; LimitReached, Unavailable. A cancelled call goes on.
+        """
+        self._engine.check_open()
+        check_consumer_name(consumer)
+        check_kind(self._engine.topic(topic))
+        limit = self._engine.options.max_offset_metadata_bytes
+        if metadata is not None and len(metadata) > limit:
+            raise InvalidRequest(f"metadata has at most {limit} bytes, this has {len(metadata)}.", field="metadata")
+        work = self._admin.commit_offset(topic, consumer, config or ConsumerConfig(), seq, metadata)
+        return self._state_of(*await _whole(work))
+
+    def committed(self, topic: str, consumer: str) -> tuple[int, bytes | None]:
+        """What is durable: the seq up to which it is done, and the metadata committed with that. Raises
+        ConsumerNotFound."""
+        found, known = self._find(topic, consumer)
+        return known.durable_seq, kept_metadata(found, consumer)
 
     async def seek(
         self,

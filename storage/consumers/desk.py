@@ -6,7 +6,7 @@ All methods are the loop's. Source: api.md §7; storage.md §3.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -83,11 +83,13 @@ class Desk:
         """Bytes of a cursor frame, at most."""
         return 256 + len(self._consumer.name)
 
-    def _submit(self, seq: int, then: Callable[[], None] | None) -> asyncio.Future[int | None]:
-        """`then` is called as soon as the frame is durable, whoever is still there."""
+    def _submit(
+        self, seq: int, then: Callable[[], None] | None, behind: Sequence[control.Control] = ()
+    ) -> asyncio.Future[int | None]:
+        """`then` is called as soon as the frame is durable, and those `behind` it, whoever is still there."""
         consumer = self._consumer
         frame = control.Consumer(consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=seq)
-        encoded = encode_controls([frame], self._topic.topic_id, self._engine.now_ms())
+        encoded = encode_controls([frame, *behind], self._topic.topic_id, self._engine.now_ms())
         done = self._engine.submit_controls(self._topic.log, encoded, frees=True)
         self.writing = done
 
@@ -130,14 +132,17 @@ class Desk:
         await asyncio.shield(writing)
         await asyncio.sleep(0)
 
-    async def place(self, seq: int, then: Callable[[], None]) -> asyncio.Future[int | None]:
-        """Send off a frame that says `seq`; the future tells when it is durable and `then` has been called.
+    async def place(
+        self, seq: int, then: Callable[[], None], behind: Sequence[control.Control] = ()
+    ) -> asyncio.Future[int | None]:
+        """Send off a frame that says `seq`, and those `behind` it as one; the future tells when they are durable and
+        `then` has been called.
 
         Who holds the turn keeps it until then. Raises Unavailable; then nothing was sent.
         """
         await self._ready()
         self._consumer.write_other()
-        return self._submit(seq, then)
+        return self._submit(seq, then, behind)
 
     async def _ready(self) -> None:
         """Until a frame may be written. Raises StorageFull, WalSaturated, StorageFailed."""

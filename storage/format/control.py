@@ -119,7 +119,8 @@ class Batch(Control, frozen=True):
 
     `key` is the idempotency key as sent, `hash` xxh3_128 over u32-LE-length-prefixed node, tag, data, meta of each
     record as sent; `first_seq` only where Appends follow. `move` is [source topic_id, seq] of the record whose copy
-    this is: it is remembered until the source's is deleted for good.
+    this is: it is remembered until the source's is deleted for good. `producer` is [producer id, epoch, sequence of the
+    first record] of the idempotent producer that sent it.
     """
 
     frames: int
@@ -128,6 +129,7 @@ class Batch(Control, frozen=True):
     key: str | None = None
     hash: bytes | None = None
     move: tuple[int, int] | None = None
+    producer: tuple[int, int, int] | None = None
 
 
 class RouterCreate(Control, frozen=True):
@@ -171,6 +173,14 @@ class Consumer(Control, frozen=True):
     seq: int | None = None
 
 
+class State(Control, frozen=True):
+    """A value kept for somebody, by kind and key: of the frame's log, or with topic_id 0 of none. None: it is gone."""
+
+    kind: str
+    key: str
+    value: bytes | None = None
+
+
 class SyncPoint(Control, frozen=True):
     """What lies below `offset` in WAL file `file` was durable when this frame was written at `at` of that file."""
 
@@ -195,6 +205,7 @@ CONTROL: dict[FrameType, type[Control]] = {
     FrameType.ROUTER_CURSOR: RouterCursor,
     FrameType.CONSUMER: Consumer,
     FrameType.SYNC_POINT: SyncPoint,
+    FrameType.STATE: State,
 }
 TYPE_OF: dict[type[Control], FrameType] = {struct: type_ for type_, struct in CONTROL.items()}
 

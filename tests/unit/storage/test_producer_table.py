@@ -1,0 +1,147 @@
+"""What a log knows of its idempotent producers: repeats, gaps, epochs, and what is on its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
+from storage.producer_table import MAX_SEQUENCE, REMEMBERED, ProducerTable, Sent, last_sequence
+from storage.records import ProducerBatch
+
+IDLE = 1000
+
+
+def batch(base: int, epoch: int = 0, producer_id: int = 7) -> ProducerBatch:
+    return ProducerBatch(producer_id, epoch, base)
+
+
+def table(*batches: tuple[int, int], epoch: int = 0) -> ProducerTable:
+    """Of (base, count) each, at seqs 1 and on, ms 1 and on."""
+    made, seq = ProducerTable(), 1
+    for ts, (base, count) in enumerate(batches, 1):
+        made.take(batch(base, epoch), count, seq, ts)
+        seq += count
+    return made
+
+
+@pytest.mark.parametrize("base", [0, 1, 77, MAX_SEQUENCE])
+def test_a_producer_that_is_not_known_may_begin_anywhere(base: int) -> None:
+    assert ProducerTable().known(batch(base), 3, 0, IDLE) is None
+    assert table((0, 3)).known(batch(base, producer_id=8), 3, 0, IDLE) is None
+
+
+def test_the_next_batch_is_taken_and_any_other_is_out_of_order() -> None:
+    known = table((0, 3), (3, 2))
+    assert known.known(batch(5), 4, 10, IDLE) is None
+    for base, count in [(6, 1), (4, 2), (3, 3), (0, 2), (1, 3), (MAX_SEQUENCE, 1)]:
+        with pytest.raises(OutOfOrderSequence) as raised:
+            known.known(batch(base), count, 10, IDLE)
+        assert raised.value.detail == {"producer_id": 7, "base_sequence": base, "expected": 5}
+
+
+def test_each_of_the_last_batches_is_known_again_and_none_before_them() -> None:
+    known = table(*[(number * 2, 2) for number in range(REMEMBERED + 2)])
+    for number in range(2, REMEMBERED + 2):
+        assert known.known(batch(number * 2), 2, 10, IDLE) == Sent(number * 2, number * 2 + 1, number * 2 + 1)
+    for number in range(2):
+        with pytest.raises(OutOfOrderSequence):
+            known.known(batch(number * 2), 2, 10, IDLE)
+
+
+def test_sequences_wrap_around() -> None:
+    assert last_sequence(MAX_SEQUENCE, 1) == MAX_SEQUENCE
+    assert last_sequence(MAX_SEQUENCE, 2) == 0
+    assert last_sequence(MAX_SEQUENCE - 1, 5) == 2
+    known = table((MAX_SEQUENCE - 1, 2))
+    assert known.known(batch(0), 3, 10, IDLE) is None
+    known = table((MAX_SEQUENCE - 1, 5))
+    assert known.known(batch(3), 3, 10, IDLE) is None
+    assert known.known(batch(MAX_SEQUENCE - 1), 5, 10, IDLE) == Sent(MAX_SEQUENCE - 1, 2, 1)
+    with pytest.raises(OutOfOrderSequence):
+        known.known(batch(0), 3, 10, IDLE)
+
+
+def test_a_newer_epoch_begins_at_0_and_an_older_one_is_fenced() -> None:
+    known = table((0, 3), epoch=4)
+    assert known.known(batch(0, epoch=5), 3, 10, IDLE) is None
+    for base in (1, 3):
+        with pytest.raises(OutOfOrderSequence):
+            known.known(batch(base, epoch=5), 3, 10, IDLE)
+    for base in (0, 3):
+        with pytest.raises(InvalidProducerEpoch) as raised:
+            known.known(batch(base, epoch=3), 3, 10, IDLE)
+        assert raised.value.detail == {"producer_id": 7, "epoch": 4}
+    known.take(batch(0, epoch=5), 3, 4, 10)
+    assert known.known(batch(0, epoch=5), 3, 10, IDLE) == Sent(0, 2, 4)
+
+
+def test_what_is_on_its_way_counts_and_goes_back_when_it_fails() -> None:
+    known = table((0, 3))
+    known.assign(batch(3), 2, 4, 10)
+    known.assign(batch(5), 2, 6, 10)
+    assert known.known(batch(3), 2, 10, IDLE) == Sent(3, 4, 4)
+    assert known.known(batch(7), 1, 10, IDLE) is None
+    known.roll_back()
+    assert known.known(batch(3), 9, 10, IDLE) is None
+    assert known.known(batch(0), 3, 10, IDLE) == Sent(0, 2, 1)
+
+
+def test_the_first_batch_of_several_on_their_way_is_published_first() -> None:
+    known = ProducerTable()
+    known.assign(batch(0), 3, 1, 10)
+    known.assign(batch(3), 2, 4, 10)
+    assert known.take(batch(0), 3, 1, 10) == 1
+    known.roll_back()
+    assert known.known(batch(3), 2, 10, IDLE) is None
+    known.assign(batch(3), 2, 4, 11)
+    assert known.take(batch(3), 2, 4, 11) == 0
+    known.roll_back()
+    assert known.known(batch(3), 2, 11, IDLE) == Sent(3, 4, 4)
+    assert len(known) == 1
+
+
+def test_who_is_idle_for_too_long_is_forgotten() -> None:
+    known = table((0, 3))
+    assert known.known(batch(0), 3, 1 + IDLE, IDLE) == Sent(0, 2, 1)
+    assert known.known(batch(0), 3, 2 + IDLE, IDLE) is None
+    known.take(batch(9, producer_id=8), 1, 4, 500)
+    known.take(batch(3), 1, 5, 501)
+    assert (known.expire(500 + IDLE, IDLE), len(known)) == (0, 2)
+    assert (known.expire(501 + IDLE, IDLE), len(known)) == (1, 1)
+    assert known.entry(8) is None
+    assert (known.expire(502 + IDLE, IDLE), len(known)) == (1, 0)
+
+
+def test_the_one_idle_longest_makes_room() -> None:
+    known = ProducerTable()
+    for producer_id in (1, 2, 3, 1):
+        known.take(batch(0, producer_id=producer_id), 1, 1, 1)
+    assert known.forget_one() == 1
+    assert [known.entry(producer_id) is None for producer_id in (1, 2, 3)] == [False, True, False]
+    assert ProducerTable().forget_one() == 0
+
+
+def test_what_does_not_go_on_is_not_kept_together() -> None:
+    known = table((0, 3), (77, 2))
+    assert known.known(batch(77), 2, 10, IDLE) == Sent(77, 78, 4)
+    with pytest.raises(OutOfOrderSequence):
+        known.known(batch(0), 3, 10, IDLE)
+
+
+def test_a_snapshot_has_all_of_it_but_what_is_in_memory_only() -> None:
+    known = table(*[(number * 2, 2) for number in range(7)], epoch=3)
+    again = ProducerTable.of(known.capture(100))
+    assert again.entry(7) == known.entry(7)
+    assert again.capture(100) == known.capture(100)
+    part = ProducerTable.of(known.capture(10)).entry(7)
+    assert part is not None
+    assert [sent.first_seq for sent in part.sent] == [5, 7, 9]
+    assert known.capture(4) == []
+
+
+def test_down_time_does_not_count() -> None:
+    known = table((0, 3))
+    known.take(batch(0, producer_id=8), 1, 4, 900)
+    assert known.renew(1500, IDLE, 10**9) == 1
+    assert known.entry(7) is None
+    assert known.known(batch(0, producer_id=8), 1, 10**9 + IDLE, IDLE) == Sent(0, 0, 4)
