@@ -17,11 +17,11 @@ _ANY_SIZE: Final = (1 << 31) - 1
 
 def write_batch(
     base_offset: int,
-    records: Iterable[tuple[bytes | None, bytes | None, Any, int]],
+    records: Iterable[tuple[int, tuple[bytes | None, bytes | None, Any, int]]],
     leader_epoch: int,
 ) -> bytearray:
-    """A batch, uncompressed, of records (key, value, headers, time in ms) with consecutive offsets from `base_offset`
-    on. At least one."""
+    """A batch, uncompressed, of records: how far behind `base_offset` each is, ascending, and its key, value, headers
+    and time in ms. At least one, the first at 0."""
     builder = _builder(
         magic=2,
         compression_type=0,
@@ -32,8 +32,8 @@ def write_batch(
         batch_size=_ANY_SIZE,
     )
     append = builder.append
-    for number, (key, value, headers, stamp) in enumerate(records):
-        append(number, stamp, key, value, headers if headers.__class__ is list else [*headers])
+    for delta, (key, value, headers, stamp) in records:
+        append(delta, stamp, key, value, headers if headers.__class__ is list else [*headers])
     batch: bytearray = builder.build()
     rebase(batch, base_offset, leader_epoch)
     return batch

@@ -80,7 +80,7 @@ def test_what_a_client_writes_is_read(records: list[Any], codec: Codec) -> None:
 
 @given(records=st.lists(a_record, min_size=1, max_size=20), base=st.integers(0, 1 << 60), epoch=st.integers(0, 1 << 30))
 def test_what_is_written_a_client_reads(records: list[Any], base: int, epoch: int) -> None:
-    batch = bytes(write_batch(base, records, epoch))
+    batch = bytes(write_batch(base, enumerate(records), epoch))
     found = [*DefaultRecordBatch(batch)]
     assert [(each.key, each.value, each.headers, each.timestamp) for each in found] == records
     assert [each.offset for each in found] == [*range(base, base + len(records))]
@@ -88,7 +88,7 @@ def test_what_is_written_a_client_reads(records: list[Any], base: int, epoch: in
 
 
 def test_a_batch_is_moved_without_a_new_checksum() -> None:
-    batch = write_batch(0, SOME, 1)
+    batch = write_batch(0, enumerate(SOME), 1)
     rebase(batch, 1 << 40, 7)
     header = read_header(bytes(batch))
     assert (header.base_offset, header.leader_epoch) == (1 << 40, 7)

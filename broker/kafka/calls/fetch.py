@@ -1,0 +1,118 @@
+"""Fetch: reads that wait until there is enough (source: kafka.md §2).
+
+Partitions are read in the order in which the client names them, which it changes from one request to the next, each up
+to its own bound and what is left of that of the answer; the first that has something gives one batch at least.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from time import monotonic
+from typing import Any, Final
+
+from broker.auth.scopes import READ
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Answer, Call, Handler
+from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, write_fetched
+from broker.kafka.codec.wire import Buffer
+from broker.kafka.errors import ErrorCode, code_of
+from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
+from broker.kafka.places import located, log_start_offset
+from storage.errors import ShuttingDown, TopicNotFound
+
+#: No request waits for longer.
+MAX_WAIT_MS: Final = 60_000
+#: No answer has more, but for the batch that one has at least.
+MAX_BYTES: Final = 64 << 20
+
+
+async def fetch(call: Call, body: memoryview) -> Answer:
+    """Raises Malformed."""
+    request = read_fetch(call.version, body)
+    if request.session_id:
+        call.errors.append(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return write_fetched(call.version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    deadline = monotonic() + min(max(request.max_wait_ms, 0), MAX_WAIT_MS) / 1000
+    while True:
+        found = await _read_all(call, request)
+        if _is_enough(request, found) or not await _grown(call, request, found, deadline):
+            break
+    call.errors += [each.error for each in found if each.error]
+    return write_fetched(call.version, 0, found)
+
+
+def _is_enough(request: FetchRequest, found: Sequence[Fetched]) -> bool:
+    return any(each.error for each in found) or sum(each.size for each in found) >= request.min_bytes
+
+
+async def _read_all(call: Call, request: FetchRequest) -> list[Fetched]:
+    left = min(request.max_bytes, MAX_BYTES)
+    answers: list[Fetched] = []
+    empty = True
+    for wanted in request.wanted:
+        room = min(wanted.max_bytes, left)
+        one = await _read_one(call, wanted, room if room > 0 or not empty else 1)
+        answers.append(one)
+        left -= one.size
+        empty = empty and not one.batches
+    return answers
+
+
+async def _read_one(call: Call, wanted: Wanted, room: int) -> Fetched:
+    """What there is of one partition; `room` 0 or less: only how far it reaches."""
+    name, partition = wanted.topic, wanted.partition
+    try:
+        place, topic = located(call, READ, name, partition)
+    except Exception as error:
+        return Fetched(name, partition, code_of(error))
+    try:
+        stale = stale_epoch(wanted.leader_epoch)
+        if stale is not None:
+            return Fetched(name, partition, stale)
+        log = topic.log
+        check_offset(topic, wanted.offset)
+        batches: Sequence[Buffer] = ()
+        if room > 0 and wanted.offset < log.head:
+            batches = (await read_from(call.broker.engine, place, topic, wanted.offset, room)).batches
+        return Fetched(name, partition, 0, log.head, log_start_offset(topic), batches)
+    except OffsetOutOfRange:
+        return Fetched(name, partition, ErrorCode.OFFSET_OUT_OF_RANGE, topic.log.head, log_start_offset(topic))
+    except Exception as error:
+        return Fetched(name, partition, code_of(error))
+
+
+async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], deadline: float) -> bool:
+    """Wait until one of the partitions has more than was seen of it; False: there is no more time."""
+    left_ms = (deadline - monotonic()) * 1000
+    if left_ms <= 0:
+        return False
+    engine = call.broker.engine
+    waits = [
+        engine.wait_beyond(located(call, READ, each.topic, each.partition)[0], each.high_watermark, left_ms)
+        for each in found
+    ]
+    if not waits:
+        await asyncio.sleep(left_ms / 1000)
+        return False
+    try:
+        return await (waits[0] if len(waits) == 1 else _any_of(waits))
+    except ShuttingDown:
+        return False  # what there is is given at once
+    except TopicNotFound:
+        return True
+
+
+async def _any_of(waits: Sequence[Coroutine[Any, Any, bool]]) -> bool:
+    """What the first of them says. Raises what it raises."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return max([task.result() for task in done])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+HANDLERS: Final[dict[int, Handler]] = {ApiKey.FETCH: fetch}

@@ -1,0 +1,169 @@
+"""Produce: one atomic append a batch, acked as the topic's class says (source: kafka.md §1, §2).
+
+Appends are begun within the turn in which the request is started, and nothing waits between two requests of a
+connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed.
+What is answered waits for its commits outside of the connection's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.scopes import WRITE
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Answer, Body, Call, Handler, Later
+from broker.kafka.codec.produce import (
+    FIRST_SERVED,
+    PartitionData,
+    Produced,
+    ProduceRequest,
+    read_produce,
+    write_produced,
+)
+from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.mapping import to_stored
+from broker.kafka.places import located, log_start_offset
+from broker.kafka.records.errors import (
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidTimestamp,
+    UnsupportedCodec,
+    UnsupportedMagic,
+)
+from broker.kafka.records.header import NO_PRODUCER, BatchHeader
+from broker.kafka.records.reading import read_batch
+from storage.records import Appended, ProducerBatch, StoredBodies
+
+if TYPE_CHECKING:
+    from storage.catalog import Topic
+
+#: A producer's wish: the answer comes when nothing can be lost any more, as far as the topic's class says so.
+ALL: Final = -1
+NO_ANSWER: Final = 0
+
+_BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
+    CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    UnsupportedMagic: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+}
+
+
+class _Outcomes:
+    """Of the batches of one request, as they become known."""
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self._call = call
+        self._places = request.batches
+        self._found: list[Produced | None] = [None] * len(request.batches)
+        self._open = len(request.batches)
+        self._whole: asyncio.Future[Body | None] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether all are."""
+        return not self._open
+
+    def refused(self, number: int, error: Exception) -> None:
+        """Nothing was stored, as far as is known."""
+        if isinstance(error, BatchError):
+            code, sentence = _BATCH_CODES.get(type(error), ErrorCode.INVALID_RECORD), str(error)
+        else:
+            code, sentence = code_of(error), sentence_of(error)
+        self._call.errors.append(code)
+        batch = self._places[number]
+        self._set(number, Produced(batch.topic, batch.partition, code, sentence=sentence))
+
+    def settled(self, number: int, topic: Topic) -> Callable[[Appended | Exception], None]:
+        """What the engine tells the outcome to."""
+
+        def told(outcome: Appended | Exception) -> None:
+            if isinstance(outcome, Exception):
+                self.refused(number, outcome)
+                return
+            batch = self._places[number]
+            start = log_start_offset(topic)
+            self._set(number, Produced(batch.topic, batch.partition, 0, outcome.first_seq - 1, start))
+
+        return told
+
+    def _set(self, number: int, outcome: Produced) -> None:
+        self._found[number] = outcome
+        self._open -= 1
+        if not self._open and self._whole is not None and not self._whole.done():
+            self._whole.set_result(self.body())
+
+    def body(self) -> bytes:
+        """The answer; all are known."""
+        return write_produced(self._call.version, [each for each in self._found if each is not None])
+
+    def coming(self) -> asyncio.Future[Body | None]:
+        """The answer, when all are known."""
+        self._whole = asyncio.get_running_loop().create_future()
+        return self._whole
+
+
+async def produce(call: Call, body: memoryview) -> Answer:
+    """Raises Malformed."""
+    request = read_produce(call.version, body)
+    refusal = _refusal(call, request)
+    if refusal is not None:
+        call.errors.append(refusal)
+        answer = write_produced(
+            call.version, [Produced(each.topic, each.partition, refusal) for each in request.batches]
+        )
+        return None if request.acks == NO_ANSWER else answer
+    outcomes = _Outcomes(call, request)
+    for number, batch in enumerate(request.batches):
+        try:
+            await _begin(call, request, batch, number, outcomes)
+        except Exception as error:
+            outcomes.refused(number, error)
+    if request.acks == NO_ANSWER:
+        return None
+    return outcomes.body() if outcomes.known else Later(outcomes.coming())
+
+
+def _refusal(call: Call, request: ProduceRequest) -> ErrorCode | None:
+    """What stands against the request as a whole."""
+    if call.version < FIRST_SERVED:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if request.acks not in (ALL, NO_ANSWER, 1):
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if request.transactional_id is not None:
+        return ErrorCode.INVALID_TXN_STATE
+    return None
+
+
+async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, number: int, outcomes: _Outcomes) -> None:
+    """Hand one batch to the engine. Raises what stands against it."""
+    engine = call.broker.engine
+    place, topic = located(call, WRITE, batch.topic, batch.partition)
+    call.broker.pressure.check()
+    stored, header = _stored(batch, engine.options.max_batch_records)
+    producer = _producer_of(header)
+    hasten = request.acks == ALL
+    told = outcomes.settled(number, topic)
+    if not engine.append_now(place, stored, told, producer=producer, hasten=hasten):
+        # Waited for here: no later batch of this connection overtakes it.
+        told(await engine.append(place, stored, create=False, producer=producer, hasten=hasten))
+
+
+def _stored(batch: PartitionData, max_records: int) -> tuple[StoredBodies, BatchHeader]:
+    if batch.records is None:
+        raise CorruptBatch("There is no batch.")
+    found = read_batch(batch.records, max_records=max_records)
+    return to_stored(found.keys, found.values, found.headers, found.stamps), found.header
+
+
+def _producer_of(header: BatchHeader) -> ProducerBatch | None:
+    if header.producer_id == NO_PRODUCER:
+        return None
+    return ProducerBatch(header.producer_id, header.producer_epoch, header.base_sequence)
+
+
+HANDLERS: Final[dict[int, Handler]] = {ApiKey.PRODUCE: produce}

@@ -1,0 +1,122 @@
+"""What a fetch gets of one partition: batches of what is there, and empty ones over what is not.
+
+A range of offsets without records (deleted on purpose, lost within the log, never given out) is an empty batch, so that
+a client steps over it and reaches the high watermark. Within a batch offsets may have gaps, as those have that Kafka's
+compaction leaves. OFFSET_OUT_OF_RANGE is for what was evicted, and for what is not there yet. Source: kafka.md §1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.kafka.cluster import LEADER_EPOCH
+from broker.kafka.codec.wire import Buffer
+from broker.kafka.errors import ErrorCode
+from broker.kafka.mapping import to_kafka
+from broker.kafka.records.header import empty_batch
+from broker.kafka.records.writing import write_batch
+from storage.errors import RecordCorrupt
+from storage.read import Reader
+from storage.records import ReadQuery, StoredRecord
+
+if TYPE_CHECKING:
+    from storage.catalog import Topic
+    from storage.engine import Engine
+
+#: Records of one answer for one partition.
+MAX_RECORDS: Final = 20_000
+#: Offsets that one batch can stand for.
+_MAX_RANGE: Final = 1 << 30
+
+
+#: Records that are looked at to find the first of a time, so many at once.
+MAX_LOOKED_AT: Final = 1_000_000
+_LOOK_AT_ONCE: Final = 2048
+_LOOK_AT_BYTES: Final = 1 << 20
+
+
+class OffsetOutOfRange(Exception):
+    """The offset is below all that was not evicted, or above the head."""
+
+
+class Read(NamedTuple):
+    """Batches for the offsets from the one asked for up to, but not including, `next_offset`."""
+
+    batches: list[Buffer]
+    next_offset: int
+
+
+def stale_epoch(leader_epoch: int) -> ErrorCode | None:
+    """What is wrong with an epoch that a client believes to be the present one; -1: it believes nothing."""
+    if leader_epoch < 0 or leader_epoch == LEADER_EPOCH:
+        return None
+    return ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def check_offset(topic: Topic, offset: int) -> None:
+    """Raises OffsetOutOfRange."""
+    log = topic.log
+    if not log.marks.evict_floor - 1 <= offset <= log.head:
+        raise OffsetOutOfRange
+
+
+async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_bytes: int) -> Read:
+    """What there is from an offset on: at least one record if there is any, and about `max_bytes` at most.
+
+    Raises OffsetOutOfRange, and as the engine does: RecordCorrupt only where the record is the first.
+    """
+    check_offset(topic, offset)
+    query = ReadQuery(from_seq=offset, limit=MAX_RECORDS, max_bytes=max(1, max_bytes))
+    try:
+        found = await engine.read(place, query)
+    except RecordCorrupt as error:
+        damaged = error.detail.get("seq", 0)
+        if damaged <= offset + 1:
+            raise
+        # What lies in front of the damage is good.
+        query = ReadQuery(from_seq=offset, limit=MAX_RECORDS, max_bytes=max(1, max_bytes), to_seq=damaged - 1)
+        found = await engine.read(place, query)
+    if found.tombstone is not None:
+        check_offset(topic, offset)  # evicted meanwhile, unless it is a loss within the log
+    return Read(batches_of(found.records, offset, found.next_from_seq), found.next_from_seq)
+
+
+async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
+    """The first record whose time, as clients see it, is not before `timestamp`: offset and time; None: there is none.
+
+    Records are looked at from the first on that was committed since: a producer whose clock is ahead is not noticed.
+    Where create times lie far back, as after an import, no more than MAX_LOOKED_AT are looked at: then it is the first
+    one behind these.
+    """
+    position = await Reader(engine).seq_before(topic, timestamp)
+    end = position + MAX_LOOKED_AT
+    while position < topic.log.head:
+        found = await engine.read(place, ReadQuery(from_seq=position, limit=_LOOK_AT_ONCE, max_bytes=_LOOK_AT_BYTES))
+        for seq, ts, node, tag, body in found.records:
+            stamp = to_kafka(body, tag, node, ts)[3]
+            if stamp >= timestamp or seq > end:
+                return seq - 1, stamp
+        position = found.next_from_seq
+    return None
+
+
+def batches_of(records: Sequence[StoredRecord], offset: int, next_offset: int) -> list[Buffer]:
+    """Batches for the offsets from `offset` up to, but not including, `next_offset`."""
+    batches: list[Buffer] = []
+    behind = offset
+    if records:
+        first = records[0].seq - 1
+        _step_over(batches, offset, first)
+        columns = ((seq - 1 - first, to_kafka(body, tag, node, ts)) for seq, ts, node, tag, body in records)
+        batches.append(write_batch(first, columns, LEADER_EPOCH))
+        behind = records[-1].seq
+    _step_over(batches, behind, next_offset)
+    return batches
+
+
+def _step_over(batches: list[Buffer], offset: int, next_offset: int) -> None:
+    while offset < next_offset:
+        end = min(next_offset, offset + _MAX_RANGE)
+        batches.append(empty_batch(offset, end - 1, LEADER_EPOCH))
+        offset = end
