@@ -10,7 +10,6 @@ from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
 from broker.proxy.instances import Instances
-from broker.proxy.states import MemoryStates
 from broker.service.backups import BackupJobs
 from broker.service.limits import Parking
 from broker.slow import Quota
@@ -54,7 +53,7 @@ class Broker:
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
         self.proxy = Instances(
-            engine, MemoryStates(), idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances
+            engine, idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances
         )
         self.http_metrics = HttpMetrics()
         #: How fast the body of a request has to come.

@@ -16,8 +16,8 @@ from broker.proxy.errors import InvalidConsumerConfig, Unprocessable
 from broker.proxy.media import Format
 
 KIND: Final = "proxy_instance"
-#: Characters of a group's or an instance's name.
-MAX_NAME_CHARS: Final = 255
+#: Of a group's or an instance's name, in UTF-8.
+MAX_NAME_BYTES: Final = 255
 _RESETS: Final = ("earliest", "latest", "none")
 
 
@@ -77,8 +77,8 @@ class Instance(msgspec.Struct, kw_only=True):
 
 def check_name(name: str, field: str) -> None:
     """Raises Unprocessable for one that no group or instance can have."""
-    if not 0 < len(name) <= MAX_NAME_CHARS or "/" in name or not name.isprintable():
-        raise Unprocessable(f"{field}: 1 to {MAX_NAME_CHARS} printable characters without a slash.")
+    if not 0 < len(name.encode()) <= MAX_NAME_BYTES or "/" in name or not name.isprintable():
+        raise Unprocessable(f"{field}: 1 to {MAX_NAME_BYTES} bytes of printable characters without a slash.")
 
 
 def config_of(given: dict[str, Any]) -> Config:

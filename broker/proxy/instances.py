@@ -35,7 +35,6 @@ from broker.service.limits import Places
 from storage.errors import InvalidRequest, LimitReached, StorageError
 
 if TYPE_CHECKING:
-    from broker.proxy.states import States
     from storage.engine import Engine
 
 _log = structlog.get_logger("broker.proxy")
@@ -49,9 +48,8 @@ _EXCLUSIVE: Final = "Subscription to topics, partitions and pattern are mutually
 class Instances:
     """See the module. `idle_s`: how long one is kept that nobody asks for; `most`: how many there may be."""
 
-    def __init__(self, engine: Engine, states: States, *, idle_s: float, most: int) -> None:
+    def __init__(self, engine: Engine, *, idle_s: float, most: int) -> None:
         self._engine = engine
-        self._states = states
         self._idle_ms = idle_s * 1000
         self._most = most
         self._groups: dict[str, Group] = {}
@@ -88,7 +86,7 @@ class Instances:
             return
         self._loaded = True
         now_ms = self._engine.monotonic_ms()
-        for key, value in self._states.items(KIND):
+        for key, value in self._engine.states.items(KIND):
             try:
                 instance = Instance.decode(value)
             except (msgspec.DecodeError, KeyError, TypeError, ValueError):
@@ -134,7 +132,7 @@ class Instances:
             if member.alive:
                 member.dirty = False
                 try:
-                    await self._states.put(KIND, member.instance.key, member.instance.encode())
+                    await self._engine.states.put(KIND, member.instance.key, member.instance.encode())
                 except BaseException:
                     member.dirty = True
                     raise
@@ -144,7 +142,7 @@ class Instances:
         async with member.writing:
             if not member.alive:
                 return
-            await self._states.delete(KIND, instance.key)
+            await self._engine.states.delete(KIND, instance.key)
             member.alive = False
         group = self._group(instance.group)
         group.members.pop(instance.name, None)
@@ -162,6 +160,7 @@ class Instances:
         """Durable on return. Raises InstanceExists, InvalidConsumerConfig, Unprocessable, LimitReached, Unavailable."""
         self._load()
         check_name(group, "group")
+        offsets.check_group(group)
         name = given.get("name") or given.get("id") or f"rest-consumer-{secrets.token_hex(8)}"
         if not isinstance(name, str):
             raise Unprocessable("name: expected a string.")
@@ -273,16 +272,16 @@ class Instances:
             member.began[partition] = min(offset, member.began.get(partition, offset))
         await self._keep(member)
 
-    async def commit(self, member: Member, wanted: Mapping[Partition, int] | None) -> None:
-        """The group has these offsets; None: all that was read. Durable on return.
+    async def commit(self, member: Member, wanted: Mapping[Partition, tuple[int, str | None]] | None) -> None:
+        """The group has these offsets and metadata; None: all that was read. Durable on return.
 
         Raises TopicMissing, PartitionMissing, InvalidRequest (beyond the end), Unavailable.
         """
         if wanted is None:
-            wanted = {each: offset for each, offset in member.instance.positions.items() if offset != UNDEFINED}
+            wanted = {each: (offset, None) for each, offset in member.instance.positions.items() if offset != UNDEFINED}
         check_partitions(self._engine, list(wanted))
-        for partition, offset in wanted.items():
-            await offsets.commit(self._engine, member.instance.group, partition, offset)
+        for partition, (offset, metadata) in wanted.items():
+            await offsets.commit(self._engine, member.instance.group, partition, offset, metadata)
             member.given.pop(partition, None)
         if member.dirty:
             await self._keep(member)

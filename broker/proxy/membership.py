@@ -111,11 +111,11 @@ class Group:
     def begin(self, member: Member, partition: Partition) -> int:
         """Where a member that gets a partition starts. Raises TopicNotFound."""
         engine, instance = self._engine, member.instance
-        found = offsets.committed(engine, self.name, partition)
-        if found is None:
-            found = self._left.get(partition)
-        if found is not None:
-            return found
+        committed = offsets.committed(engine, self.name, partition)
+        if committed is not None:
+            return committed[0]
+        if partition in self._left:
+            return self._left[partition]
         first, end = bounds(engine, partition)
         match instance.config.reset:
             case "none":

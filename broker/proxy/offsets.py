@@ -6,8 +6,10 @@ kafka.md §1, §2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from broker.kafka.names import consumer_name
+from broker.proxy.errors import Unprocessable
 from storage.config import Durability, TopicType
 from storage.errors import ConsumerNotFound
 from storage.partitions import address
@@ -16,37 +18,6 @@ if TYPE_CHECKING:
     from broker.proxy.assignment import Partition
     from storage.engine import Engine
 
-_PREFIX: Final = "group:"
-_PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
-
-
-def consumer_name(group: str) -> str:
-    """What the consumers of a group are called: bytes that are not plain as %XX."""
-    return _PREFIX + "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in group.encode())
-
-
-def group_of(consumer: str) -> str | None:
-    """The group that a consumer belongs to; None: it is one of /v0 only."""
-    if not consumer.startswith(_PREFIX):
-        return None
-    raw = bytearray()
-    text = consumer[len(_PREFIX) :]
-    at = 0
-    while at < len(text):
-        if text[at] == "%":
-            try:
-                raw.append(int(text[at + 1 : at + 3], 16))
-            except ValueError:
-                return None
-            at += 3
-        else:
-            raw.append(ord(text[at]))
-            at += 1
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return None
-
 
 def keeps_offsets(engine: Engine, topic: str) -> bool:
     """Whether a topic has consumers at all: neither queues nor topics in memory only have. Raises TopicNotFound."""
@@ -54,25 +25,36 @@ def keeps_offsets(engine: Engine, topic: str) -> bool:
     return config.type is TopicType.LOG and config.durability is not Durability.EPHEMERAL
 
 
-def committed(engine: Engine, group: str, partition: Partition) -> int | None:
-    """The offset that the group reads next; None: nothing is committed. Raises TopicNotFound."""
+def committed(engine: Engine, group: str, partition: Partition) -> tuple[int, str] | None:
+    """The offset that the group reads next, and the metadata with it; None: nothing is committed.
+
+    Raises TopicNotFound.
+    """
     if not keeps_offsets(engine, partition[0]):
         return None
     try:
-        return engine.consumers.state(address(*partition), consumer_name(group)).cursor_seq
+        offset, metadata = engine.consumers.committed(address(*partition), _name(group))
     except ConsumerNotFound:
         return None
+    return offset, (metadata or b"").decode("utf-8", "replace")
 
 
-async def commit(engine: Engine, group: str, partition: Partition, offset: int) -> None:
+def check_group(group: str) -> None:
+    """Raises Unprocessable for a name under which nothing can be committed."""
+    _name(group)
+
+
+def _name(group: str) -> str:
+    name = consumer_name(group)
+    if name is None:
+        raise Unprocessable("The group's name is too long.")
+    return name
+
+
+async def commit(engine: Engine, group: str, partition: Partition, offset: int, metadata: str | None = None) -> None:
     """The group reads from `offset` on next, forward or back. Durable on return.
 
     Raises InvalidRequest for one beyond the end or a topic without consumers, TopicNotFound, Unavailable.
     """
-    where, name = address(*partition), consumer_name(group)
-    try:
-        await engine.consumers.seek(where, name, seq=offset)
-    except ConsumerNotFound:
-        _, made = await engine.consumers.put(where, name, start=offset)
-        if not made:  # another one was faster
-            await engine.consumers.seek(where, name, seq=offset)
+    kept = metadata.encode() if metadata else None
+    await engine.consumers.commit_offset(address(*partition), _name(group), offset, kept)

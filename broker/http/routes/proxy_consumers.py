@@ -172,13 +172,13 @@ async def commit(request: Request) -> Answer:
     body = await request.body(media.is_known)
     given = await strict_json.decode(body, _commit) if body else _Commit()
     # The offset that is sent is that of the last record which is done with; what is kept is the next one.
-    wanted: dict[Partition, int] = {each.pair: _natural(each.offset) + 1 for each in given.offsets or ()}
+    wanted = {each.pair: (_natural(each.offset) + 1, each.metadata) for each in given.offsets or ()}
     request.access.require(READ_WRITE, [topic for topic, _ in wanted])
     with _using(request) as member:
         _may(request, member)
         if given.partitions and not wanted:
             held = request.broker.proxy.assigned(member)
-            wanted = {each.pair: held[each.pair] for each in given.partitions if each.pair in held}
+            wanted = {each.pair: (held[each.pair], None) for each in given.partitions if each.pair in held}
         await request.broker.proxy.commit(member, wanted or None)
     return _done()
 
@@ -196,9 +196,9 @@ async def get_committed(request: Request) -> Answer:
         check_partitions(engine, wanted)
         found = [(each, offsets.committed(engine, member.instance.group, each)) for each in wanted]
     told = [
-        {"topic": topic, "partition": number, "offset": offset, "metadata": ""}
-        for (topic, number), offset in found
-        if offset is not None
+        {"topic": topic, "partition": number, "offset": each[0], "metadata": each[1]}
+        for (topic, number), each in found
+        if each is not None
     ]
     return answer(request, {"offsets": told})
 

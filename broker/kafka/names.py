@@ -1,0 +1,31 @@
+"""What Kafka's names are here. Pure. Source: kafka.md §1.
+
+A group's committed offsets are consumers named `group:<id>`, one in each partition, with every byte of the id that a
+consumer's name may not have as %XX. Different ids have different names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+GROUP_PREFIX: Final = "group:"
+#: As many characters as the name of a consumer may have.
+_MAX_NAME: Final = 512
+_ESCAPED: Final = re.compile(rb"[^A-Za-z0-9._:-]")
+
+
+def consumer_name(group_id: str) -> str | None:
+    """The consumer of that group; None: the id is too long, or empty, for there to be one."""
+    escaped = _ESCAPED.sub(lambda found: b"%%%02X" % found[0][0], group_id.encode("utf-8"))
+    name = GROUP_PREFIX + escaped.decode("ascii")
+    return name if group_id and len(name) <= _MAX_NAME else None
+
+
+def group_of(consumer: str) -> str | None:
+    """The group whose consumer that is; None: it is nobody's."""
+    if not consumer.startswith(GROUP_PREFIX):
+        return None
+    group_id = unquote_to_bytes(consumer.removeprefix(GROUP_PREFIX)).decode("utf-8")
+    return group_id if consumer_name(group_id) == consumer else None
