@@ -33,6 +33,11 @@ _KT: Final = "/topics/{}"
 _KP: Final = f"{_KT}/partitions/{{}}"
 _KI: Final = "/consumers/{}/instances/{}"
 
+_V3: Final = "/v3/clusters/{}"
+_V3T: Final = f"{_V3}/topics/{{}}"
+_V3G: Final = f"{_V3}/consumer-groups/{{}}"
+
+_ADMINS: Final = Rule(ADMIN, basic=True)
 _READS: Final = Rule(READ, basic=True)
 _WRITES: Final = Rule(WRITE, basic=True)
 _PROBE: Final = Rule(READ, probe=True)
@@ -112,6 +117,31 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("POST", f"{_KI}/positions"): _READS,
     ("POST", f"{_KI}/positions/beginning"): _READS,
     ("POST", f"{_KI}/positions/end"): _READS,
+    ("GET", "/v3/clusters"): _READS,
+    ("GET", _V3): _READS,
+    ("GET", f"{_V3}/brokers"): _READS,
+    ("GET", f"{_V3}/brokers/{{}}"): _READS,
+    ("GET", f"{_V3}/topics"): _READS,
+    ("POST", f"{_V3}/topics"): _ADMINS,
+    ("GET", _V3T): _READS,
+    ("PATCH", _V3T): _ADMINS,
+    ("DELETE", _V3T): Rule(DELETE, basic=True),
+    ("GET", f"{_V3T}/partitions"): _READS,
+    ("GET", f"{_V3T}/partitions/{{}}"): _READS,
+    ("GET", f"{_V3T}/partitions/{{}}/replicas"): _READS,
+    ("GET", f"{_V3T}/configs"): _READS,
+    ("POST", f"{_V3T}/configs:alter"): _ADMINS,
+    ("GET", f"{_V3T}/configs/{{}}"): _READS,
+    ("PUT", f"{_V3T}/configs/{{}}"): _ADMINS,
+    ("DELETE", f"{_V3T}/configs/{{}}"): _ADMINS,
+    ("POST", f"{_V3T}/records"): _WRITES,
+    ("POST", f"{_V3T}/records:batch"): _WRITES,
+    ("GET", f"{_V3}/consumer-groups"): _READS,
+    ("GET", _V3G): _READS,
+    ("GET", f"{_V3G}/consumers"): _READS,
+    ("GET", f"{_V3G}/lags"): _READS,
+    ("GET", f"{_V3G}/lags/{{}}/partitions/{{}}"): _READS,
+    ("GET", f"{_V3G}/lag-summary"): _READS,
 }
 
 #: What a WebSocket takes. A publish with an inline config needs admin, too.

@@ -97,7 +97,8 @@ class Dispatcher:
         if answer.attach is not None:
             answer.attach(lambda piece: send_now(send, _body(piece)))
         try:
-            await request.unless_gone(send_streamed(answer, send, request_id=request.request_id))
+            sending = send_streamed(answer, send, request_id=request.request_id)
+            await (sending if answer.takes_body else request.unless_gone(sending))
         except ClientGone:
             self.broker.http_metrics.client_gone(template)
             return False

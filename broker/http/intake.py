@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from broker.http.answers import Message, Receive
 from broker.http.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
@@ -66,6 +66,23 @@ async def read_body(
     if coding is None or not body:
         return body
     return await _decoded(body, coding, max_bytes)
+
+
+async def pieces(receive: Receive, pace: Quota) -> AsyncGenerator[bytes | None]:
+    """A body as it comes, for those who work it off meanwhile; None when the client left. Raises BodyTooSlow.
+
+    The pace counts while it is waited for, not while what has come is worked on.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        message = await _next(receive, Progress(pace, loop.time()))
+        if message["type"] == "http.disconnect":
+            yield None
+            return
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body", False):
+            return
 
 
 def _declared_length(headers: Mapping[bytes, bytes]) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -91,6 +91,13 @@ class Request:
         if body is None:
             raise ClientGone
         return body
+
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """The body as it comes, of any length, not decompressed. Raises ClientGone, BodyTooSlow."""
+        async for piece in intake.pieces(self._receive, self.broker.body_pace):
+            if piece is None:
+                raise ClientGone
+            yield piece
 
     async def unless_gone(self, work: Coroutine[Any, Any, T], *, discard: Callable[[T], None] | None = None) -> T:
         """Run `work` for as long as the client stays; raises ClientGone, with `work` cancelled, when it leaves.

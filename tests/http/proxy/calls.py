@@ -46,9 +46,9 @@ async def subscribed(client: httpx.AsyncClient, *topics: str, **config: Any) -> 
     return path
 
 
-async def values(client: httpx.AsyncClient, path: str, timeout: int = 0, **query: Any) -> list[Any]:
+async def values(client: httpx.AsyncClient, path: str, wait_ms: int = 0, **query: Any) -> list[Any]:
     """The values of what an instance reads now."""
-    answer = await client.get(f"{path}/records", params={"timeout": timeout, **query})
+    answer = await client.get(f"{path}/records", params={"timeout": wait_ms, **query})
     assert answer.status_code == 200, answer.text
     return [each["value"] for each in answer.json()]
 

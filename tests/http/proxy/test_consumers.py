@@ -142,7 +142,7 @@ async def test_a_topic_that_comes_later_is_read_from_its_beginning(client: httpx
 async def test_a_read_waits_for_records(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={})
     path = await subscribed(client, "t")
-    waiting = asyncio.create_task(values(client, path, timeout=10_000))
+    waiting = asyncio.create_task(values(client, path, wait_ms=10_000))
     await asyncio.sleep(0.05)
     await produce(client, "t", "late")
     assert await asyncio.wait_for(waiting, 5) == ["late"]

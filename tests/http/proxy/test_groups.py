@@ -34,7 +34,7 @@ async def test_who_comes_later_waits_for_a_place(client: httpx.AsyncClient) -> N
     assert await values(client, first, count=1) == [1]
     second = await subscribed(client, "t", name="b")
     assert await values(client, second) == []
-    waiting = asyncio.create_task(values(client, second, timeout=10_000))
+    waiting = asyncio.create_task(values(client, second, wait_ms=10_000))
     await asyncio.sleep(0.05)
     # What the first has read is not committed: the second reads it again.
     await client.delete(first)

@@ -140,7 +140,7 @@ async def test_an_idle_member_leaves_its_partitions_to_others(
 async def test_who_waits_is_not_idle(broker: Broker, client: httpx.AsyncClient, clock: Ahead) -> None:
     await client.put("/v0/topics/t", json={})
     path = await subscribed(client, "t")
-    waiting = asyncio.create_task(values(client, path, timeout=10_000))
+    waiting = asyncio.create_task(values(client, path, wait_ms=10_000))
     await asyncio.sleep(0.05)
     clock.advance(1000)
     await broker.proxy.expire()
