@@ -15,9 +15,11 @@ import uvloop
 
 from broker import VERSION, log_events
 from broker.http.app import build_app
+from broker.kafka.start import Entrance, entrance
 from broker.lifecycle import ExitCode, Lifecycle
+from broker.listening import CannotListen, listen
 from broker.notify import Notifier
-from broker.server import BrokerServer, CannotListen, listen
+from broker.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
 from broker.tracing.start import start as start_tracing
 from broker.wiring import Broker
@@ -50,7 +52,8 @@ def main() -> int:
         tracing = start_tracing(settings)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         listener = listen(settings.host, settings.port)
-        return uvloop.run(_serve(settings, listener, Notifier.taken_from(os.environ), tracing))
+        kafka = entrance(settings)
+        return uvloop.run(_serve(settings, listener, kafka, Notifier.taken_from(os.environ), tracing))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -59,10 +62,16 @@ def main() -> int:
         return ExitCode.CANNOT_START
 
 
-async def _serve(settings: Settings, listener: socket.socket, notifier: Notifier, tracing: Tracing | None) -> ExitCode:
+async def _serve(
+    settings: Settings,
+    listener: socket.socket,
+    kafka: Entrance | None,
+    notifier: Notifier,
+    tracing: Tracing | None,
+) -> ExitCode:
     broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings, tracing)
     server = BrokerServer(build_app(broker), settings, listener)
-    lifecycle = Lifecycle(broker, server, notifier)
+    lifecycle = Lifecycle(broker, server, notifier, None if kafka is None else kafka.port(broker))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, lifecycle.stop)

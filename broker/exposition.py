@@ -1,4 +1,4 @@
-"""Everything `/v0/metrics` shows, gathered at the scrape: of the process, of HTTP, of the engine."""
+"""Everything `/v0/metrics` shows, gathered at the scrape: of the process, of HTTP, of Kafka clients, of the engine."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def families(broker: Broker) -> Iterator[Family]:
     yield from _watching(broker.live)
     yield from process.families()
     yield from broker.http_metrics.families()
+    yield from broker.kafka_metrics.families()
     yield from _holding(broker.gate)
     yield from engine.metrics()
 

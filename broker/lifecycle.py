@@ -1,6 +1,6 @@
 """The life of a broker process: listening before recovery, serving, stopping in order (source: api.md §9).
 
-    listen → recover → serve → [signal] not ready, waiting requests answered → drain → close sockets
+    listen → recover → serve, Kafka clients too → [signal] not ready, waiting requests answered → drain → close sockets
            → requests in flight end → engine closed → exit
 
 A signal during recovery gives it up; a second signal ends the drain early. Neither skips closing the engine.
@@ -12,16 +12,20 @@ import asyncio
 import enum
 import gc
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from broker import VERSION
+from broker.listening import write_port_file
 from broker.notify import EXTEND, Notifier
-from broker.server import BrokerServer, write_port_file
+from broker.server import BrokerServer
 from broker.settings import OnStorageFailed
 from broker.wiring import Broker
 from storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from broker.kafka.port import Port as KafkaPort
 
 _log = structlog.get_logger("broker")
 
@@ -36,8 +40,11 @@ class ExitCode(enum.IntEnum):
 class Lifecycle:
     """Takes one broker from listening to exit."""
 
-    def __init__(self, broker: Broker, server: BrokerServer, notifier: Notifier | None = None) -> None:
+    def __init__(
+        self, broker: Broker, server: BrokerServer, notifier: Notifier | None = None, kafka: KafkaPort | None = None
+    ) -> None:
         self._broker = broker
+        self._kafka = kafka
         self._server = server
         self._notifier = notifier or Notifier()
         self._stop = asyncio.Event()
@@ -102,6 +109,9 @@ class Lifecycle:
         tune_garbage_collection()
         self._broker.pressure.start()
         self._broker.proxy.start()
+        if self._kafka is not None:
+            # Not before: a Kafka client that is refused tries again, one that is answered takes it as an answer.
+            await self._kafka.open()
         self._notifier.tell("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
@@ -122,6 +132,8 @@ class Lifecycle:
         self._broker.pressure.stop()
         self._broker.live.shut_down()
         self._server.tell_to_stop()
+        if self._kafka is not None:
+            await self._kafka.close()
         await serving
         await self._broker.proxy.stop()
         try:

@@ -59,6 +59,7 @@ LOGGED: Final = (
     ),
     Event("delivery_failed", "error", "topic", "A turn of delivery to watchers raised.", _REPORT),
     # -- Kafka clients -----------------------------------------------------------------------------------------------
+    Event("kafka_listening", "info", "host port", "The port for Kafka clients is open.", _NONE),
     Event(
         "kafka_connection_refused", "warning", "why reason peer",
         "A connection of the Kafka port was closed without an answer: what came is not its protocol (`malformed`), not "

@@ -17,6 +17,7 @@ from broker.door import Door
 from broker.http.answers import Receive, Scope, Send
 from broker.http.dispatch import Dispatcher
 from broker.http.hot import HotRequests
+from broker.listening import CannotListen, tls_context
 from broker.protocols import one_port, plain
 from broker.settings import HttpServer, Settings
 from broker.slow import Sweeper
@@ -24,10 +25,6 @@ from broker.slow import Sweeper
 #: How long requests in flight may take to end once the sockets are closed.
 GRACE_S: Final = 10
 BACKLOG: Final = 2048
-
-
-class CannotListen(Exception):
-    """The address cannot be listened on."""
 
 
 class BrokerServer(Server):
@@ -103,31 +100,6 @@ class BrokerServer(Server):
         yield
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises CannotListen with a sentence naming the address."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise CannotListen(f"TOPICS_HOST is {host!r}, which is no address of this machine: {error}.") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise CannotListen(f"Cannot listen on {host} port {port} (TOPICS_HOST, TOPICS_PORT): {error}.") from None
-    return listener
-
-
-def write_port_file(path: Path, port: int) -> None:
-    """The port as text, appearing at once and whole."""
-    draft = path.with_name(f".{path.name}.{port}")
-    draft.write_text(f"{port}\n")
-    draft.replace(path)
-
-
 def _config(app: Dispatcher, settings: Settings) -> Config:
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
@@ -155,27 +127,7 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
 
 
 def _tls(cert: Path, key: Path | None, config: Config, _: object) -> ssl.SSLContext:
-    """TLS 1.2 and later. Raises CannotListen with a sentence naming the setting."""
-    for variable, path in (("TOPICS_TLS_CERT", cert), ("TOPICS_TLS_KEY", key)):
-        try:
-            if path is not None:
-                path.read_bytes()
-        except OSError as error:
-            raise CannotListen(f"{variable} is {str(path)!r}, which cannot be read: {error.strerror}.") from None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    where = "TOPICS_TLS_CERT" if key is None else "TOPICS_TLS_KEY"
-
-    def passphrase() -> str:
-        # Else the terminal would be asked.
-        raise CannotListen(f"The private key in {where} is encrypted; it has to be there in plain.")
-
-    try:
-        context.load_cert_chain(cert, key, passphrase)
-    except OSError as error:  # those of ssl are OSErrors too
-        lacking = " and TOPICS_TLS_KEY is not set" if key is None else ""
-        both = "TOPICS_TLS_CERT" if key is None else "TOPICS_TLS_CERT and TOPICS_TLS_KEY"
-        raise CannotListen(f"{both} cannot be used{lacking}: {error}.") from None
+    context = tls_context(cert, key)
     alpn: list[str] | None = getattr(config.http_protocol_class, "alpn_protocols", None)
     context.set_alpn_protocols(alpn or ["http/1.1"])
     return context

@@ -124,6 +124,7 @@ class Settings(StorageSettings):
     kafka_port: Port | None = Field(
         None, description="Port to listen on for Kafka clients (extra kafka); 0 = any free one, unset = none."
     )
+    kafka_host: str | None = Field(None, description="Address to listen on for them; unset = as host.")
     kafka_port_file: Path | None = Field(None, description="File to write that port to, once listening.")
     kafka_advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
         None, description="host:port told to Kafka clients; unset = the address by which each has come."
@@ -141,6 +142,16 @@ class Settings(StorageSettings):
     )
     kafka_rest_idle_s: Seconds = Field(300, description="How long its consumer instances are kept without a request.")
     max_kafka_rest_instances: Count = Field(10_000, description="Most of them; 0 = no limit.")
+    kafka_rebalance_delay_ms: Count = Field(
+        100, description="How long the first member of an empty group waits for others, each of which prolongs it."
+    )
+    kafka_min_session_ms: Annotated[int, Field(ge=1)] = Field(6_000, description="Shortest session.timeout.ms.")
+    kafka_max_session_ms: Annotated[int, Field(ge=1)] = Field(1_800_000, description="Longest session.timeout.ms.")
+    kafka_max_group_members: Count = Field(1_000, description="Most members of a consumer group; 0 = no limit.")
+    kafka_max_groups: Count = Field(10_000, description="Most consumer groups, empty ones included; 0 = no limit.")
+    kafka_group_retention_s: Count = Field(
+        7 * 24 * 3600, description="How long a group without members is kept, and what it has committed; 0 = for ever."
+    )
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error.")
     log_format: LogFormat = Field(LogFormat.CONSOLE, description="console or json.")
     tracing: bool = Field(False, description="Spans for OpenTelemetry (extra otel); OTEL_* say where they go.")
@@ -231,11 +242,17 @@ def _refuse_unsafe(settings: Settings) -> None:
         raise SettingsError(f"{PREFIX}KAFKA_REST_PREFIX is {settings.kafka_rest_prefix!r}, where the API itself is.")
     if settings.tls_key is not None and settings.tls_cert is None:
         raise SettingsError(f"{PREFIX}TLS_KEY is set without {PREFIX}TLS_CERT.")
-    if not settings.all_keys() and not settings.allow_insecure_no_auth and not is_loopback(settings.host):
-        raise SettingsError(
-            f"{PREFIX}HOST is {settings.host!r}, which other machines can reach, and no keys are set; "
-            f"set {PREFIX}ALLOW_INSECURE_NO_AUTH=1 if whoever reaches it may do everything."
-        )
+    if settings.all_keys() or settings.allow_insecure_no_auth:
+        return
+    exposed = [("HOST", settings.host)]
+    if settings.kafka_port is not None and settings.kafka_host is not None:
+        exposed.append(("KAFKA_HOST", settings.kafka_host))
+    for variable, host in exposed:
+        if not is_loopback(host):
+            raise SettingsError(
+                f"{PREFIX}{variable} is {host!r}, which other machines can reach, and no keys are set; "
+                f"set {PREFIX}ALLOW_INSECURE_NO_AUTH=1 if whoever reaches it may do everything."
+            )
 
 
 def is_loopback(host: str) -> bool:

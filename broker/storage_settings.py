@@ -46,6 +46,20 @@ class StorageSettings(BaseSettings):
     ephemeral_max_bytes: Count = Field(_OPTIONS.ephemeral_max_bytes, description="Most bytes of ephemeral topics.")
     tail_cache_bytes: Count = Field(_OPTIONS.tail_cache_bytes, description="Newest records kept in memory.")
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
+    max_partitions: Count = Field(_OPTIONS.max_partitions, description="Of one topic; 0 = no limit but 1024.")
+    max_producers: Count = Field(
+        _OPTIONS.max_producers, description="Idempotent producers of Kafka clients, counted in each partition."
+    )
+    producer_id_expiration_ms: Count = Field(
+        _OPTIONS.producer_id_expiration_ms, description="How long one that is idle is remembered."
+    )
+    max_offset_metadata_bytes: Count = Field(
+        _OPTIONS.max_offset_metadata_bytes, description="Most bytes of metadata kept with a committed offset."
+    )
+    max_states: Count = Field(
+        _OPTIONS.max_states, description="Values kept for Kafka clients: groups, metadata of offsets."
+    )
+    max_state_bytes: Count = Field(_OPTIONS.max_state_bytes, description="Most bytes of one of them.")
     max_routers: Count = Field(_OPTIONS.max_routers, description="0 = no limit.")
     max_consumers: Count = Field(_OPTIONS.max_consumers, description="Of all topics; 0 = no limit.")
     consumer_answers_bytes: Count = Field(

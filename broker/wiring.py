@@ -6,6 +6,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from broker.auth.gate import Gate
+from broker.kafka.groups.coordinator import Coordinator
+from broker.kafka.groups.offsets import Offsets
+from broker.kafka.groups.values import Limits
+from broker.kafka.metrics import KafkaMetrics
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
@@ -29,6 +33,9 @@ class Broker:
         "engine",
         "gate",
         "http_metrics",
+        "kafka_groups",
+        "kafka_offsets",
+        "kafka_metrics",
         "live",
         "parking",
         "pressure",
@@ -56,6 +63,20 @@ class Broker:
             engine, idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances
         )
         self.http_metrics = HttpMetrics()
+        self.kafka_offsets = Offsets(engine)
+        self.kafka_groups = Coordinator(
+            engine,
+            self.kafka_offsets,
+            limits=Limits(
+                min_session_ms=settings.kafka_min_session_ms,
+                max_session_ms=settings.kafka_max_session_ms,
+                rebalance_delay_ms=settings.kafka_rebalance_delay_ms,
+                max_members=settings.kafka_max_group_members,
+            ),
+            retention_ms=settings.kafka_group_retention_s * 1000,
+            max_groups=settings.kafka_max_groups,
+        )
+        self.kafka_metrics = KafkaMetrics()
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()

@@ -24,12 +24,14 @@ from storage.encode import WriteHeader, assemble, encode_controls
 from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
 from storage.format import control
 from storage.format.cutting import total
+from storage.growth import check_partitions
 from storage.keys import key_digest
 from storage.log import Log
 from storage.obstacles import Obstacle, settled
+from storage.partitions import is_address
 from storage.records import Appended, ProducerBatch
 from storage.start import settle_debt
-from storage.validation import MAX_U64, check_config, check_text, check_topic_name
+from storage.validation import MAX_U64, check_address, check_cleanup, check_text
 from storage.wal.submission import Both, Outcome, Submission
 
 if TYPE_CHECKING:
@@ -175,7 +177,7 @@ class Write:
 
     def _check(self) -> None:
         engine, options = self.engine, self.engine.options
-        check_topic_name(self.name)
+        check_address(self.name)
         if self.node is not None:
             check_text(self.node, "node", options.max_node_bytes)
         if self.key is not None:
@@ -274,19 +276,22 @@ class Write:
     def _check_new_topic(self) -> Obstacle | None:
         if not self.create:
             raise TopicNotFound(self.name)
+        if is_address(self.name):
+            raise TopicNotFound(self.name)
         config = self._new_config()
-        check_config(config, "config.")
+        check_cleanup(config, "config.")
+        check_partitions(self.engine, self.name, config, None, "config.")
         self._check_kind(config)
         self._check_expected(0)
         check_caps(config, None, self.payloads, self.total)
         check_limits(self.engine, config, self.total, has_key=self.key is not None)
         self.engine.admin.check_limit()
-        if config.durability is Durability.EPHEMERAL:
-            # Its records never reach the log, so the topic cannot be made in their batch.
-            return partial(self._make_ephemeral, config)
+        if config.durability is Durability.EPHEMERAL or config.partitions > 1:
+            # Its records never reach the log, or not all of the topic is one log: it cannot be made in their batch.
+            return partial(self._make_topic, config)
         return None
 
-    async def _make_ephemeral(self, config: TopicConfig) -> None:
+    async def _make_topic(self, config: TopicConfig) -> None:
         if self.name not in self.engine.catalog.topics:  # else another write was faster, and its config counts
             self.created = await self.engine.admin.put(self.name, config)
 

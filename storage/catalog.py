@@ -1,6 +1,7 @@
 """All topics and logs of an engine, and what each control frame does to them: one `apply` for live path and recovery.
 
-No I/O and no clock. A topic is a name, a config and its logs; partition 0's topic_id names the topic.
+No I/O and no clock. Each partition is a `Topic` with one log, found by its address; partition 0 by the topic's name.
+Partitions above 0 are found only while partition 0 counts so many: made before it says so, gone when it is.
 Source: storage.md §2, §6; architecture.md (topic and log are two things).
 """
 
@@ -19,6 +20,7 @@ from storage.format.wal_frame import FrameType
 from storage.keys import KeyRing, Remembered, key_digest
 from storage.log import Log
 from storage.lookup import LookedUp
+from storage.partitions import address
 from storage.producer_table import ProducerTable
 from storage.queues.leases import LeaseTable
 from storage.queues.policy import limits_of
@@ -40,14 +42,38 @@ def leases_durable(config: TopicConfig) -> bool:
 
 
 class Topic:
-    """A named topic. `provisional` until the frame that creates it is committed."""
+    """One partition of a named topic; mostly there is no other. `provisional` until its creating frame is committed.
 
-    __slots__ = ("config", "last_read_ts", "logs", "name", "paused", "provisional", "routers_removed", "topic_id")
+    `title` is the topic's name, `name` the address of this partition, `root_id` the topic_id of partition 0.
+    """
 
-    def __init__(self, name: str, topic_id: int, config: TopicConfig) -> None:
-        self.name = name
+    __slots__ = (
+        "config",
+        "last_read_ts",
+        "logs",
+        "name",
+        "others",
+        "partition",
+        "paused",
+        "provisional",
+        "root_id",
+        "routers_removed",
+        "title",
+        "topic_id",
+        "turn",
+    )
+
+    def __init__(self, title: str, topic_id: int, config: TopicConfig, partition: int = 0, root_id: int = 0) -> None:
+        self.title = title
+        self.partition = partition
+        self.root_id = root_id or topic_id
+        self.name = address(title, partition)
         self.topic_id = topic_id
         self.config = config
+        #: Of partition 0: partitions 1, 2, …, as many as count.
+        self.others: tuple[Topic, ...] = ()
+        #: Of partition 0: which partition the next write without a tag goes to.
+        self.turn = 0
         self.logs: list[Log] = []
         self.paused = False
         self.provisional = False
@@ -73,6 +99,10 @@ class Catalog:
         self.shards = shards
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
+        #: Names of topics with more than one partition.
+        self.spread: set[str] = set()
+        #: By topic_id of partition 0: the logs of its partitions above 0, whether they count (yet, still) or not.
+        self.parts: dict[int, dict[int, Topic]] = {}
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
@@ -109,6 +139,11 @@ class Catalog:
                 return
             yield self.topics[name]
 
+    @property
+    def size(self) -> int:
+        """How many topics there are, their partitions aside."""
+        return len(self._names)
+
     def log(self, topic_id: int) -> Log | None:
         """The live log of that id."""
         topic = self.by_id.get(topic_id)
@@ -136,27 +171,53 @@ class Catalog:
         return self.next_topic_id - 1
 
     def add(self, topic_id: int, value: control.TopicCreate | control.ConfigUpdate) -> Topic:
-        """Make the topic a TopicCreate describes."""
-        topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config))
-        log = Log(topic_id, shard=shard_of(topic_id, self.shards), epoch=value.epoch, usage=self.usage)
+        """Make the log a TopicCreate describes. That of a partition above 0 is found by its id only, until `link`."""
+        root_id = value.topic if value.partition else topic_id
+        topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config), value.partition, root_id)
+        shard = shard_of(topic_id, self.shards)
+        log = Log(topic_id, shard=shard, epoch=value.epoch, usage=self.usage, partition=value.partition)
         log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
         if topic.config.type is TopicType.QUEUE:
             log.queue = LeaseTable(limits_of(topic.config))
         topic.logs.append(log)
         topic.paused = bool(value.paused)
-        if topic.name not in self.topics:
-            insort(self._names, topic.name)
-        self.topics[topic.name] = topic
+        if topic.partition:
+            self.parts.setdefault(root_id, {})[topic.partition] = topic
+        else:
+            if topic.name not in self.topics:
+                insort(self._names, topic.name)
+            self.topics[topic.name] = topic
         self.by_id[topic_id] = topic
         self.next_topic_id = max(self.next_topic_id, topic_id + 1)
         return topic
 
+    def link(self, root: Topic) -> None:
+        """The partitions that partition 0 counts are found by their addresses from now on."""
+        parts = self.parts.get(root.topic_id)
+        if parts is None:
+            return
+        counted = (parts.get(partition) for partition in range(1, root.config.partitions))
+        root.others = tuple(part for part in counted if part is not None)
+        for part in root.others:
+            self.topics[part.name] = part
+        if root.others:
+            self.spread.add(root.name)
+
     def remove(self, topic: Topic) -> None:
-        """Forget a topic and what its logs used."""
+        """Forget a log and what it used. With partition 0 the others are found no more, but for their frames."""
         self.by_id.pop(topic.topic_id, None)
-        if self.topics.get(topic.name) is topic:
-            del self.topics[topic.name]
-            del self._names[bisect_left(self._names, topic.name)]
+        for each in (topic, *topic.others):
+            if self.topics.get(each.name) is each:
+                del self.topics[each.name]
+                if not each.partition:
+                    self.spread.discard(each.name)
+                    del self._names[bisect_left(self._names, each.name)]
+        topic.others = ()
+        parts = self.parts.get(topic.root_id)
+        if parts is not None and parts.get(topic.partition) is topic:
+            del parts[topic.partition]
+            if not parts:
+                del self.parts[topic.root_id]
         for log in topic.logs:
             log.release()
         topic.routers_removed = self.routes.forget_topic(topic.topic_id)
@@ -164,16 +225,23 @@ class Catalog:
             self._section_changed(router.dest_id)
 
     def _topic_create(self, topic_id: int, ts: int, value: control.TopicCreate) -> None:
-        if topic_id in self.by_id:
-            return  # live path: it stands there provisionally; replay below as_of: it is in the snapshot
-        older = self.topics.get(value.name)
+        if (known := self.by_id.get(topic_id)) is not None:
+            # Live path: it stands there provisionally; replay below as_of: it is in the snapshot.
+            self._link_live(known)
+            return
+        older = None if value.partition else self.topics.get(value.name)
         if older is not None:
-            # Of two live logs with one name the higher id wins.
+            # Of two live logs with one name the higher id wins; of partitions above 0 when all is known of them.
             self.superseded[min(older.topic_id, topic_id)] = value.name
             if older.topic_id > topic_id:
                 return
             self.remove(older)
-        self.add(topic_id, value)
+        self._link_live(self.add(topic_id, value))
+
+    def _link_live(self, topic: Topic) -> None:
+        # A replay may come to the shard of another partition later: then all are linked at its end.
+        if not topic.partition and not self.usage.replaying:
+            self.link(topic)
 
     def _topic_delete(self, topic_id: int, ts: int, value: control.TopicDelete) -> None:
         topic = self.by_id.get(topic_id)
@@ -194,6 +262,7 @@ class Catalog:
             topic.log.queue.review(limits_of(topic.config))
         topic.log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
         topic.log.section = None
+        self._link_live(topic)
 
     # -- what happens to records -----------------------------------------------------------------------------------
 

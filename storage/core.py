@@ -34,6 +34,7 @@ from storage.housekeeping import Housekeeping
 from storage.io.choose import close_file_system, open_file_system
 from storage.log import Log
 from storage.options import Options
+from storage.partition_recovery import align
 from storage.posix import PosixFileSystem
 from storage.producers import Producers
 from storage.publisher import Publisher
@@ -51,7 +52,7 @@ from storage.supervisor import Supervisor
 from storage.topic_admin import TopicAdmin
 from storage.tracing import Tracer
 from storage.upkeep import Upkeep
-from storage.validation import check_topic_name
+from storage.validation import check_address
 from storage.wal.fetch import WalFetcher
 from storage.wal.shard_log import ShardLog
 from storage.wal.writer import Shard
@@ -147,6 +148,7 @@ class EngineCore:
             await self._open_writers(recovered)
             await announce_losses(self, recovered)
             await end_leases_with_this_process(self, recovered)
+            await align(self)
         except BaseException:
             self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
             await self._release()
@@ -384,10 +386,10 @@ class EngineCore:
         self.publisher.in_memory(log, encoded, row)
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, readable. Raises TopicNotFound, InvalidRequest."""
-        check_topic_name(name)
+        """The partition with that address, readable. Raises TopicNotFound, InvalidRequest."""
         topic = self.catalog.topics.get(name)
         if topic is None or topic.provisional:
+            check_address(name)
             raise TopicNotFound(name)
         return topic
 

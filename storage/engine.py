@@ -98,19 +98,30 @@ class Engine(Embedded):
             consumers=self.consumers.figures_of(topic),
         )
 
+    def partitions(self, name: str) -> int:
+        """How many partitions the topic has. Partition p is found under `storage.partitions.address(name, p)` by all
+        that takes a topic's name here; the name alone is partition 0. Raises TopicNotFound."""
+        return 1 + len(self.topic(name).others)
+
     def state(self, name: str) -> TopicState:
         """A topic's figures now. Raises TopicNotFound."""
         return self.state_of(self.topic(name))
 
     def topics(self, prefix: str = "", after: str = "", limit: int = 100) -> list[TopicState]:
-        """Topics by name, bytewise; names behind `after`."""
+        """Topics by name, bytewise; names behind `after`. Of those with several partitions the figures of partition 0."""
         shown = (topic for topic in self.catalog.named(prefix, after) if not topic.provisional)
         return [self.state_of(topic) for topic in islice(shown, limit)]
 
-    async def put_topic(self, name: str, config: TopicConfig | None = None) -> tuple[TopicState, bool]:
-        """Make the topic or replace its config. Durable on return. (state, whether it was made)."""
+    async def put_topic(
+        self, name: str, config: TopicConfig | None = None, *, keep_partitions: bool = False
+    ) -> tuple[TopicState, bool]:
+        """Make the topic or replace its config. Durable on return. (state, whether it was made).
+
+        `partitions` may grow, never shrink (TopicIncompatible); with `keep_partitions` that of a topic that is there
+        stays as it is.
+        """
         self.check_open()
-        created = await self.admin.put(name, config or TopicConfig())
+        created = await self.admin.put(name, config or TopicConfig(), keep_partitions=keep_partitions)
         return self.state_of(self.topic(name)), created
 
     async def delete_topic(self, name: str, if_empty: bool = False) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from storage.log import Log
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
 from storage.wal.stats import Histogram, WalStats
 from storage.wal.writer import Shard
 
 if TYPE_CHECKING:
+    from storage.catalog import Topic
     from storage.engine import Engine
 
 
@@ -70,7 +74,7 @@ def _recovery(engine: Engine) -> list[Family]:
 def _engine(engine: Engine) -> list[Family]:
     usage, failures = engine.catalog.usage, engine.supervisor.failures
     families = [
-        METRICS.whole("topics_topics", len(engine.catalog.topics)),
+        METRICS.whole("topics_topics", engine.catalog.size),
         METRICS.whole("topics_live_bytes", usage.bytes),
         METRICS.whole("topics_ephemeral_bytes", usage.ephemeral_bytes),
         METRICS.whole("topics_idempotency_keys", usage.keys),
@@ -92,15 +96,28 @@ def _engine(engine: Engine) -> list[Family]:
 
 
 def _topics(engine: Engine) -> list[Family]:
-    shown = [topic for topic in engine.catalog.topics.values() if not topic.provisional][:MAX_TOPIC_SERIES]
+    made = (topic for topic in engine.catalog.topics.values() if not topic.provisional and not topic.partition)
+    shown = list(islice(made, MAX_TOPIC_SERIES))
     labels = [(("topic", topic.name),) for topic in shown]
 
     def gauge(name: str, values: list[int]) -> Family:
         return METRICS.family(name, map(Sample, labels, values))
 
     return [
-        gauge("topics_topic_head_seq", [topic.log.head for topic in shown]),
-        gauge("topics_topic_earliest_seq", [topic.log.earliest_seq for topic in shown]),
-        gauge("topics_topic_records", [topic.log.count for topic in shown]),
-        gauge("topics_topic_bytes", [topic.log.bytes for topic in shown]),
+        gauge("topics_topic_head_seq", [_sum(topic, _head) for topic in shown]),
+        gauge("topics_topic_earliest_seq", [_sum(topic, _earliest) for topic in shown]),
+        gauge("topics_topic_records", [_sum(topic, _count) for topic in shown]),
+        gauge("topics_topic_bytes", [_sum(topic, _bytes) for topic in shown]),
     ]
+
+
+def _sum(topic: Topic, figure: Callable[[Log], int]) -> int:
+    """Over all partitions; so a rate of the heads counts all writes."""
+    return figure(topic.log) + sum(figure(part.log) for part in topic.others)
+
+
+_head, _count, _bytes = attrgetter("head"), attrgetter("count"), attrgetter("bytes")
+
+
+def _earliest(log: Log) -> int:
+    return log.earliest_seq

@@ -46,6 +46,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral_max_bytes: int = 256 * MIB
     tail_cache_bytes: int = 64 * MIB
     max_topics: int = 100_000
+    max_partitions: int = 64
+    """Of a topic; 0 = as many as there can be."""
     max_routers: int = 10_000
     max_consumers: int = 100_000
     consumer_answers_bytes: int = 64 * MIB

@@ -241,6 +241,7 @@ class TopicState(msgspec.Struct, kw_only=True):
     """One topic as it is now (one partition's figures where there is one). Times are ms since the epoch."""
 
     topic: str
+    """The address: of a partition above 0, `name/partition`."""
     topic_id: int
     epoch: int
     config: TopicConfig

@@ -28,6 +28,7 @@ from storage.log import Log
 from storage.log_end import LogEnd, find_end
 from storage.mend import mend
 from storage.options import Options, Recovery
+from storage.partition_recovery import settle_partitions
 from storage.queues.settle import settle_jobs
 from storage.records import LossCause
 from storage.replay import Replay
@@ -121,6 +122,7 @@ def recover(
             for shard in range(shards)
         ]
     _check_beginning(ends, loaded)
+    settle_partitions(catalog, salvaging=salvage is not None)
     last_ts = max([created_ms, *(end.last_ts for end in ends)])
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     for end in ends:
@@ -203,7 +205,7 @@ def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[Sh
 def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
     """Place by topic_id below which the catalog holds everything of a log."""
     places = {
-        log.topic_id: log.applied_place for topic in catalog.topics.values() for log in topic.logs if log.shard == shard
+        log.topic_id: log.applied_place for topic in catalog.by_id.values() for log in topic.logs if log.shard == shard
     }
     return places if shard else {**places, 0: catalog.states.applied_place}
 

@@ -59,9 +59,9 @@ def topic_file(cluster_id: str, topic: Topic, log: Log) -> bytes:
             behind_hot = True
     content = TopicFile(
         cluster_id=cluster_id,
-        name=topic.name,
+        name=topic.title,
         partition=log.partition,
-        partitions=len(topic.logs),
+        partitions=topic.config.partitions,
         epoch=log.epoch,
         floors=dict(log.marks.floors),
         loss=list(log.marks.loss),

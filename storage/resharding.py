@@ -119,7 +119,7 @@ def lay_out_anew(
             created_ms=now_ms,
             shards=shards,
             next_topic_id=catalog.next_topic_id,
-            pending_deletes=sorted(catalog.pending_deletes),
+            pending_deletes=sorted(catalog.pending_deletes | catalog.superseded.keys()),
             clean=False,
             redo_from=[split(place) for place in redo],
             sections=list(sections.values()),

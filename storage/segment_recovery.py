@@ -38,9 +38,10 @@ def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: boo
             if log.topic_id in folders or len(log.held.manifest):
                 with refusing_damage():
                     settle_log(store, log, redo[log.shard], clean=clean)
-    live = catalog.by_id.keys()
+    # What a later log has the address of, or no topic counts, is deleted before ready: then its folder goes.
+    known = catalog.by_id.keys() | catalog.superseded.keys() | catalog.pending_deletes
     for topic_id in folders:
-        if topic_id not in live and topic_id not in catalog.pending_deletes:
+        if topic_id not in known:
             _set_aside(store.fs, store.root, topic_id)
     if store.cold is None:  # else the relocator looks for their objects as well
         catalog.pending_deletes &= folders.keys()

@@ -126,7 +126,7 @@ class Snapshotter:
         now_ms = engine.now_ms()
         sections: dict[int, bytes] = {}
         slice_begin = engine.clock.monotonic_ns()
-        for topic in list(engine.catalog.topics.values()):
+        for topic in list(engine.catalog.by_id.values()):  # a partition may be made, and count for nothing yet
             while topic.log.ephemeral and (changing := engine.changing.get(topic.topic_id)) is not None:
                 await asyncio.wait([changing])  # half written out it is neither what it was nor what it will be
             if topic.provisional or engine.catalog.by_id.get(topic.topic_id) is not topic:

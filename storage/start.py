@@ -91,10 +91,10 @@ async def settle_debt(engine: EngineCore, log: Log) -> None:
 
 def _config_update(topic: Topic) -> control.ConfigUpdate:
     return control.ConfigUpdate(
-        name=topic.name,
-        topic=topic.topic_id,
-        partition=0,
-        partitions=1,
+        name=topic.title,
+        topic=topic.root_id,
+        partition=topic.partition,
+        partitions=topic.config.partitions,
         epoch=topic.log.epoch,
         config=topic.config.to_map(),
     )

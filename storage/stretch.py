@@ -186,8 +186,20 @@ class Joined(Records):
         part = bisect_right(self._ends, number)
         return self._parts[part][number - (self._ends[part - 1] if part else 0)]
 
+    @property
+    def parts(self) -> Sequence[Sequence[StoredRecord]]:
+        """The sequences it is made of."""
+        return self._parts
+
     def data(self) -> list[bytes]:
         return [*chain.from_iterable(map(data_of, self._parts))]
+
+
+def parts_of(records: Sequence[StoredRecord]) -> Sequence[Sequence[StoredRecord]]:
+    """The sequences that these records are one after the other, each a `Stretch` or of another kind; none is empty."""
+    if isinstance(records, Joined):
+        return records.parts
+    return (records,) if records else ()
 
 
 def data_of(records: Sequence[StoredRecord]) -> list[bytes]:

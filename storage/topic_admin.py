@@ -10,19 +10,31 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from storage.admission import eviction, over_caps
 from storage.catalog import Topic, leases_durable
 from storage.config import Durability, TopicConfig
 from storage.encode import EncodedUnit, encode_controls
-from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotEmpty, TopicNotFound
+from storage.errors import (
+    InvalidRequest,
+    LimitReached,
+    StorageError,
+    StorageFailed,
+    TopicIncompatible,
+    TopicNotEmpty,
+    TopicNotFound,
+)
 from storage.format import control
+from storage.growth import Growth, check_partitions
 from storage.log import Log
 from storage.lookup import Found, LookedUp, look_up, plan, tag_predicate
+from storage.partition_recovery import creation
 from storage.queues.frames import lease_frames
 from storage.records import DeletedRecords, TagMatch
 from storage.segment_io import SegmentGone, look_into
 from storage.start import settle_debt
-from storage.validation import check_config, check_topic_name
+from storage.validation import check_cleanup, check_topic_name
 from storage.wal.submission import ControlStep, PlaceStep, Unit
 
 if TYPE_CHECKING:
@@ -36,78 +48,152 @@ class TopicAdmin:
 
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
+        self.growth = Growth(engine)
 
     # -- making ------------------------------------------------------------------------------------------------------
 
     def check_limit(self) -> None:
         """Raises LimitReached when no further topic may be made."""
         limit = self._engine.options.max_topics
-        if limit and len(self._engine.catalog.topics) >= limit:
+        if limit and self._engine.catalog.size >= limit:
             raise LimitReached(f"There are {limit} topics, which is the limit.", limit="max_topics", max=limit)
 
     def provisional(self, name: str, config: TopicConfig) -> tuple[Topic, control.TopicCreate]:
         """A topic that exists for writers from now on and for readers once its TopicCreate is committed."""
         engine = self._engine
         topic_id = engine.catalog.claim_topic_id(engine.shard_is_open)
-        value = control.TopicCreate(
-            name=name, topic=topic_id, partition=0, partitions=1, epoch=topic_id, config=config.to_map()
-        )
+        value = creation(name, topic_id, 0, config.partitions, topic_id, config.to_map())
         topic = engine.catalog.add(topic_id, value)
         topic.provisional = True
         return topic, value
 
-    async def put(self, name: str, config: TopicConfig) -> bool:
-        """Make the topic, or replace its config; True when made. Durable on return."""
+    async def put(self, name: str, config: TopicConfig, *, keep_partitions: bool = False) -> bool:
+        """Make the topic, or replace its config; True when made. Durable on return.
+
+        `keep_partitions`: of a topic that is there, their number stays, whatever `config` says.
+        """
         check_topic_name(name)
         config = config.clamped()
-        check_config(config)
+        check_cleanup(config)
         while True:
             topic = self._engine.catalog.topics.get(name)
             if topic is None:
-                await self._create(name, config)
-                return True
+                check_partitions(self._engine, name, config, None)
+                if await self._create(name, config):
+                    return True
+                continue
             changing = self._engine.changing.get(topic.topic_id)
             if changing is None:
                 break
             await asyncio.wait([changing])
         if topic.config.type is not config.type:
             raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
-        shard = self._engine.shards[topic.log.shard]
-        # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
-        if topic.config != config or topic.provisional or shard.log.failed is not None:
-            await self._exclusively(topic, self._change(topic, config))
+        if keep_partitions:
+            config = msgspec.structs.replace(config, partitions=topic.config.partitions)
+        check_partitions(self._engine, name, config, topic)
+        if any(self._differs(each, config) for each in (topic, *topic.others)):
+            await self._exclusively((topic, *topic.others), self._change_all(topic, config))
         return False
 
-    async def _create(self, name: str, config: TopicConfig) -> None:
+    def _differs(self, topic: Topic, config: TopicConfig) -> bool:
+        # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
+        stopped = self._engine.shards[topic.log.shard].log.failed is not None
+        return topic.config != config or topic.provisional or stopped
+
+    async def _create(self, name: str, config: TopicConfig) -> bool:
+        """False: something has come between, and nothing was made."""
         engine = self._engine
         self.check_limit()
-        topic, creation = self.provisional(name, config)
+        topic, creating = self.provisional(name, config)
         shard = engine.shards[topic.log.shard]
         try:
             shard.refuse_when_full()
         except Exception:
             engine.catalog.remove(topic)
             raise
-        values: list[control.Control] = [creation]
+        if config.partitions > 1:
+            return await self._exclusively((topic,), self._create_spread(topic, creating))
+        await asyncio.shield(self._submit_creation(topic, creating))
+        return True
+
+    def _submit_creation(self, topic: Topic, creating: control.TopicCreate) -> asyncio.Future[int | None]:
+        engine = self._engine
+        values: list[control.Control] = [creating]
         if (reserve := engine.reservations.first(topic, 0)) is not None:
             values.append(reserve)
         encoded = encode_controls(values, topic.topic_id, engine.now_ms())
-        await asyncio.shield(engine.submit_controls(topic.log, encoded, generation=shard.generation))
+        return engine.submit_controls(topic.log, encoded, generation=engine.shards[topic.log.shard].generation)
 
-    async def _exclusively(self, topic: Topic, work: Coroutine[None, None, Result]) -> Result:
+    async def _create_spread(self, topic: Topic, creating: control.TopicCreate) -> bool:
+        engine = self._engine
+        made: list[Topic] = []
+        try:
+            made = await self.growth.make(topic, topic.config, 1)
+            if engine.catalog.by_id.get(topic.topic_id) is not topic:
+                await self.growth.discard(made)  # its shard has failed or filled up meanwhile
+                return False
+            await self._submit_creation(topic, creating)
+        except StorageFailed:
+            self._forget_unmade(topic)
+            raise  # partition 0 may be in the log: whether the others count is known after the next start
+        except StorageError:
+            self._forget_unmade(topic)
+            await self.growth.discard(made)
+            raise
+        return True
+
+    def _forget_unmade(self, topic: Topic) -> None:
+        if self._engine.catalog.by_id.get(topic.topic_id) is topic:
+            self._engine.catalog.remove(topic)
+
+    async def _exclusively(self, topics: Sequence[Topic], work: Coroutine[None, None, Result]) -> Result:
         """Run a change with all writes to the topic held back. It goes on when its caller goes away."""
         task = asyncio.ensure_future(work)
         changing = self._engine.changing
-        changing[topic.topic_id] = task
+        ids = [topic.topic_id for topic in topics]
+        for each in ids:
+            changing[each] = task
 
         def settled(_: object) -> None:
-            changing.pop(topic.topic_id, None)
-            self._engine.queues.on_changed(topic.topic_id)
+            for each in ids:
+                changing.pop(each, None)
+                self._engine.queues.on_changed(each)
 
         task.add_done_callback(settled)
         return await asyncio.shield(task)
 
-    async def _change(self, topic: Topic, config: TopicConfig, *, paused: bool | None = None) -> None:
+    async def _change_all(self, topic: Topic, config: TopicConfig) -> None:
+        """Partition 0's settings count: what fails behind them is done by the next PUT of the same, or start."""
+        for each in (topic, *topic.others):
+            self._engine.shards[each.log.shard].refuse_when_full()
+            await self._engine.consumers.check_change(each, config)
+        made = await self.growth.make(topic, config, topic.config.partitions)
+        before = topic.others
+        try:
+            check_partitions(self._engine, topic.name, config, topic)  # a router may have come
+            await self.change(topic, config)
+        except StorageFailed:
+            raise  # as in `_create_spread`
+        except StorageError:
+            if topic.config.partitions < config.partitions:
+                await self.growth.discard(made)
+            raise
+        if before:
+            await asyncio.gather(*(self.change(each, config) for each in before))
+
+    async def align(self, name: str) -> None:
+        """Give all partitions the settings that partition 0 has, where they differ. Raises Unavailable."""
+        topic = self._engine.topic(name)
+        behind = [each for each in topic.others if each.config != topic.config]
+        if behind and topic.topic_id not in self._engine.changing:
+            await self._exclusively((topic, *topic.others), self._follow(behind, topic.config))
+
+    async def _follow(self, behind: Sequence[Topic], config: TopicConfig) -> None:
+        for each in behind:
+            await self.change(each, config)
+
+    async def change(self, topic: Topic, config: TopicConfig, *, paused: bool | None = None) -> None:
+        """The settings of one partition; durable on return. Nobody writes to it meanwhile."""
         engine, log = self._engine, topic.log
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
@@ -120,10 +206,10 @@ class TopicAdmin:
             pending = self._write_out(log)
         values: list[control.Control] = [
             control.ConfigUpdate(
-                name=topic.name,
-                topic=topic.topic_id,
-                partition=0,
-                partitions=1,
+                name=topic.title,
+                topic=topic.root_id,
+                partition=topic.partition,
+                partitions=config.partitions,
                 epoch=log.epoch,
                 config=config.to_map(),
                 paused=paused,
@@ -138,6 +224,12 @@ class TopicAdmin:
             await engine.segments.load_to_evict(log, segment)
         if over is not None:
             values.append(eviction(config, log, *over)[1])
+            nodes.append("")
+        before, after = topic.config.durability, config.durability
+        if before is not after and (before is Durability.FSYNC or after is Durability.EPHEMERAL):
+            # Nothing beyond the head was handed out. Of the class that it had a start would know; of the new one it
+            # could not, and would announce a loss.
+            values.append(control.HeadWatermark(reserved=log.assigned_head))
             nodes.append("")
         if log.ephemeral:
             cursors = self._cursors(topic)
@@ -205,18 +297,19 @@ class TopicAdmin:
             if changing is None:
                 break
             await asyncio.wait([changing])
-        if if_empty and topic.log.assigned_count:
-            raise TopicNotEmpty(
-                f"{name} still holds {topic.log.assigned_count} records.", count=topic.log.assigned_count
-            )
-        encoded = encode_controls([control.TopicDelete(name=name)], topic.topic_id, self._engine.now_ms())
-        await self._exclusively(topic, self._await(self._engine.submit_controls(topic.log, encoded, frees=True)))
-        self._engine.reservations.forget(topic.topic_id)
+        parts = list(self._engine.catalog.parts.get(topic.topic_id, {}).values())
+        held = topic.log.assigned_count + sum(part.log.assigned_count for part in parts)
+        if if_empty and held:
+            raise TopicNotEmpty(f"{name} still holds {held} records.", count=held)
+        await self._exclusively((topic, *parts), self._delete_all(self.growth.delete(topic), parts))
+        for each in (topic, *parts):
+            self._engine.reservations.forget(each.topic_id)
         return sorted(router.name for router in topic.routers_removed)
 
-    @staticmethod
-    async def _await(done: asyncio.Future[int | None]) -> int | None:
-        return await done
+    async def _delete_all(self, done: asyncio.Future[int | None], parts: list[Topic]) -> None:
+        """`done`: the deletion of partition 0, with which all of it is gone."""
+        await done
+        await self.growth.told([self.growth.delete(part) for part in parts])
 
     async def _when_settled(self, name: str) -> Topic:
         """The topic, when it is not being changed and its log's queue has room. Raises TopicNotFound, WalSaturated."""
@@ -291,7 +384,7 @@ class TopicAdmin:
         """A queue hands out nothing while it is paused. Durable on return."""
         # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
         if topic.paused != paused or self._engine.shards[topic.log.shard].log.failed is not None:
-            await self._exclusively(topic, self._change(topic, topic.config, paused=paused))
+            await self._exclusively((topic,), self.change(topic, topic.config, paused=paused))
 
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Remove records for good and silently; as durable on return as the topic is."""

@@ -14,6 +14,7 @@ from storage.absorber import Absorber
 from storage.consumers.reclaim import Reclaim
 from storage.errors import StorageError
 from storage.housekeeping import Housekeeping
+from storage.partition_recovery import align
 from storage.segment.errors import SegmentError
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Upkeep:
         await self._reclaim.tick()
         # On a full disk what gives space back cannot wait.
         full = any(shard.log.full for shard in self._engine.shards)
+        if not full:
+            await align(self._engine)
         if everything or full or not self._engine.relief.puts_off("housekeeping"):
             await self._housekeeping.work()
 

@@ -11,6 +11,7 @@ import msgspec
 from storage.config import CleanupPolicy, Retention, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
+from storage.partitions import is_address
 from storage.records import BinaryRecord, NewRecord, PlainRecords, StoredBodies
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
@@ -29,15 +30,21 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def check_config(config: TopicConfig, within: str = "") -> None:
-    """Raises InvalidRequest for what this version cannot serve; `within` is where the config stands in the request."""
-    if config.partitions != 1:
-        raise InvalidRequest("This version serves topics with one partition only.", field=f"{within}partitions")
-    if config.cleanup_policy is CleanupPolicy.COMPACT:
-        drops = (config.ttl_ms, config.cap_records, config.cap_bytes, config.retention is Retention.CONSUMED)
-        for field, dropping in zip(_DROPPING, drops, strict=True):
-            if dropping:
-                raise InvalidRequest(f"{within}{field} drops records, which cleanup_policy compact forbids.", field=field)
+def check_address(address: str) -> None:
+    """Raises InvalidRequest for what is neither the name of a topic nor the address of one of its partitions."""
+    if not TOPIC_NAME.fullmatch(address) and not is_address(address):
+        check_topic_name(address)
+
+
+def check_cleanup(config: TopicConfig, within: str = "") -> None:
+    """Raises InvalidRequest for retention of a topic that drops nothing; `within`: where the config stands."""
+    if config.cleanup_policy is not CleanupPolicy.COMPACT:
+        return
+    drops = (config.ttl_ms, config.cap_records, config.cap_bytes, config.retention is Retention.CONSUMED)
+    for field, dropping in zip(_DROPPING, drops, strict=True):
+        if dropping:
+            where = f"{within}{field}"
+            raise InvalidRequest(f"{where} drops records, which cleanup_policy compact forbids.", field=where)
 
 
 def check_text(value: str, field: str, max_bytes: int) -> bytes:

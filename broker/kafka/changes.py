@@ -7,9 +7,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from storage.config import TopicConfig
+from storage.errors import TopicIncompatible
+from storage.growth import check_partitions
+from storage.validation import check_cleanup
 
 if TYPE_CHECKING:
     from storage.engine import Engine
+
+
+def check(engine: Engine, name: str, config: TopicConfig) -> None:
+    """Raises as the engine would, were the topic made or changed to be so."""
+    topic = engine.catalog.topics.get(name)
+    if topic is not None and topic.config.type is not config.type:
+        raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
+    check_cleanup(config)
+    check_partitions(engine, name, config, topic)
 
 
 async def change(engine: Engine, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:

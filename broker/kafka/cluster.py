@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.auth.access import Access, Forbidden
 from broker.auth.scopes import ADMIN, DELETE, READ, WRITE, Scopes
+from schemas.names import is_topic_name
+from storage.errors import TopicNotFound
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
@@ -20,6 +22,9 @@ BROKER_ID: Final = 1
 LEADER_EPOCH: Final = 0
 #: Of topics listed at a time: so many names are held, whatever there is.
 PAGE: Final = 500
+
+#: What all topic ids begin with; the rest is the number of the topic.
+_UUIDS: Final = b"topics\x00\x01"
 
 #: Bits of Kafka's operations, by what a key needs for them here.
 _TOPIC_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
@@ -74,3 +79,15 @@ def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
         while page := list(islice(engine.catalog.named(prefix, after), PAGE)):
             after = page[-1].name
             yield [topic for topic in page if not topic.provisional]
+
+
+def topic(call: Call, name: str) -> Topic:
+    """The topic of that name, not a partition's address. Raises TopicNotFound."""
+    if not is_topic_name(name):
+        raise TopicNotFound(name)
+    return call.broker.engine.topic(name)
+
+
+def uuid_of(topic: Topic) -> bytes:
+    """A topic's id of 16 bytes: never that of another, also not of a later one of its name."""
+    return _UUIDS + topic.topic_id.to_bytes(8, "big")

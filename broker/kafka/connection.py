@@ -123,10 +123,12 @@ class Connection(asyncio.Protocol):
         """See `broker.slow`."""
         if not self._room.is_set():
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
-        if self._peer.access is None or not self._served:
+        if self._peer.access is None:
             return Look(Phase.HEAD, None, 0)
         if not self._reading or self._held_bytes:
             return None
+        if not self._served:
+            return Look(Phase.HEAD, None, 0)
         if self._frames.begun:
             return Look(Phase.BODY, self._served, self._frames.received)
         return Look(Phase.IDLE, self._served, 0)
@@ -143,9 +145,10 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._waiting.clear()
         self._arrived.set()
-        if self._under_way in _WAITING:
+        waits = self._under_way in _WAITING
+        if waits:
             self._task.cancel()
-        if self._under_way is None and not len(self._outbox):
+        if (waits or self._under_way is None) and not len(self._outbox):
             self.transport.close()
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -205,7 +208,8 @@ class Connection(asyncio.Protocol):
         self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
         if body is not None:
             self.transport.writelines(headers.framed(started.header, body))
-        if self._peer.rejected or (self._closing and not len(self._outbox)):
+        self._closing |= self._peer.rejected
+        if self._closing and not len(self._outbox):
             self.transport.close()
         self._watch_held()
 

@@ -163,6 +163,8 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (UnderPressure, ErrorCode.NOT_ENOUGH_REPLICAS),
     (errors.TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (errors.ConsumerNotFound, ErrorCode.GROUP_ID_NOT_FOUND),
+    (errors.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (errors.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (errors.BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (errors.RecordTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (errors.TopicFull, ErrorCode.POLICY_VIOLATION),
@@ -177,24 +179,23 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (errors.Unreadable, ErrorCode.KAFKA_STORAGE_ERROR),
     (errors.RecordCorrupt, ErrorCode.CORRUPT_MESSAGE),
 )
-#: Errors that are only made for the sake of Kafka clients, by their code.
-_BY_CODE: Final[dict[str, ErrorCode]] = {
-    "out_of_order_sequence": ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    "invalid_producer_epoch": ErrorCode.INVALID_PRODUCER_EPOCH,
-    "unknown_producer": ErrorCode.UNKNOWN_PRODUCER_ID,
-}
 
 
-def code_of(error: Exception, *, forbidden: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> ErrorCode:
-    """What an error is to a client; `forbidden`: what it is called where the key is not for it.
+def code_of(
+    error: Exception,
+    *,
+    forbidden: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    unavailable: ErrorCode | None = None,
+) -> ErrorCode:
+    """What an error is to a client; `forbidden`: what it is called where the key is not for it, `unavailable`: where
+    the broker cannot do it now, whyever (None: as the table says).
 
     One that is no refusal is a defect of the broker: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
     """
     if isinstance(error, Forbidden):
         return forbidden
-    named = _BY_CODE.get(getattr(error, "code", ""))
-    if named is not None:
-        return named
+    if unavailable is not None and isinstance(error, errors.Unavailable):
+        return unavailable
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.codec.wire import Buffer
+from broker.kafka.columns import columns_of
 from broker.kafka.errors import ErrorCode
 from broker.kafka.mapping import to_kafka
 from broker.kafka.records.header import empty_batch
@@ -108,8 +109,9 @@ def batches_of(records: Sequence[StoredRecord], offset: int, next_offset: int) -
     if records:
         first = records[0].seq - 1
         _step_over(batches, offset, first)
-        columns = ((seq - 1 - first, to_kafka(body, tag, node, ts)) for seq, ts, node, tag, body in records)
-        batches.append(write_batch(first, columns, LEADER_EPOCH))
+        seqs, columns = columns_of(records)
+        deltas = [seq - 1 - first for seq in seqs]
+        batches.append(write_batch(first, deltas, columns, LEADER_EPOCH))
         behind = records[-1].seq
     _step_over(batches, behind, next_offset)
     return batches

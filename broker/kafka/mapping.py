@@ -39,8 +39,10 @@ MAX_META_KEYS: Final = 64
 #: A create time that says there is none.
 NO_TIME: Final = -1
 
-_DATA: Final = b'{"data":'
-_CT, _META, _H, _DELIVER_AT = b',"ct":', b',"meta":', b',"h":', b',"deliver_at":'
+DATA: Final = b'{"data":'
+_CT, _META, _H = b',"ct":', b',"meta":', b',"h":'
+#: What stands in front of any key but `data`, if it is not in data itself.
+FURTHER: Final = (_META, b',"deliver_at":', _CT, _H)
 _SPACE: Final = b" \t\r\n"
 #: What JSON text can begin with, spaces aside.
 _FIRST: Final = frozenset(bytes((code,)) for code in b'{["-0123456789tfn')
@@ -49,8 +51,8 @@ _OPENINGS: Final = _FIRST | frozenset(bytes((code,)) for code in _SPACE)
 _PACK_LEN: Final = Struct(">I").pack
 _TIME: Final = Struct(">q")
 #: {v: bytes, ct: int64}, which most records of raw bytes are.
-_TWO_KEYS: Final = b"\x82" + MARK + b"\xc6"
-_BINARY_CT: Final = b"\xa2ct\xd3"
+TWO_KEYS: Final = b"\x82" + MARK + b"\xc6"
+BINARY_CT: Final = b"\xa2ct\xd3"
 _NO_VALUE: Final = MARK + b"\xc0"
 _join: Final = b"".join
 
@@ -116,7 +118,7 @@ def to_stored(
             return StoredBodies(bodies, tags or None, b"\1" * len(bodies))
         if all_json(given):
             ends = map(_Cached(_json_end).__getitem__, stamps)
-            bodies = [*map(_join, zip(repeat(_DATA), given, ends, strict=False))]
+            bodies = [*map(_join, zip(repeat(DATA), given, ends, strict=False))]
             return StoredBodies(bodies, tags or None)
     return _one_by_one(keys, values, repeat(()) if headers is None else headers, stamps)
 
@@ -141,11 +143,11 @@ def _one_by_one(
 
 
 def _opening(size: int) -> bytes:
-    return _TWO_KEYS + _PACK_LEN(size)
+    return TWO_KEYS + _PACK_LEN(size)
 
 
 def _binary_end(stamp: int) -> bytes:
-    return _BINARY_CT + _TIME.pack(stamp)
+    return BINARY_CT + _TIME.pack(stamp)
 
 
 def _json_end(stamp: int) -> bytes:
@@ -155,7 +157,7 @@ def _json_end(stamp: int) -> bytes:
 def _json_body(value: bytes, meta: bytes, headers: Headers, stamp: int) -> bytes:
     return _join(
         (
-            _DATA,
+            DATA,
             value,
             _META + meta if meta else b"",
             b"" if stamp == NO_TIME else b"%b%d" % (_CT, stamp),
@@ -274,10 +276,11 @@ def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
     end = len(body) - 1
     at = body.rfind(_CT, max(0, end - 26)) if body[end - 1 : end].isdigit() else -1
     digits = body[at + len(_CT) : end] if at >= 0 else b""
-    stamped = digits.lstrip(b"-").isdigit()
-    if node or _META in body or _H in body or _DELIVER_AT in body or (_CT in body and not stamped):
+    if digits.lstrip(b"-").isdigit():  # the last key: then there are no headers, and so no meta in front of it
+        return tag or None, body[len(DATA) : at], (), int(digits)
+    if node or any(map(body.__contains__, FURTHER)):
         return _from_object(body, tag, node, ts)
-    return tag or None, body[len(_DATA) : at if stamped else end], (), int(digits) if stamped else ts
+    return tag or None, body[len(DATA) : end], (), ts
 
 
 def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
@@ -289,10 +292,10 @@ def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
         headers = _headers_of(found.meta, node)
     # Raw is the text without the spaces around it; a producer gets back those it sent.
     text = bytes(found.data)
-    end = body.index(text, len(_DATA)) + len(text)
+    end = body.index(text, len(DATA)) + len(text)
     rest = body[end:]
     end += len(rest) - len(rest.lstrip(_SPACE))
-    return tag or None, body[len(_DATA) : end], headers, ts if found.ct is None else found.ct
+    return tag or None, body[len(DATA) : end], headers, ts if found.ct is None else found.ct
 
 
 def _headers_of(meta: msgspec.Raw, node: bytes) -> Headers:
@@ -308,10 +311,10 @@ def _headers_of(meta: msgspec.Raw, node: bytes) -> Headers:
 
 
 def _from_binary(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
-    if body.startswith(_TWO_KEYS):
-        begin = len(_TWO_KEYS) + 4
+    if body.startswith(TWO_KEYS):
+        begin = len(TWO_KEYS) + 4
         end = begin + int.from_bytes(body[begin - 4 : begin], "big")
-        if body[end : end + len(_BINARY_CT)] == _BINARY_CT and len(body) == end + 12:
+        if body[end : end + len(BINARY_CT)] == BINARY_CT and len(body) == end + 12:
             stamp = _TIME.unpack_from(body, end + 4)[0]
             return tag or None, body[begin:end], (), ts if stamp == NO_TIME else stamp
     found = _map.decode(body)

@@ -7,17 +7,21 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from broker.auth.access import ANYBODY, Access
 from broker.kafka.call import Handler
 from broker.kafka.connection import Connection
-from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.table import HANDLERS
+from broker.listening import write_port_file
 from broker.slow import Sweeper
 
 if TYPE_CHECKING:
     import socket
 
     from broker.wiring import Broker
+
+_log = structlog.get_logger("broker.kafka")
 
 BACKLOG: Final = 1024
 #: How long requests under way may take to end once the port is closed.
@@ -38,7 +42,7 @@ class Port:
         settings = broker.settings
         self.broker = broker
         self.handlers = handlers
-        self.metrics = KafkaMetrics()
+        self.metrics = broker.kafka_metrics
         self.max_request_bytes = settings.kafka_max_request_bytes
         #: What a connection may do before it has said who it is; None: nothing.
         self.access: Access | None = ANYBODY if broker.gate is None else None
@@ -62,7 +66,8 @@ class Port:
         return self._listener.getsockname()[1]
 
     async def open(self) -> None:
-        """Connections are accepted from here on."""
+        """Connections are accepted from here on, and those who wait for it are told the port."""
+        self.broker.kafka_groups.start()
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
             sock=self._listener,
@@ -71,6 +76,10 @@ class Port:
             ssl_handshake_timeout=None if self._tls is None else self._handshake_s,
         )
         self._sweeping = asyncio.create_task(self._sweeper.run())
+        settings = self.broker.settings
+        if settings.kafka_port_file is not None:
+            write_port_file(settings.kafka_port_file, self.number)
+        _log.info("kafka_listening", host=self._listener.getsockname()[0], port=self.number)
 
     async def close(self, grace_s: float = GRACE_S) -> None:
         """No new connections and requests; those under way have `grace_s` to be answered. May be called unopened."""
@@ -78,6 +87,7 @@ class Port:
             self._listener.close()
             return
         self._server.close()
+        await self.broker.kafka_groups.close()  # answers all that wait for other members
         for connection in list(self._connections):
             connection.shut_down()
         if self._connections:

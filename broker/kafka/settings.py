@@ -1,8 +1,8 @@
 """Kafka's settings of a topic, and what they are here. Pure (source: kafka.md §1, §2).
 
-    mapped   a setting of ours: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
-    fixed    taken only as it is: how the broker works
-    tuning   any value of its kind is taken, and changes nothing: files and caches are not Kafka's here
+mapped   a setting of ours: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
+fixed    taken only as it is: how the broker works
+tuning   any value of its kind is taken, and changes nothing: files and caches are not Kafka's here
 """
 
 from __future__ import annotations
@@ -145,36 +145,42 @@ def _check(name: str, kind: Kind, text: str) -> None:
             raise InvalidConfig(f"{name}: {text!r} is no number.") from None
 
 
+def _mapped(
+    name: str, kind: Kind, default: str, about: str, apply: Apply, read: Read, *, resets: bool = True
+) -> Setting:
+    return Setting(name, kind, default, about, apply, read, resets)
+
+
 SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
     for setting in (
-        Setting(
+        _mapped(
             "cleanup.policy", Kind.LIST, "delete",
             "compact: nothing is dropped, since there is no compaction yet; retention is refused with it.",
-            _cleanup, lambda config, _: config.cleanup_policy.value, resets=True,
+            _cleanup, lambda config, _: config.cleanup_policy.value,
         ),
-        Setting(
+        _mapped(
             "retention.ms", Kind.LONG, "-1", "Records older than this are gone; -1 = never.",
-            _retention_ms, lambda config, _: _shown(config.ttl_ms), resets=True,
+            _retention_ms, lambda config, _: _shown(config.ttl_ms),
         ),
-        Setting(
+        _mapped(
             "retention.bytes", Kind.LONG, "-1", "Most bytes of keys, values and headers; -1 = no limit.",
-            _retention_bytes, lambda config, _: _shown(config.cap_bytes), resets=True,
+            _retention_bytes, lambda config, _: _shown(config.cap_bytes),
         ),
-        Setting(
+        _mapped(
             "max.message.bytes", Kind.INT, "0", "Largest record batch; 0 = as large as records may be.",
-            _max_message, lambda config, largest: str(config.max_message_bytes or largest), resets=True,
+            _max_message, lambda config, largest: str(config.max_message_bytes or largest),
         ),
-        Setting(
+        _mapped(
             "topics.durability", Kind.STRING, "disk", "What an ack means: ephemeral, memory, disk or fsync.",
-            _durability, lambda config, _: config.durability.value,
+            _durability, lambda config, _: config.durability.value, resets=False,
         ),
-        Setting(
+        _mapped(
             "topics.type", Kind.STRING, "log", "log, or queue for share groups; cannot be changed later.",
-            _type, lambda config, _: config.type.value,
+            _type, lambda config, _: config.type.value, resets=False,
         ),
         _fixed("message.timestamp.type", Kind.STRING, "CreateTime", about="Producers say when."),
-        _fixed("min.insync.replicas", Kind.INT, "1", about="There is one broker; acks mean what topics.durability says."),
+        _fixed("min.insync.replicas", Kind.INT, "1", about="There is one broker; see topics.durability for acks."),
         _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false", about="There are no elections."),
         _fixed("remote.storage.enable", Kind.BOOLEAN, "false", about="The cold tier is set for the whole broker."),
         _fixed(

@@ -6,13 +6,32 @@ from typing import Final
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Handler
-from broker.kafka.calls import fetch, list_offsets, metadata, produce, sasl, versions
+from broker.kafka.calls import (
+    admin,
+    configs,
+    describe_topics,
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    sasl,
+    versions,
+)
 
 HANDLERS: Final[dict[int, Handler]] = {
+    **admin.HANDLERS,
+    **configs.HANDLERS,
+    **describe_topics.HANDLERS,
     **fetch.HANDLERS,
+    **groups.HANDLERS,
     **list_offsets.HANDLERS,
     **metadata.HANDLERS,
+    **offsets.HANDLERS,
     **produce.HANDLERS,
+    **producers.HANDLERS,
     **sasl.HANDLERS,
 }
 HANDLERS[ApiKey.API_VERSIONS] = versions.handler(HANDLERS.keys())

@@ -22,6 +22,7 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format import control
+from storage.growth import check_single
 from storage.routers.graph import find_cycle
 from storage.routers.router import Definition, Router, Start
 from storage.start import settle_debt
@@ -86,7 +87,8 @@ class RouterAdmin:
     def _check(self, name: str, definition: Definition, old: Router | None) -> None:
         engine = self._engine
         routes, topics = engine.catalog.routes, engine.catalog.topics
-        for topic in (definition.source, definition.dest):
+        for field, topic in (("source", definition.source), ("dest", definition.dest)):
+            check_single(engine, topic, f"the {field} of a router", field)
             found = topics.get(topic)
             missing = found is None or found.provisional
             if missing and topic == definition.dest and not definition.create_dest:
@@ -107,7 +109,7 @@ class RouterAdmin:
             raise LimitReached(f"There are {limit} routers, which is the limit.", limit="max_routers", max=limit)
         needed = sum(topic not in topics for topic in (definition.source, definition.dest))
         limit = engine.options.max_topics
-        if limit and needed and len(topics) + needed > limit:
+        if limit and needed and engine.catalog.size + needed > limit:
             raise LimitReached(f"There can be {limit} topics at most.", limit="max_topics", max=limit)
 
     async def _make(self, name: str, made: list[str]) -> None:
@@ -142,6 +144,8 @@ class RouterAdmin:
             dest = await self._settled(definition.dest)
             if source.topic_id not in engine.changing and engine.catalog.by_id.get(source.topic_id) is source:
                 break
+        check_single(engine, source.name, "the source of a router", "source")  # it may have been given more meanwhile
+        check_single(engine, dest.name, "the dest of a router", "dest")
         routes = engine.catalog.routes
         shard = engine.shards[dest.log.shard]
         if old is not None and routes.by_id.get(old.router_id) is not old:

@@ -53,11 +53,14 @@ def _announce(catalog: Catalog, router: Router, value: control.Control) -> None:
 async def announce_routers(engine: EngineCore) -> None:
     """Write what `settle_routers` has changed; durable on return. Where that cannot be, the next start does it anew."""
     pending: list[asyncio.Future[int | None]] = []
-    for dest_id, value in engine.catalog.unannounced:
+    told = list(engine.catalog.unannounced)
+    for dest_id, value in told:
         log = engine.catalog.by_id[dest_id].log
         encoded = encode_controls([value], dest_id, engine.now_ms())
         pending.append(engine.submit_controls(log, encoded, frees=not isinstance(value, control.RouterCursor)))
     engine.catalog.unannounced.clear()
-    for outcome in await asyncio.gather(*pending, return_exceptions=True):
-        if isinstance(outcome, BaseException) and not isinstance(outcome, StorageFull | StorageFailed):
-            raise outcome
+    outcomes = await asyncio.gather(*pending, return_exceptions=True)
+    for (_, value), outcome in zip(told, outcomes, strict=True):
+        later = isinstance(outcome, StorageFull | StorageFailed) and not isinstance(value, control.TopicCreate)
+        if isinstance(outcome, BaseException) and not later:
+            raise outcome  # among them: a partition that begins anew, without which nothing may be written to it

@@ -77,6 +77,14 @@ FRAMES: dict[str, GoldenFrame] = {
     "append-greatest-seq": _append(seq=(1 << 64) - 1, ts=(1 << 63) - 1),
     "append-last-hop": _append(seq=6, flags=7 << 5),
     "append-binary": _append(seq=7, flags=BINARY, data=b"\x82\xa1k\xc0\xa1v\xc4\x02\x00\xff"),
+    "append-of-a-kafka-client": _append(
+        seq=8, tag=b"k", data=b'{"data":{"a":1},"ct":1700000000123,"h":[["n","AA=="]]}'
+    ),
+    "append-binary-of-a-kafka-client": _append(
+        seq=9,
+        flags=BINARY,
+        data=b"\x84\xd9\x01v\xc0\xa1k\xc4\x01\xff\xa1h\x91\x92\xa1n\xc4\x01\x00\xa2ct\xcf\x00\x00\x01\x8b\xcf\xe5h\x7b",
+    ),
     "topic-create": _control(
         control.TopicCreate(name="orders", topic=7, partition=0, partitions=1, epoch=7, config=CONFIG), flags=DURABLE
     ),
@@ -118,6 +126,10 @@ FRAMES: dict[str, GoldenFrame] = {
     ),
     "batch-of-controls": _control(control.Batch(frames=2, body_bytes=130), flags=MORE),
     "batch-of-a-move": _control(control.Batch(frames=1, body_bytes=59, first_seq=1, move=(6, 90)), flags=MORE),
+    "batch-of-a-producer": _control(
+        control.Batch(frames=2, body_bytes=118, first_seq=1, producer=((1 << 63) - 1, 32_767, (1 << 31) - 1)),
+        flags=MORE | DURABLE,
+    ),
     "checkpoint-mark": _control(
         control.CheckpointMark(absorbed={7: 4711, (1 << 64) - 1: 1}), topic_id=0, flags=DURABLE
     ),
@@ -190,6 +202,12 @@ FRAMES: dict[str, GoldenFrame] = {
         control.Consumer(consumer_id=10, name="billing", event="cursor", seq=(1 << 64) - 1), flags=DURABLE
     ),
     "consumer-delete": _control(control.Consumer(consumer_id=10, name="billing", event="delete"), flags=DURABLE),
+    "state": _control(
+        control.State(kind="producer_ids", key="next", value=b"1700000000001000"), topic_id=0, flags=DURABLE
+    ),
+    "state-of-an-offset": _control(control.State(kind="offset", key="group:billing", value=b"\x00\xff"), flags=DURABLE),
+    "state-empty": _control(control.State(kind="group", key="billing", value=b""), topic_id=0, flags=DURABLE),
+    "state-gone": _control(control.State(kind="offset", key="group:billing"), flags=DURABLE),
     "append-routed": _append(topic_id=8, seq=8, flags=1 << 5 | MORE, node=b"worker-1"),
     "sync-point": _control(control.SyncPoint(file=3, at=1_048_999, offset=1_048_576), topic_id=0),
 }

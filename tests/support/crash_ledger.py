@@ -154,6 +154,11 @@ class Life:
         return any(config.cap_records or config.most_bytes or config.ttl_ms for config in configs)
 
     @property
+    def ever_ephemeral(self) -> bool:
+        """Whether records may have been in memory only."""
+        return any(setting.config.durability is Durability.EPHEMERAL for setting in self.settings)
+
+    @property
     def ever_consumed(self) -> bool:
         """Whether records may have gone because consumers had passed them."""
         return any(setting.config.retention is Retention.CONSUMED for setting in self.settings)

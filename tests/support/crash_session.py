@@ -10,6 +10,7 @@ from typing import Any
 from storage import Appended, Durability, Engine, Options, ReadQuery, TopicConfig
 from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import StorageError, StorageFailed
+from storage.partitions import address, split
 from storage.records import TagMatch
 from storage.segment.errors import SegmentError
 from tests.support.crash_ledger import Ledger, Life, Outcome, Reading, Removal, Setting, Write
@@ -17,6 +18,8 @@ from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
 
 ROOT = "/data/topics"
+#: More than any workload makes.
+MAX_PARTITIONS = 8
 
 
 class Session:
@@ -80,19 +83,33 @@ class Session:
     async def put(self, name: str, config: TopicConfig | None = None) -> bool:
         """Make the topic or change its config; whether that was acked."""
         config = config or TopicConfig()
-        life = self.ledger.live(name)
-        setting = Setting(config)
-        changed = life is None or config not in life.configs_allowed()
-        if life is None:
-            life = self.ledger.begin(name, config)
-            setting = life.settings[0]
-        else:
-            life.settings.append(setting)
+        told: list[tuple[Life, Setting, bool]] = []
+        for each in self._addresses(name, config.partitions):
+            life = self.ledger.live(each)
+            changed = life is None or config not in life.configs_allowed()
+            if life is None:
+                life = self.ledger.begin(each, config)
+                setting = life.settings[0]
+            else:
+                setting = Setting(config)
+                life.settings.append(setting)
+            told.append((life, setting, changed))
         outcome, _ = await self._ask(self.engine.put_topic(name, config))
-        self._made(life, outcome, setting)
-        if outcome is Outcome.DONE and changed:
-            life.all_safe()  # the frame that says so is synced behind everything this log has written
+        # Partition 0 may be set so, and others follow when there is room, or with the next start.
+        decided = outcome is not Outcome.DONE and self._has(name) and self.engine.state(name).config == config
+        for life, setting, changed in told:
+            follows = decided and self.engine.state(life.name).config != config
+            self._made(life, Outcome.DONE if decided and not follows else outcome, setting)
+            if follows:
+                setting.outcome = Outcome.OPEN
+            if outcome is Outcome.DONE and changed:
+                life.all_safe()  # the frame that says so is synced behind everything this log has written
         return outcome is Outcome.DONE
+
+    def _addresses(self, name: str, partitions: int) -> list[str]:
+        """The topic's partitions, at least so many."""
+        addresses = [address(name, p) for p in range(MAX_PARTITIONS)]
+        return [each for p, each in enumerate(addresses) if p < partitions or (p and self.ledger.live(each) is not None)]
 
     def _made(self, life: Life, outcome: Outcome, setting: Setting | None) -> None:
         if setting is not None:
@@ -106,19 +123,22 @@ class Session:
 
     async def drop(self, name: str) -> None:
         """Delete the topic, if it was made."""
-        life = self._there(name)
-        if life is None:
+        if self._there(name) is None:
             return
-        life.deleted = Outcome.OPEN
+        lives = [life for each in self._addresses(name, 1) if (life := self.ledger.live(each)) is not None]
+        for life in lives:
+            life.deleted = Outcome.OPEN
         outcome, _ = await self._ask(self.engine.delete_topic(name))
-        life.deleted = outcome if outcome is not Outcome.REFUSED else None
+        for life in lives:
+            life.deleted = outcome if outcome is not Outcome.REFUSED else None
 
     def _there(self, name: str) -> Life | None:
         """The topic, unless an earlier step of the workload went wrong with it."""
         return self.ledger.live(name) if self._has(name) else None
 
     def _has(self, name: str) -> bool:
-        return any(state.topic == name for state in self.engine.topics())
+        title, p = split(name)
+        return any(state.topic == title for state in self.engine.topics()) and p < self.engine.partitions(title)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +159,9 @@ class Session:
         making = life is None
         if life is None:
             life = self.ledger.begin(name, config or TopicConfig())
-        write = Write(number, life.durability, records, key)
+        here = split(name)[1] and self._has(name)  # one that has yet to follow partition 0 is of the class it was
+        durability = self.engine.state(name).config.durability if here else life.durability
+        write = Write(number, durability, records, key)
         life.writes.append(write)
         outcome, answer = await self._ask(
             self.engine.append(name, [record.new() for record in records], idempotency_key=key, config=config)

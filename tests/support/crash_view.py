@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from storage import Engine, ReadQuery, StoredRecord, Tombstone, TopicState
+from storage.partitions import address, split
 
 PAGE = 7
 
@@ -16,7 +17,7 @@ class TopicView:
     state: TopicState
     records: tuple[StoredRecord, ...]
     tombstones: tuple[Tombstone, ...]
-    problems: tuple[str, ...]
+    problems: list[str]
 
     def tombstone_over(self, seq: int) -> Tombstone | None:
         """What announces that `seq` is gone."""
@@ -27,9 +28,26 @@ class TopicView:
 
 
 async def view(engine: Engine) -> dict[str, TopicView]:
-    """All topics by name."""
+    """All partitions by address."""
     states = engine.topics(limit=1_000_000)
-    return {state.topic: await _topic_view(engine, state.topic) for state in states}
+    addresses = [address(state.topic, p) for state in states for p in range(engine.partitions(state.topic))]
+    found = {each: await _topic_view(engine, each) for each in addresses}
+    for each, seen in found.items():
+        if not any(shard.log.full for shard in engine.shards):  # else they follow partition 0 when there is room
+            seen.problems.extend(_disagreements(found, each, engine.partitions(split(each)[0])))
+    return found
+
+
+def _disagreements(found: dict[str, TopicView], one: str, partitions: int) -> list[str]:
+    """Where a partition does not say what partition 0 says."""
+    name, partition = split(one)
+    first, here = found[name].state.config, found[one].state.config
+    problems: list[str] = []
+    if here != first:
+        problems.append(f"{one}: its config is {here}, that of partition 0 {first}")
+    if first.partitions != partitions or partition >= partitions:
+        problems.append(f"{one}: there are {partitions} partitions, partition 0 counts {first.partitions}")
+    return problems
 
 
 async def _topic_view(engine: Engine, name: str) -> TopicView:
@@ -49,7 +67,7 @@ async def _topic_view(engine: Engine, name: str) -> TopicView:
     state = engine.state(name)
     state.last_read_ts = None  # reading changes it
     problems += _inconsistencies(state, records, tombstones)
-    return TopicView(state, tuple(records), tuple(tombstones), tuple(problems))
+    return TopicView(state, tuple(records), tuple(tombstones), problems)
 
 
 def _inconsistencies(state: TopicState, records: list[StoredRecord], tombstones: list[Tombstone]) -> list[str]:

@@ -57,11 +57,13 @@ class Wrong(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """The parts of an Append's JSON object, byte for byte. `extra` holds the further keys, decoded."""
+    """The parts of an Append's JSON object, byte for byte; `extra` holds the further keys, decoded. Of a MessagePack map
+    `data` is all of it. `size`: bytes that the record counts for."""
 
     data: bytes
     meta: bytes | None
     extra: dict[str, Any]
+    size: int
 
 
 Fits: TypeAlias = Callable[[Any], bool]
@@ -149,6 +151,10 @@ def _move(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and is_seq(value[0]) and is_seq(value[1])
 
 
+def _producer(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(map(is_u64, value)) and value[2] < 1 << 31
+
+
 def _digest(value: Any) -> bool:
     return isinstance(value, bytes) and len(value) == 16
 
@@ -157,8 +163,8 @@ def _one_of(*words: str) -> Callable[[Any], bool]:
     return lambda value: value in words
 
 
-def _any(value: Any) -> bool:
-    return True
+def _bytes(value: Any) -> bool:
+    return isinstance(value, bytes)
 
 
 _TOPIC = {
@@ -196,7 +202,15 @@ CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
         "reason?": _text,
     },
     HEAD_WATERMARK: {"reserved": is_u64},
-    BATCH: {"frames": is_seq, "bytes": is_seq, "first_seq?": is_seq, "key?": _text, "hash?": _digest, "move?": _move},
+    BATCH: {
+        "frames": is_seq,
+        "bytes": is_seq,
+        "first_seq?": is_seq,
+        "key?": _text,
+        "hash?": _digest,
+        "move?": _move,
+        "producer?": _producer,
+    },
     ROUTER_CURSOR: {"router_id": is_seq, "source_seq": is_u64},
     CONSUMER: {
         "consumer_id": is_seq,
@@ -216,7 +230,7 @@ CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
         "live_bytes?": is_u64,
     },
     SYNC_POINT: {"file": is_seq, "at": is_u64, "offset": is_u64},
-    STATE: {"kind": _any, "key": _any, "value": _any},
+    STATE: {"kind": _text, "key": _text, "value?": _bytes},
 }
 
 
@@ -283,4 +297,16 @@ def decode_body(data: bytes) -> Body:
     if unknown := sorted(extra.keys() - {"deliver_at", "ct", "h"}):
         raise ValueError(f"keys the specification does not name: {unknown}")
     meta = parts.get("meta")
-    return Body(data=parts["data"].encode(), meta=None if meta is None else meta.encode(), extra=extra)
+    counted = {"data": 0, "meta": 0, "ct": len(',"ct":'), "h": len(',"h":')}
+    size = sum(counted[key] + len(value.encode()) for key, value in parts.items() if key in counted)
+    return Body(data=parts["data"].encode(), meta=None if meta is None else meta.encode(), extra=extra, size=size)
+
+
+def decode_binary(data: bytes) -> Body:
+    """One stored MessagePack map. Raises ValueError."""
+    fields = msgspec.msgpack.decode(data)
+    if not is_map(fields) or not isinstance(fields.get("v"), bytes | None):
+        raise ValueError("binary data is one MessagePack map with the bytes of v")
+    if unknown := sorted(fields.keys() - {"k", "v", "h", "ct"}):
+        raise ValueError(f"keys the specification does not name: {unknown}")
+    return Body(data=data, meta=None, extra={}, size=max(0, len(data) - 9))

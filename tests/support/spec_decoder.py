@@ -26,7 +26,7 @@ from pathlib import Path
 import xxhash
 
 from tests.support.spec_cold import ColdStore, Objects
-from tests.support.spec_control import CHECKPOINT_MARK, TOPIC_CREATE
+from tests.support.spec_control import CHECKPOINT_MARK, STATE, TOPIC_CREATE
 from tests.support.spec_folders import SEGMENT_NAME, take_segments
 from tests.support.spec_frames import Frame, SpecViolation
 from tests.support.spec_meta import (
@@ -185,14 +185,19 @@ def _replay(shard: Shard, shard_count: int, snapshots: tuple[Snapshot, ...]) -> 
     created = {frame.topic_id for frame in shard.frames if frame.type == TOPIC_CREATE}
     replay = Replay({one.topic_id: log_of(one) for one in reversed(sections) if one.topic_id not in created})
     due = sorted(sections, key=lambda one: one.as_of)
+    own = [one for one in snapshots if one.states is not None and shard.index == 0]
+    replay.kept.partial = bool(own) and (not shard.files or shard.files[0].number != 1)
     for file in shard.files:
         for batch in file.batches:
             due = _meet_due(replay, due, (file.number, batch.offset))
+            own = _meet_own(replay, own, (file.number, batch.offset))
             for frame in batch.frames:
                 _judge_shard(frame, shard.index, shard_count)
             replay.apply(batch)
     if left := _meet_due(replay, due, shard.end):
         raise left[0].wrong(f"the log ends at {shard.end}, below as_of {left[0].as_of}")
+    if late := _meet_own(replay, own, shard.end):
+        raise SpecViolation(late[0].name, 0, f"the log ends at {shard.end}, below as_of of what belongs to no log")
     for log in replay.logs.values():
         if log.manifest.absorbed < log.manifest.announced:
             raise SpecViolation(
@@ -234,6 +239,18 @@ def _meet_due(replay: Replay, due: list[Section], place: tuple[int, int]) -> lis
     return [section for section in due if section.as_of > place]
 
 
+def _meet_own(replay: Replay, due: list[Snapshot], place: tuple[int, int]) -> list[Snapshot]:
+    """The same of what belongs to no log, which is in shard 0."""
+    left: list[Snapshot] = []
+    for one in due:
+        assert one.states is not None
+        if tuple(one.states["as_of"]) <= place:
+            one.meet_states(replay.kept)
+        else:
+            left.append(one)
+    return left
+
+
 def _judge_clean(replay: Replay, snapshot: Snapshot, shard: Shard) -> None:
     """After a clean stop nothing is reserved beyond head, unless frames follow."""
     for topic_id, section in snapshot.sections.items():
@@ -252,6 +269,8 @@ def _judge_shard(frame: Frame, index: int, shard_count: int) -> None:
     topic_ids = [frame.topic_id] if frame.topic_id else []
     if frame.type == CHECKPOINT_MARK:
         topic_ids += frame.field("absorbed")
+    if frame.type == STATE and not frame.topic_id and index:
+        raise SpecViolation(frame.file, frame.offset, f"a State of no log in shard {index}")
     for topic_id in topic_ids:
         if _shard_of(topic_id, shard_count) != index:
             raise SpecViolation(

@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
+
 from tests.support.spec_cold import ColdStore
-from tests.support.spec_control import decode_body
+from tests.support.spec_control import decode_binary, decode_body
 from tests.support.spec_frames import SpecViolation
 from tests.support.spec_len import decode_len_file
 from tests.support.spec_manifest import Named
@@ -117,8 +119,8 @@ def _lives(log: Log, record: SegmentRecord) -> bool:
 
 def _record(path: str, stored: SegmentRecord) -> Record:
     try:
-        body = decode_body(stored.data)
-    except ValueError as error:
+        body = decode_body(stored.data) if stored.data.startswith(b"{") else decode_binary(stored.data)
+    except (ValueError, msgspec.DecodeError) as error:
         raise SpecViolation(f"{path}.data", stored.offset, str(error)) from error
     return Record(
         seq=stored.seq,
@@ -128,6 +130,7 @@ def _record(path: str, stored: SegmentRecord) -> Record:
         data=body.data,
         meta=body.meta,
         extra=body.extra,
+        size=body.size,
     )
 
 

@@ -31,7 +31,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec.msgpack
 import xxhash
 
 from tests.support.spec_control import (
@@ -51,9 +50,9 @@ from tests.support.spec_control import (
     TOPIC_DELETE,
     Body,
     Wrong,
+    decode_binary,
     decode_body,
     decode_control,
-    is_map,
 )
 
 HEADER_BYTES = 38
@@ -186,9 +185,7 @@ def _judge_append(bare: Frame) -> Frame:
     if bare.topic_id == 0 or bare.seq == 0:
         raise Wrong("an Append belongs to a log and has a seq")
     if bare.flags & BINARY:
-        if not is_map(msgspec.msgpack.decode(bare.data)):
-            raise Wrong("binary data is one MessagePack map")
-        return bare
+        return dataclasses.replace(bare, body=decode_binary(bare.data))
     return dataclasses.replace(bare, body=decode_body(bare.data))
 
 
@@ -204,7 +201,7 @@ def _judge_control(bare: Frame) -> Frame:
         raise Wrong(f"topic_id {bare.topic_id} in a frame of type {bare.type}")
     fields = decode_control(bare.type, bare.data)
     _judge_across_fields(bare, fields)
-    always_durable = bare.type in (TOPIC_CREATE, TOPIC_DELETE, ROUTER_CREATE, ROUTER_DELETE, CONFIG_UPDATE)
+    always_durable = bare.type in (TOPIC_CREATE, TOPIC_DELETE, ROUTER_CREATE, ROUTER_DELETE, CONFIG_UPDATE, STATE)
     if bare.type == CONSUMER:
         always_durable = fields["event"] != "cursor"
     remark = ""

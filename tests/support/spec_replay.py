@@ -33,11 +33,13 @@ from tests.support.spec_control import (
     ROUTER_CURSOR,
     ROUTER_DELETE,
     SEGMENT,
+    STATE,
     TOPIC_CREATE,
     TOPIC_DELETE,
     Wrong,
 )
 from tests.support.spec_frames import Frame, SpecViolation
+from tests.support.spec_kept import Kept
 from tests.support.spec_manifest import Manifest
 from tests.support.spec_queue import Jobs
 from tests.support.spec_routers import Routes
@@ -48,7 +50,7 @@ ANNOUNCED = frozenset({"cap", "ttl", "crash", "source_trim", "salvage"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record as stored: `data` and `meta` byte for byte, `extra` the further keys."""
+    """A record as stored: `data` and `meta` byte for byte, `extra` the further keys, `size` what it counts for."""
 
     seq: int
     ts: int
@@ -57,11 +59,7 @@ class Record:
     data: bytes
     meta: bytes | None
     extra: dict[str, Any]
-
-    @property
-    def size(self) -> int:
-        """Bytes of data and meta as sent."""
-        return len(self.data) + len(self.meta or b"")
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +116,7 @@ class Log:
     jobs: Jobs = field(default_factory=Jobs)
     routes: Routes = field(default_factory=Routes)
     readers: Readers = field(default_factory=Readers)
+    kept: Kept = field(default_factory=Kept)
     paused: bool = False
 
     @property
@@ -163,6 +162,8 @@ class Replay:
         #: ids met without a TopicCreate or section: logs deleted earlier. Their frames are passed over.
         self.orphans: set[int] = set()
         self.deleted: set[int] = set()
+        #: What belongs to no log.
+        self.kept = Kept()
 
     def apply(self, batch: Batch) -> None:
         for frame in batch.frames:
@@ -170,6 +171,8 @@ class Replay:
                 self._create(frame)
             elif frame.type == CHECKPOINT_MARK:
                 self._mark(frame)
+            elif frame.type == STATE and not frame.topic_id:
+                self.kept.state(frame.fields or {})
             elif log := self._log_of(frame):
                 log.last_section = None
                 if frame.type == TOPIC_DELETE:
@@ -178,6 +181,7 @@ class Replay:
                     step(log, frame)
         self._remember_key(batch)
         self._remember_copy(batch)
+        self._remember_producer(batch)
         self._route(batch)
 
     def _route(self, batch: Batch) -> None:
@@ -244,6 +248,16 @@ class Replay:
         except Wrong as error:
             raise _wrong(head, str(error)) from error
 
+    def _remember_producer(self, batch: Batch) -> None:
+        head = batch.head
+        if head is None or head.field("producer") is None or head.topic_id not in self.logs:
+            return
+        count = sum(frame.type == APPEND for frame in batch.frames)
+        try:
+            self.logs[head.topic_id].kept.batch(head.field("producer"), head.field("first_seq", 0), count)
+        except Wrong as error:
+            raise _wrong(head, str(error)) from error
+
     def _remember_key(self, batch: Batch) -> None:
         head = batch.head
         if head is None or head.field("key") is None or head.topic_id not in self.logs:
@@ -272,7 +286,14 @@ def _append(log: Log, frame: Frame) -> None:
     if frame.seq >= log.floor and frame.body is not None:
         body = frame.body
         log.records[frame.seq] = Record(
-            seq=frame.seq, ts=frame.ts, node=frame.node, tag=frame.tag, data=body.data, meta=body.meta, extra=body.extra
+            seq=frame.seq,
+            ts=frame.ts,
+            node=frame.node,
+            tag=frame.tag,
+            data=body.data,
+            meta=body.meta,
+            extra=body.extra,
+            size=body.size,
         )
 
 
@@ -319,6 +340,11 @@ def _consume(log: Log, frame: Frame) -> None:
         log.readers.take(frame.fields or {}, log.head, log.durability if log.config_known else "")
     except Wrong as error:
         raise _wrong(frame, f"log {log.topic_id}: {error}") from error
+    log.kept.consumer(frame.fields or {})
+
+
+def _keep(log: Log, frame: Frame) -> None:
+    log.kept.state(frame.fields or {})
 
 
 def _matches(match: str | list[str], tag: bytes) -> bool:
@@ -392,4 +418,5 @@ _STEPS = {
     SEGMENT: _segment,
     LEASE: _lease,
     CONSUMER: _consume,
+    STATE: _keep,
 }

@@ -39,6 +39,7 @@ from tests.support.spec_control import (
 )
 from tests.support.spec_frames import SpecViolation
 from tests.support.spec_jobs import is_moves_section, is_queue_section, judge_volatile, meet_jobs
+from tests.support.spec_kept import Kept, are_producers, are_some_values, are_values
 from tests.support.spec_manifest import manifest_of
 from tests.support.spec_meta import SNAPSHOT_HEADER_BYTES, unseal_snapshot
 from tests.support.spec_replay import Log
@@ -61,6 +62,10 @@ def _are_ids(value: Any) -> bool:
 
 def _are_blobs(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, bytes) for one in value)
+
+
+def _is_blob(value: Any) -> bool:
+    return isinstance(value, bytes)
 
 
 def _is_maybe_time(value: Any) -> bool:
@@ -89,7 +94,9 @@ _BODY: dict[str, Fits] = {
     "clean": is_flag,
     "redo_from": _are_places,
     "sections": _are_blobs,
+    "states?": _is_blob,
 }
+_STATES: dict[str, Fits] = {"as_of": _is_place, "values": are_values}
 _SECTION: dict[str, Fits] = {
     "topic_id": is_seq,
     "name": is_name,
@@ -115,6 +122,8 @@ _SECTION: dict[str, Fits] = {
     "moves?": is_moves_section,
     "routers?": are_routers,
     "consumers?": are_readers,
+    "producers?": are_producers,
+    "states?": are_some_values,
 }
 
 
@@ -151,6 +160,15 @@ class Snapshot:
     clean: bool
     redo_from: list[Place]
     sections: dict[int, Section]
+    #: What belongs to no log: `as_of` and `values`; None: no frame has ever told of any.
+    states: dict[str, Any] | None
+
+    def meet_states(self, kept: Kept) -> None:
+        """The replay of shard 0 has come to their `as_of`."""
+        try:
+            kept.meet((self.states or {})["values"], [])
+        except Wrong as error:
+            raise SpecViolation(self.name, 0, f"what belongs to no log: {error}") from error
 
 
 def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> Snapshot:
@@ -159,6 +177,7 @@ def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> 
     try:
         checked_map(body, _BODY)
         decoded = [checked_map(msgspec.msgpack.decode(blob), _SECTION) for blob in body["sections"]]
+        states = checked_map(msgspec.msgpack.decode(body["states"]), _STATES) if body.get("states") else None
     except (Wrong, msgspec.DecodeError) as error:
         raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, str(error)) from error
     sections = {fields["topic_id"]: Section(name, fields) for fields in decoded}
@@ -173,7 +192,7 @@ def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> 
         raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, "next_topic_id is in use")
     values = {key: body[key] for key in ("created_ms", "shards", "next_topic_id", "pending_deletes", "clean")}
     redo_from = [(file, offset) for file, offset in body["redo_from"]]
-    return Snapshot(name=name, number=number, redo_from=redo_from, sections=sections, **values)
+    return Snapshot(name=name, number=number, redo_from=redo_from, sections=sections, states=states, **values)
 
 
 def log_of(section: Section) -> Log:
@@ -181,7 +200,7 @@ def log_of(section: Section) -> Log:
     names = ("topic_id", "name", "topic", "partition", "partitions", "epoch", "config")
     known = {name: section.fields[name] for name in names}
     log = Log(**known, head=None, settled=False, config_known=False, complete=False)
-    log.jobs.partial = log.routes.partial = log.readers.partial = True
+    log.jobs.partial = log.routes.partial = log.readers.partial = log.kept.partial = True
     log.jobs.lasting = bool(known["config"].get("leases_durable"))
     return log
 
@@ -211,6 +230,7 @@ def meet(log: Log, section: Section) -> None:
     _with_place(section, lambda fields: meet_jobs(log, fields))
     _with_place(section, lambda fields: meet_routers(log.routes, fields, exact=log.durability != "ephemeral"))
     _with_place(section, lambda fields: meet_readers(log.readers, fields))
+    _with_place(section, lambda fields: log.kept.meet(fields.get("states", []), fields.get("producers", [])))
     log.last_section = fields
 
 

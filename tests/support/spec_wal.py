@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import xxhash
 
 from tests.support.spec_control import APPEND, BATCH, SYNC_POINT
-from tests.support.spec_frames import Frame, NotAFrame, SpecViolation, decode_frame
+from tests.support.spec_frames import BINARY, Frame, NotAFrame, SpecViolation, decode_frame
 
 # Type 16, any flags, topic_id 0, seq 0: what a SyncPoint has behind its frame_len. Overlaps are found by the lookahead.
 _SYNC_POINT_HEAD = re.compile(rb"(?=\x10[\x00-\xff]\x00{16})", re.DOTALL)
@@ -118,7 +118,7 @@ def _judge_batch(batch: Batch, size: int) -> None:
     for place, frame in enumerate(appends):
         if frame.topic_id != head.topic_id or frame.seq != appends[0].seq + place:
             raise SpecViolation(frame.file, frame.offset, "the Appends of a batch are one run of one log")
-    textual = all(frame.body is not None for frame in appends)
+    textual = not any(frame.flags & BINARY for frame in appends)
     if textual and head.field("hash") not in (None, batch_hash(appends)):
         raise SpecViolation(head.file, head.offset, "hash is not that of the Appends")
 

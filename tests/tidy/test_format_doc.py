@@ -20,6 +20,7 @@ from storage.format import control, idx_entry, len_file, segment_frame, snapshot
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
 from storage.manifest import SegmentState
+from storage.producer_table import ProducerSection
 from storage.queues.job import TABLE
 from storage.queues.section import MovesSection, QueueSection
 from storage.records import LossCause
@@ -28,6 +29,7 @@ from storage.routers.router import Definition
 from storage.routers.section import RouterSection
 from storage.segment import names as segment_names
 from storage.segment.names import SegmentId
+from storage.state_table import StatesSection
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
@@ -264,6 +266,8 @@ def test_the_keys_of_topic_json_are_as_documented() -> None:
         ("Queue in a snapshot", 1, MovesSection),
         ("Routers in a snapshot", 0, RouterSection),
         ("Consumers in a snapshot", 0, ConsumerSection),
+        ("Producers in a snapshot", 0, ProducerSection),
+        ("States in a snapshot", 0, StatesSection),
     ],
 )
 def test_snapshot_fields_are_as_documented(title: str, table: int, struct: type[msgspec.Struct]) -> None:

@@ -10,8 +10,8 @@ from broker.auth.scopes import ADMIN, READ, Scopes
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
-from broker.kafka.changes import change
-from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.changes import change, check
+from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -26,10 +26,9 @@ from broker.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from broker.kafka.settings import InvalidConfig, Kind, Setting
+from broker.kafka.refusals import Refused, refusal
+from broker.kafka.settings import Kind, Setting
 from storage.config import TopicConfig
-from storage.errors import InvalidRequest
-from storage.validation import check_config
 
 
 class Resource(enum.IntEnum):
@@ -45,26 +44,6 @@ _FORBIDDEN: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.BROKER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }
-
-
-class Refused(Exception):
-    """What is wrong with one resource of a request."""
-
-    def __init__(self, code: ErrorCode, sentence: str | None) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-
-
-def refusal(error: Exception, code: ErrorCode | None = None) -> Refused:
-    """What an error is to the client, for one resource."""
-    if isinstance(error, Refused):
-        return error
-    if isinstance(error, InvalidConfig):
-        return Refused(ErrorCode.INVALID_CONFIG, str(error))
-    if isinstance(error, InvalidRequest):
-        return Refused(ErrorCode.INVALID_CONFIG, error.message)
-    return Refused(code or code_of(error), sentence_of(error))
 
 
 async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -87,7 +66,7 @@ def _described(
     wanted = resource.configuration_keys
     if resource.resource_type == Resource.TOPIC:
         _allow(call, Resource.TOPIC, READ, resource.resource_name)
-        config = call.broker.engine.topic(resource.resource_name).config
+        config = cluster.topic(call, resource.resource_name).config
         largest = call.broker.engine.options.max_record_bytes
         found = [_of_topic(setting, config, largest, request) for setting in settings.SETTINGS.values()]
     elif resource.resource_type == Resource.BROKER:
@@ -139,7 +118,9 @@ def _of_broker(call: Call) -> list[DescribeConfigsResourceResult]:
         ("socket.request.max.bytes", Kind.INT, str(ours.kafka_max_request_bytes)),
     )  # fmt: skip
     return [
-        DescribeConfigsResourceResult(name=name, value=value, read_only=True, config_source=_OF_BROKER, config_type=kind)
+        DescribeConfigsResourceResult(
+            name=name, value=value, read_only=True, config_source=_OF_BROKER, config_type=kind
+        )
         for name, kind, value in values
     ]
 
@@ -187,7 +168,6 @@ async def incremental(call: Call, request: IncrementalAlterConfigsRequest) -> In
 async def _alter(
     call: Call, type_: int, name: str, changed: Callable[[TopicConfig], TopicConfig], *, dry: bool
 ) -> tuple[ErrorCode, str | None]:
-    engine = call.broker.engine
     try:
         if type_ == Resource.BROKER:
             _allow(call, Resource.BROKER, ADMIN)
@@ -195,10 +175,11 @@ async def _alter(
         if type_ != Resource.TOPIC:
             raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {type_}.")
         _allow(call, Resource.TOPIC, ADMIN, name)
+        config = cluster.topic(call, name).config
         if dry:
-            check_config(changed(engine.topic(name).config))
+            check(call.broker.engine, name, changed(config))
         else:
-            await change(engine, name, changed)
+            await change(call.broker.engine, name, changed)
     except Exception as error:
         refused = refusal(error)
         return refused.code, refused.sentence
@@ -207,7 +188,7 @@ async def _alter(
 
 def _allow(call: Call, kind: Resource, scopes: Scopes, *names: str) -> None:
     if not cluster.may(call.access, scopes, *names):
-        raise Refused(_FORBIDDEN[kind], None)
+        raise Refused(_FORBIDDEN[kind])
 
 
 def _check_broker(name: str) -> None:

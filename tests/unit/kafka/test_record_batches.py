@@ -34,7 +34,7 @@ from broker.kafka.records.header import (
     sealed,
 )
 from broker.kafka.records.reading import read_batch
-from broker.kafka.records.writing import rebase, write_batch
+from broker.kafka.records.writing import Columns, write_batch
 
 _cramjam: Any = cramjam
 SOME = [(b"k", b"v", [("a", b"1"), ("b", None)], 1000), (None, b"", [], 1002), (b"", None, [], 999)]
@@ -54,6 +54,11 @@ def produced(records: list[Any], codec: int = 0, **more: int) -> bytes:
     for number, (key, value, headers, stamp) in enumerate(records):
         builder.append(number, stamp, key, value, headers)
     return bytes(builder.build())
+
+
+def columns_of(records: list[Any]) -> Columns:
+    keys, values, headers, stamps = map(list, zip(*records, strict=True))
+    return Columns(keys if any(each is not None for each in keys) else None, values, headers, stamps)
 
 
 def with_attributes(batch: bytes, attributes: int) -> bytes:
@@ -80,18 +85,24 @@ def test_what_a_client_writes_is_read(records: list[Any], codec: Codec) -> None:
 
 @given(records=st.lists(a_record, min_size=1, max_size=20), base=st.integers(0, 1 << 60), epoch=st.integers(0, 1 << 30))
 def test_what_is_written_a_client_reads(records: list[Any], base: int, epoch: int) -> None:
-    batch = bytes(write_batch(base, enumerate(records), epoch))
+    batch = write_batch(base, range(len(records)), columns_of(records), epoch)
     found = [*DefaultRecordBatch(batch)]
     assert [(each.key, each.value, each.headers, each.timestamp) for each in found] == records
     assert [each.offset for each in found] == [*range(base, base + len(records))]
     assert read_header(batch).leader_epoch == epoch
 
 
-def test_a_batch_is_moved_without_a_new_checksum() -> None:
-    batch = write_batch(0, enumerate(SOME), 1)
-    rebase(batch, 1 << 40, 7)
-    header = read_header(bytes(batch))
-    assert (header.base_offset, header.leader_epoch) == (1 << 40, 7)
+def test_offsets_may_have_gaps() -> None:
+    batch = write_batch(100, [0, 5, 70_000], columns_of(SOME), 1)
+    assert [each.offset for each in DefaultRecordBatch(batch)] == [100, 105, 70_100]
+    assert DefaultRecordBatch(batch).next_offset == 70_101
+    assert read_header(batch).max_timestamp == 1002
+
+
+def test_by_columns_is_as_compiled_code_has_it() -> None:
+    records = [(None, b"v" * (number % 300), [], 1_700_000_000_000 + number) for number in range(20_000)]
+    ours = write_batch(0, range(len(records)), columns_of(records), -1)
+    assert ours == produced(records)
 
 
 def test_an_empty_batch_stands_for_its_offsets() -> None:

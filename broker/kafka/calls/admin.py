@@ -1,0 +1,217 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs (source: kafka.md §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.auth.scopes import ADMIN, DELETE, READ
+from broker.kafka import cluster, settings
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.changes import change, check
+from broker.kafka.cluster import BROKER_ID
+from broker.kafka.errors import ErrorCode
+from broker.kafka.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsCreatableTopic,
+    CreateTopicsCreatableTopicConfigs,
+    CreateTopicsCreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsDeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from broker.kafka.refusals import Refused, refusal
+from schemas.names import is_topic_name
+from storage.config import TopicConfig
+from storage.partitions import address
+
+if TYPE_CHECKING:
+    from storage.catalog import Topic
+
+MAX_PARTITIONS: Final = 1024
+#: What "as the broker is set" is, for partitions and replicas.
+_DEFAULT: Final = -1
+_DYNAMIC, _DEFAULT_SOURCE = 1, 5
+
+
+async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Each by itself: some may be made and others refused."""
+    times = Counter(topic.name for topic in request.topics)
+    results: list[CreateTopicsCreatableTopicResult] = []
+    for topic in request.topics:
+        result = CreateTopicsCreatableTopicResult(name=topic.name)
+        try:
+            if times[topic.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{topic.name} is there twice.")
+            config = await _create(call, topic, dry=request.validate_only)
+            result.num_partitions, result.replication_factor = config.partitions, 1
+            result.configs = _shown(config, call.broker.engine.options.max_record_bytes)
+        except Exception as error:
+            refused = refusal(error)
+            result.error_code, result.error_message = refused.code, refused.sentence
+        results.append(result)
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(call: Call, wanted: CreateTopicsCreatableTopic, *, dry: bool) -> TopicConfig:
+    engine = call.broker.engine
+    if not is_topic_name(wanted.name):
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "That cannot be the name of a topic.")
+    if not cluster.may(call.access, ADMIN, wanted.name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    config = TopicConfig(partitions=_partitions_of(call, wanted))
+    config = settings.made(((each.name, each.value) for each in wanted.configs), config)
+    # Nothing is awaited between this look and the making, which would else change a topic that is there.
+    if wanted.name in engine.catalog.topics:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {wanted.name} already.")
+    check(engine, wanted.name, config)
+    if not dry:
+        await engine.put_topic(wanted.name, config)
+    return config
+
+
+def _partitions_of(call: Call, wanted: CreateTopicsCreatableTopic) -> int:
+    if wanted.assignments:
+        numbers = sorted(each.partition_index for each in wanted.assignments)
+        if numbers != list(range(len(numbers))):
+            raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "Its partitions are not numbered from 0 on.")
+        for each in wanted.assignments:
+            _check_brokers(each.broker_ids)
+        count = len(numbers)
+    else:
+        if wanted.replication_factor not in (_DEFAULT, 1):
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "There is one broker: the replication factor is 1.")
+        default = call.broker.settings.kafka_auto_partitions
+        count = default if wanted.num_partitions == _DEFAULT else wanted.num_partitions
+    _check_count(count)
+    return count
+
+
+def _check_brokers(ids: list[int]) -> None:
+    if ids != [BROKER_ID]:
+        raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, f"There is one broker: it is {BROKER_ID}.")
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"A topic has 1 to {MAX_PARTITIONS} partitions.")
+
+
+def _shown(config: TopicConfig, largest_record: int) -> list[CreateTopicsCreatableTopicConfigs]:
+    return [
+        CreateTopicsCreatableTopicConfigs(
+            name=setting.name,
+            value=settings.value_of(setting, config, largest_record),
+            config_source=_DEFAULT_SOURCE if settings.is_default(setting, config) else _DYNAMIC,
+        )
+        for setting in settings.SETTINGS.values()
+    ]
+
+
+async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """With all that is in them."""
+    responses: list[DeleteTopicsDeletableTopicResult] = []
+    for name in request.topic_names:
+        response = DeleteTopicsDeletableTopicResult(name=name)
+        try:
+            if not cluster.may(call.access, DELETE, name):
+                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            cluster.topic(call, name)
+            if not await call.broker.engine.delete_topic(name):
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except Exception as error:
+            response.error_code = refusal(error).code
+        responses.append(response)
+    return DeleteTopicsResponse(responses=responses)
+
+
+async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """More partitions for topics; there are never fewer."""
+    results: list[CreatePartitionsTopicResult] = []
+    for wanted in request.topics:
+        result = CreatePartitionsTopicResult(name=wanted.name)
+        try:
+            await _grow(call, wanted, dry=request.validate_only)
+        except Exception as error:
+            refused = refusal(error)
+            result.error_code, result.error_message = refused.code, refused.sentence
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(call: Call, wanted: CreatePartitionsTopic, *, dry: bool) -> None:
+    if not cluster.may(call.access, ADMIN, wanted.name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def grown(config: TopicConfig) -> TopicConfig:
+        if wanted.count <= config.partitions:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"It has {config.partitions} partitions already.")
+        if wanted.assignments is not None and len(wanted.assignments) != wanted.count - config.partitions:
+            raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "One assignment is needed for each new partition.")
+        return msgspec.structs.replace(config, partitions=wanted.count)
+
+    _check_count(wanted.count)
+    for each in wanted.assignments or ():
+        _check_brokers(each.broker_ids)
+    topic = cluster.topic(call, wanted.name)
+    if dry:
+        check(call.broker.engine, wanted.name, grown(topic.config))
+    else:
+        await change(call.broker.engine, wanted.name, grown)
+
+
+async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """One directory, and the live bytes of each partition."""
+    if not cluster.may(call.access, READ):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    found: list[DescribeLogDirsTopic] = []
+    if request.topics is None:
+        for page in cluster.pages(call.broker.engine, call.access):
+            found += [_sizes(call, topic, None) for topic in page]
+            await asyncio.sleep(0)
+    else:
+        for wanted in request.topics:
+            topic = call.broker.engine.catalog.topics.get(wanted.topic) if is_topic_name(wanted.topic) else None
+            if topic is not None and not topic.provisional and cluster.may(call.access, READ, topic.name):
+                found.append(_sizes(call, topic, wanted.partitions))
+    directory = call.broker.settings.data_dir.absolute()
+    disk = await asyncio.to_thread(shutil.disk_usage, directory)
+    result = DescribeLogDirsResult(log_dir=str(directory), topics=found, total_bytes=disk.total, usable_bytes=disk.free)
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _sizes(call: Call, topic: Topic, wanted: list[int] | None) -> DescribeLogDirsTopic:
+    topics = call.broker.engine.catalog.topics
+    numbers = range(topic.config.partitions)
+    parts = {number: topics.get(address(topic.name, number)) for number in numbers if not wanted or number in wanted}
+    return DescribeLogDirsTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsPartition(partition_index=number, partition_size=part.log.bytes)
+            for number, part in parts.items()
+            if part is not None
+        ],
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.CREATE_TOPICS: decoded(CreateTopicsRequest, create_topics),
+    ApiKey.DELETE_TOPICS: decoded(DeleteTopicsRequest, delete_topics),
+    ApiKey.CREATE_PARTITIONS: decoded(CreatePartitionsRequest, create_partitions),
+    ApiKey.DESCRIBE_LOG_DIRS: decoded(DescribeLogDirsRequest, describe_log_dirs),
+}

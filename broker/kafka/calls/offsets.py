@@ -1,0 +1,227 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete (source: kafka.md §1, §2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.auth.scopes import DELETE, READ, READ_WRITE
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.cluster import may
+from broker.kafka.errors import ErrorCode, code_of
+from broker.kafka.groups.offsets import Committed, OffsetBeyondHead
+from broker.kafka.groups.states import State
+from broker.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from storage.errors import InvalidRequest, LimitReached, ShuttingDown, TopicIncompatible, TopicNotFound, Unavailable
+
+#: Versions of OffsetFetch: from which on an error of the whole has a place, and several groups are asked for.
+_WHOLE_ERROR_SINCE: Final = 2
+_GROUPS_SINCE: Final = 8
+_NO_OFFSET: Final = -1
+
+#: What stands against a commit, as clients of a coordinator understand it: the first that fits.
+_CODES: Final = (
+    (TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (OffsetBeyondHead, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (LimitReached, ErrorCode.POLICY_VIOLATION),
+    # A queue, or a topic in memory only, whose offsets would outlive its records.
+    ((TopicIncompatible, InvalidRequest), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (ShuttingDown, ErrorCode.NOT_COORDINATOR),
+    (Unavailable, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+)
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), None) or code_of(error)
+
+
+# -- commit ------------------------------------------------------------------------------------------------------------
+
+
+async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Each partition for itself: durable, or refused."""
+    if not may(call.access, READ):
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        refused = await call.broker.kafka_groups.admit_commit(
+            request.group_id, request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
+        )
+    wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+    if refused is ErrorCode.NONE:
+        codes = await asyncio.gather(*(_commit_one(call, request.group_id, name, each) for name, each in wanted))
+    else:
+        codes = [refused] * len(wanted)
+    code = iter(codes)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=next(code))
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _commit_one(call: Call, group_id: str, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
+    if not may(call.access, READ_WRITE, topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    metadata = asked.committed_metadata or ""
+    if len(metadata.encode()) > call.broker.engine.options.max_offset_metadata_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    offsets = call.broker.kafka_offsets
+    try:
+        await offsets.commit(group_id, topic, asked.partition_index, asked.committed_offset, metadata)
+    except Exception as error:
+        return _code_of(error)
+    return ErrorCode.NONE
+
+
+# -- fetch -------------------------------------------------------------------------------------------------------------
+
+
+async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """What was committed; -1 where nothing was, or where there is no such partition."""
+    if call.version >= _GROUPS_SINCE:
+        return OffsetFetchResponse(
+            groups=[
+                _of_group(
+                    call,
+                    each.group_id,
+                    None if each.topics is None else [(topic.name, topic.partition_indexes) for topic in each.topics],
+                )
+                for each in request.groups
+            ]
+        )
+    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
+    found = _of_group(call, request.group_id, wanted)
+    in_each = found.error_code if call.version < _WHOLE_ERROR_SINCE else 0
+    if in_each:
+        found.topics = [_topic(name, [(p, None, ErrorCode(in_each)) for p in each]) for name, each in wanted or ()]
+    return OffsetFetchResponse(
+        error_code=found.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=each.partition_index,
+                        committed_offset=each.committed_offset,
+                        metadata=each.metadata,
+                        error_code=each.error_code,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in found.topics
+        ],
+    )
+
+
+def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | None) -> OffsetFetchResponseGroup:
+    """`wanted` None: all there are, of topics that the key is for."""
+    error = call.broker.kafka_groups.refusal(group_id)
+    if not may(call.access, READ):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if error is not ErrorCode.NONE:
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+    if wanted is None:
+        topics: dict[str, list[_Found]] = {}
+        for each in call.broker.kafka_offsets.all(group_id):
+            if may(call.access, READ, each.topic):
+                topics.setdefault(each.topic, []).append((each.partition, each, ErrorCode.NONE))
+    else:
+        topics = {name: [_fetch_one(call, group_id, name, each) for each in partitions] for name, partitions in wanted}
+    return OffsetFetchResponseGroup(group_id=group_id, topics=[_topic(name, found) for name, found in topics.items()])
+
+
+#: A partition, and what is committed for it.
+_Found = tuple[int, Committed | None, ErrorCode]
+
+
+def _fetch_one(call: Call, group_id: str, topic: str, partition: int) -> _Found:
+    if not may(call.access, READ, topic):
+        return partition, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        return partition, call.broker.kafka_offsets.fetch(group_id, topic, partition), ErrorCode.NONE
+    except TopicNotFound:
+        return partition, None, ErrorCode.NONE
+
+
+def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=name,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=partition,
+                committed_offset=_NO_OFFSET if committed is None else committed.offset,
+                metadata="" if committed is None else committed.metadata,
+                error_code=error,
+            )
+            for partition, committed, error in found
+        ],
+    )
+
+
+# -- delete ------------------------------------------------------------------------------------------------------------
+
+
+async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Of a group that nobody is in: what members go by is not taken away from under them."""
+    groups = call.broker.kafka_groups
+    error = groups.refusal(request.group_id)
+    if not may(call.access, DELETE):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if error is ErrorCode.NONE:
+        state = groups.describe(request.group_id).state
+        if state is State.DEAD:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif state is not State.EMPTY:
+            error = ErrorCode.NON_EMPTY_GROUP
+    if error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=error)
+    return OffsetDeleteResponse(topics=[await _delete_in(call, request.group_id, topic) for topic in request.topics])
+
+
+async def _delete_in(call: Call, group_id: str, topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+    deleted: list[OffsetDeleteResponsePartition] = []
+    for each in topic.partitions:
+        error = ErrorCode.NONE
+        try:
+            if may(call.access, DELETE, topic.name):
+                await call.broker.kafka_offsets.delete(group_id, topic.name, each.partition_index)
+            else:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        except Exception as failure:
+            error = _code_of(failure)
+        deleted.append(OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=error))
+    return OffsetDeleteResponseTopic(name=topic.name, partitions=deleted)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.OFFSET_COMMIT: decoded(OffsetCommitRequest, commit),
+    ApiKey.OFFSET_FETCH: decoded(OffsetFetchRequest, fetch),
+    ApiKey.OFFSET_DELETE: decoded(OffsetDeleteRequest, delete),
+}

@@ -1,0 +1,42 @@
+"""InitProducerId: ids of idempotent producers (source: kafka.md §2). There are no transactions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.auth.scopes import WRITE
+from broker.kafka import cluster
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.errors import ErrorCode, code_of
+from broker.kafka.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+
+_NOBODY: Final = -1
+
+
+async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """A new id, or from version 3 on the next epoch of the one that the producer has.
+
+    For a transactional id TRANSACTIONAL_ID_AUTHORIZATION_FAILED: of the codes that say no for good the one that every
+    client takes as that, at once.
+    """
+    if request.transactional_id is not None:
+        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not cluster.may(call.access, WRITE):
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    producers = call.broker.engine.producers
+    try:
+        if request.producer_id == _NOBODY:
+            producer_id, epoch = await producers.claim()
+        else:
+            producer_id, epoch = await producers.bump(request.producer_id, request.producer_epoch)
+    except Exception as error:
+        return _refused(code_of(error, unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=_NOBODY, producer_epoch=_NOBODY)
+
+
+HANDLERS: Final[dict[int, Handler]] = {ApiKey.INIT_PRODUCER_ID: decoded(InitProducerIdRequest, init_producer_id)}

@@ -1,0 +1,134 @@
+"""Stored records as Kafka clients get them, by columns: `mapping.to_kafka` for many records at once. Pure.
+
+Records that lie together were mostly written by the same door, and are alike in shape: a shape is told from all of their
+openings and endings, with next to no Python a record. Records of no one shape are mapped one by one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import chain, repeat
+from operator import itemgetter
+from struct import Struct
+from typing import Final, NamedTuple
+
+from broker.kafka.mapping import BINARY_CT, DATA, FURTHER, TWO_KEYS, Headers, to_kafka
+from broker.kafka.records.writing import Columns
+from storage.format.binary import OPENING
+from storage.records import StoredRecord
+from storage.stretch import Stretch, parts_of
+
+_PACK_LEN: Final = Struct(">I").pack
+#: What a body ends with whose last key is a create time between 2001 and 2286.
+_STAMPED: Final = re.compile(rb',"ct":(\d{13})}')
+_STAMP_BYTES: Final = len(b',"ct":1700000000000}')
+_BINARY_STAMP_BYTES: Final = len(BINARY_CT) + 8
+
+
+class _Part(NamedTuple):
+    """Values and times of records, and what tells where records by other doors got their headers."""
+
+    values: Sequence[bytes | None]
+    stamps: Sequence[int]
+
+
+def columns_of(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]:
+    """The seqs of these records, at least one, and what clients get. Raises msgspec.DecodeError for what is no body."""
+    parts = parts_of(records)
+    if len(parts) == 1:
+        return _part(parts[0])
+    seqs, columns = zip(*map(_part, parts), strict=True)
+    sizes = [*map(len, seqs)]
+    keys = headers = None
+    if any(each.keys is not None for each in columns):
+        filled = [each.keys or (None,) * size for each, size in zip(columns, sizes, strict=True)]
+        keys = [*chain.from_iterable(filled)]
+    if any(each.headers is not None for each in columns):
+        headers = [
+            *chain.from_iterable(each.headers or ((),) * size for each, size in zip(columns, sizes, strict=True))
+        ]
+    values = [*chain.from_iterable(each.values for each in columns)]
+    stamps = [*chain.from_iterable(each.stamps for each in columns)]
+    return [*chain.from_iterable(seqs)], Columns(keys, values, headers, stamps)
+
+
+def _part(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]:
+    keys: Sequence[bytes | None] | None = None
+    if isinstance(records, Stretch):
+        seqs: Sequence[int] = records.seqs
+        bodies, stamps, noded = [*records.bodies()], records.stamps(), False
+    else:
+        seqs, stamps, nodes, tags, bodies = zip(*records, strict=True)
+        noded = any(nodes)
+        if any(tags):
+            keys = [tag or None for tag in tags]
+    found = _from_kafka(bodies) or (None if noded else _of_another_door(bodies, stamps))
+    if found is not None:
+        return seqs, Columns(keys, found.values, None, found.stamps)
+    return seqs, _one_by_one(records)
+
+
+def _one_by_one(records: Sequence[StoredRecord]) -> Columns:
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    headers: list[Headers] = []
+    stamps: list[int] = []
+    for _, ts, node, tag, body in records:
+        key, value, some, stamp = to_kafka(body, tag, node, ts)
+        keys.append(key)
+        values.append(value)
+        headers.append(some)
+        stamps.append(stamp)
+    return Columns(keys if any(key is not None for key in keys) else None, values, headers, stamps)
+
+
+def _from_kafka(bodies: Sequence[bytes]) -> _Part | None:
+    """Values and create times without headers: all raw bytes, or all JSON; None: they are not all like that."""
+    if bodies[0].startswith(TWO_KEYS):
+        around = len(TWO_KEYS) + 4
+        if not _lengths_fit(bodies, TWO_KEYS, _BINARY_STAMP_BYTES):
+            return None
+        if {*map(itemgetter(slice(-_BINARY_STAMP_BYTES, -8)), bodies)} != {BINARY_CT}:
+            return None
+        stamps = array("q", b"".join(map(itemgetter(slice(-8, None)), bodies)))
+        if sys.byteorder == "little":
+            stamps.byteswap()
+        if min(stamps) < 0:
+            return None
+        return _Part([*map(itemgetter(slice(around, -_BINARY_STAMP_BYTES)), bodies)], stamps)
+    ends = [*map(itemgetter(slice(-_STAMP_BYTES, None)), bodies)]
+    times: dict[bytes, int] = {}
+    for end in {*ends}:
+        found = _STAMPED.fullmatch(end)
+        if found is None:
+            return None
+        times[end] = int(found[1])
+    if not all(map(bytes.startswith, bodies, repeat(DATA))):
+        return None
+    values = [*map(itemgetter(slice(len(DATA), -_STAMP_BYTES)), bodies)]
+    return _Part(values, [*map(times.__getitem__, ends)])
+
+
+def _of_another_door(bodies: Sequence[bytes], stamps: Sequence[int]) -> _Part | None:
+    """Data alone: all raw bytes, or all JSON; None: they are not all like that."""
+    if bodies[0].startswith(OPENING):
+        around = len(OPENING) + 4
+        return (
+            _Part([*map(itemgetter(slice(around, None)), bodies)], stamps) if _lengths_fit(bodies, OPENING, 0) else None
+        )
+    text = b"".join(bodies)
+    if any(map(text.__contains__, FURTHER)) or not all(map(bytes.startswith, bodies, repeat(DATA))):
+        return None
+    return _Part([*map(itemgetter(slice(len(DATA), -1)), bodies)], stamps)
+
+
+def _lengths_fit(bodies: Sequence[bytes], opening: bytes, behind: int) -> bool:
+    """Whether each of these maps begins so, with the length of all that follows but so many bytes behind it."""
+    around = len(opening) + 4
+    shapes = {*zip(map(len, bodies), map(itemgetter(slice(around)), bodies), strict=True)}
+    return all(
+        size >= around + behind and begin == opening + _PACK_LEN(size - around - behind) for size, begin in shapes
+    )

@@ -1,0 +1,1 @@
+"""Classic consumer groups: members, generations, and who gets what."""

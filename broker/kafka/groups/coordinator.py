@@ -1,0 +1,336 @@
+"""The groups of a broker: finds and forgets them, keeps their time, and has what outlives the process made durable.
+
+A group is in memory while somebody is in it. Durable of it are its generation and protocol type (see `record`), before
+a generation is told to anybody, and its committed offsets (see `offsets`). After a restart, members are told
+UNKNOWN_MEMBER_ID and join again, into a later generation. Before a stop, all that wait are told NOT_COORDINATOR, so
+that they ask again.
+
+All methods belong to the loop. Source: kafka.md §2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from broker.kafka.errors import ErrorCode, code_of
+from broker.kafka.groups.hosted import Hosted
+from broker.kafka.groups.machine import Group
+from broker.kafka.groups.record import KIND, GroupRecord
+from broker.kafka.groups.states import State
+from broker.kafka.groups.values import Join, JoinAnswer, Limits, Member, Save, SyncAnswer, Token
+from broker.kafka.names import consumer_name
+
+if TYPE_CHECKING:
+    from broker.kafka.groups.offsets import Offsets
+    from storage.engine import Engine
+
+_log = structlog.get_logger("broker.kafka")
+
+#: How often groups are looked for that have been empty for too long.
+SWEEP_S: Final = 600
+#: Of a client's id, what goes into the ids of its members.
+_SHOWN_CHARS: Final = 128
+
+Answered = TypeVar("Answered", JoinAnswer, SyncAnswer)
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """A group as it is now."""
+
+    group_id: str
+    state: State
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[Member, ...] = ()
+
+
+class Coordinator:
+    """See the module. `retention_ms`: how long offsets of a group outlive its last member; 0: for ever."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        offsets: Offsets,
+        *,
+        limits: Limits,
+        retention_ms: int = 0,
+        max_groups: int = 0,
+    ) -> None:
+        self._engine = engine
+        self._offsets = offsets
+        self._limits = limits
+        self._retention_ms = retention_ms
+        self._max_groups = max_groups
+        self._hosted: dict[str, Hosted] = {}
+        #: Groups that are no members' but have committed offsets since they were last written, and when.
+        self._used_ms: dict[str, int] = {}
+        self._due: list[tuple[int, str]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """When the engine is ready: empty groups expire from here on."""
+        self._sweeping = asyncio.create_task(self._keep_sweeping())
+
+    async def close(self) -> None:
+        """All that wait are answered, and nobody is let in any more. May be called again, and unstarted."""
+        self._stopped = True
+        for handle in (self._timer, self._sweeping):
+            if handle is not None:
+                handle.cancel()
+        hosted = list(self._hosted.values())
+        for each in hosted:
+            each.break_off(ErrorCode.NOT_COORDINATOR)
+        saving = [each.saving for each in hosted if each.saving is not None]
+        if saving:
+            await asyncio.wait(saving)
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    async def join(self, group_id: str, asked: Join) -> JoinAnswer:
+        """The answer to a JoinGroup, when there is one. Cancelled: whoever joined is not there any more."""
+        error = self.refusal(group_id)
+        if error is ErrorCode.NONE and not asked.member_id and self._is_one_too_many(group_id):
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
+        if error is not ErrorCode.NONE:
+            return JoinAnswer(token=None, error=error, member_id=asked.member_id)
+        hosted = self._host(group_id)
+        return await self._answer(hosted, lambda token: hosted.group.join(token, asked, self._now_ms()))
+
+    async def sync(
+        self,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+    ) -> SyncAnswer:
+        """The answer to a SyncGroup, when there is one."""
+        error = self.refusal(group_id)
+        if error is not ErrorCode.NONE:
+            return SyncAnswer(None, error)
+        hosted = self._host(group_id)
+
+        def begin(token: Token) -> None:
+            hosted.group.sync(token, member_id, generation, instance_id, assignments, self._now_ms())
+
+        return await self._answer(hosted, begin)
+
+    def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
+        return self._at_once(
+            group_id, lambda group: group.heartbeat(member_id, generation, instance_id, self._now_ms())
+        )
+
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
+        return self._at_once(group_id, lambda group: group.leave(member_id, instance_id, self._now_ms()))
+
+    @staticmethod
+    def fresh_id(client_id: str, instance_id: str | None) -> str:
+        """For a member that has none yet."""
+        return f"{(client_id if instance_id is None else instance_id)[:_SHOWN_CHARS]}-{uuid4()}"
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    async def admit_commit(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
+        """Whether these may commit offsets now; the group is known for certain then."""
+        error = self._at_once(group_id, lambda group: group.commit(member_id, generation, instance_id, self._now_ms()))
+        if error is not ErrorCode.NONE or generation >= 0:
+            return error
+        self._used_ms[group_id] = self._engine.now_ms()
+        if self._engine.states.get(KIND, group_id) is not None:
+            return error
+        if self._is_one_too_many(group_id):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        hosted = self._host(group_id)
+
+        def note(token: Token) -> None:
+            group = hosted.group
+            hosted.add(Save(group.generation, group.protocol_type, empty=not group.roster.members))
+            hosted.add(SyncAnswer(token, ErrorCode.NONE))
+
+        noted: SyncAnswer = await self._answer(hosted, note)
+        return noted.error
+
+    # -- groups as a whole ---------------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> Described:
+        """Dead: there is none of that id."""
+        hosted = self._hosted.get(group_id)
+        if hosted is not None:
+            group = hosted.group
+            members = tuple(group.roster.members.values())
+            return Described(
+                group_id=group_id,
+                state=group.state,
+                generation=group.generation,
+                protocol_type=group.protocol_type,
+                protocol=group.protocol,
+                members=members,
+            )
+        record = self._record(group_id)
+        if record is None and not self._offsets.has_any(group_id):
+            return Described(group_id=group_id, state=State.DEAD)
+        record = record or GroupRecord()
+        return Described(
+            group_id=group_id,
+            state=State.EMPTY,
+            generation=record.generation,
+            protocol_type=record.protocol_type,
+        )
+
+    def all_groups(self) -> list[Described]:
+        """By id: those with members, those that are remembered, and those that have committed offsets."""
+        known = {group_id for group_id, _ in self._engine.states.items(KIND)}
+        return [self.describe(group_id) for group_id in sorted({*known, *self._hosted, *self._offsets.groups()})]
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """The group and its offsets. Durable on return. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or what stands against."""
+        error = self.refusal(group_id)
+        if error is ErrorCode.NONE and self.describe(group_id).state is State.DEAD:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        if error is not ErrorCode.NONE:
+            return error
+        hosted = self._host(group_id)
+        error = hosted.group.delete()
+        if error is not ErrorCode.NONE:
+            self._settle(hosted)
+            return error
+        try:
+            # Until the end it is in the way of anybody who would begin it anew.
+            if hosted.saving is not None:
+                await asyncio.wait([hosted.saving])
+            await self._offsets.delete_all(group_id)
+            await self._engine.states.delete(KIND, group_id)
+        except Exception as failure:
+            return code_of(failure)
+        finally:
+            self._hosted.pop(group_id, None)
+            self._used_ms.pop(group_id, None)
+        return ErrorCode.NONE
+
+    def refusal(self, group_id: str) -> ErrorCode:
+        """Why nothing can be asked of a group of that id now; NONE: it can."""
+        if self._stopped or self._engine.closing:
+            return ErrorCode.NOT_COORDINATOR
+        if not self._engine.ready:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.INVALID_GROUP_ID if consumer_name(group_id) is None else ErrorCode.NONE
+
+    # -- the rest ------------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self._engine.monotonic_ms()
+
+    def _record(self, group_id: str) -> GroupRecord | None:
+        value = self._engine.states.get(KIND, group_id)
+        return None if value is None else GroupRecord.decode(value)
+
+    async def _write(self, group_id: str, record: GroupRecord) -> None:
+        await self._engine.states.put(KIND, group_id, record.encode())
+
+    def _host(self, group_id: str) -> Hosted:
+        hosted = self._hosted.get(group_id)
+        if hosted is None:
+            record = self._record(group_id)
+            was = record or GroupRecord()
+            group = Group(group_id, self._limits, was.generation, was.protocol_type)
+            hosted = self._hosted[group_id] = Hosted(group, record, self._write, self._engine.now_ms)
+        return hosted
+
+    def _is_one_too_many(self, group_id: str) -> bool:
+        if not self._max_groups or group_id in self._hosted or self._engine.states.get(KIND, group_id) is not None:
+            return False
+        there = {group_id for group_id, _ in self._engine.states.items(KIND)} | self._hosted.keys()
+        return len(there) >= self._max_groups
+
+    def _at_once(self, group_id: str, ask: Callable[[Group], ErrorCode]) -> ErrorCode:
+        error = self.refusal(group_id)
+        if error is ErrorCode.NONE:
+            hosted = self._host(group_id)
+            error = ask(hosted.group)
+            self._settle(hosted)
+        return error
+
+    async def _answer(self, hosted: Hosted, begin: Callable[[Token], None]) -> Answered:
+        """What is answered to the token that `begin` is given."""
+        waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        begin(waiting)
+        self._settle(hosted)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            hosted.group.hung_up(waiting, self._now_ms())
+            self._settle(hosted)
+            raise
+
+    def _settle(self, hosted: Hosted) -> None:
+        """Something has happened to it: answers go out, its next deadline is known, or it is forgotten."""
+        hosted.pass_on(self._settle)
+        if self._stopped:
+            return
+        group_id = hosted.group.group_id
+        if hosted.idle:
+            self._hosted.pop(group_id, None)
+            return
+        due_ms = hosted.group.deadline()
+        if due_ms is not None and (hosted.due_ms is None or due_ms < hosted.due_ms):
+            hosted.due_ms = due_ms
+            heappush(self._due, (due_ms, group_id))
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ms = max(0, self._due[0][0] - self._now_ms())
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        """One timer for all groups: those whose time has come are looked at."""
+        now_ms, self._timer = self._now_ms(), None
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, group_id = heappop(self._due)
+            hosted = self._hosted.get(group_id)
+            if hosted is not None and hosted.due_ms == due_ms:
+                hosted.due_ms = None
+                hosted.group.tick(now_ms)
+                self._settle(hosted)
+        if self._due:
+            self._set_timer()
+
+    # -- expiry --------------------------------------------------------------------------------------------------------
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await self._engine.clock.sleep(SWEEP_S)
+            try:
+                await self.sweep()
+            except Exception as error:
+                _log.warning("kafka_groups_not_swept", error=str(error))
+
+    async def sweep(self) -> None:
+        """Forget groups that have been empty for too long, offsets and all; note since when the others are."""
+        now_ms = self._engine.now_ms()
+        for group_id, _ in self._engine.states.items(KIND):
+            record = self._record(group_id)
+            if record is None or group_id in self._hosted:
+                continue
+            empty_ms = max(record.empty_ms, self._used_ms.pop(group_id, 0))
+            if empty_ms and self._retention_ms and now_ms - empty_ms > self._retention_ms:
+                error = await self.delete(group_id)
+                _log.info("kafka_group_expired", group=group_id, error=error.name)
+            elif empty_ms != record.empty_ms or not empty_ms:
+                # Its members were there when the process ended, or it has committed offsets without any.
+                hosted = self._host(group_id)
+                hosted.add(Save(record.generation, record.protocol_type, empty=True))
+                self._settle(hosted)

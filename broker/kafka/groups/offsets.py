@@ -1,0 +1,106 @@
+"""Committed offsets: cursors of the consumers that a group has, one in each partition it has committed for.
+
+An offset is the next one to be read, and so the seq of the last record that is done with. What was committed is
+durable, whatever the class of the topic, with its metadata; `/v0` sees the consumer, reads as it and seeks it, and
+clients of the group go on from there. Source: kafka.md §1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
+from storage.errors import ConsumerNotFound, InvalidRequest, TopicNotFound
+from storage.partitions import address, split
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+class Committed(NamedTuple):
+    """What a group has committed for a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+
+
+class OffsetBeyondHead(InvalidRequest):
+    """No record has that offset, nor is it the next one's."""
+
+
+class Offsets:
+    """Of all groups of an engine. The methods take ids that `consumer_name` has a name for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def commit(self, group_id: str, topic: str, partition: int, offset: int, metadata: str) -> None:
+        """Durable on return, over any crash. Also back: the group has said so.
+
+        Raises TopicNotFound, OffsetBeyondHead, LimitReached, Unavailable; TopicIncompatible for a queue, InvalidRequest
+        for a topic in memory only or more metadata than is kept.
+        """
+        where = self._place(topic, partition)
+        if not 0 <= offset <= self._engine.catalog.topics[where].log.head:
+            raise OffsetBeyondHead(f"{topic} has no offset {offset}.", field="offset")
+        kept = metadata.encode() if metadata else None
+        await self._engine.consumers.commit_offset(where, _name(group_id), offset, kept)
+
+    def fetch(self, group_id: str, topic: str, partition: int) -> Committed | None:
+        """None: nothing is committed. Raises TopicNotFound."""
+        try:
+            seq, metadata = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
+        except (ConsumerNotFound, InvalidRequest):
+            return None
+        return Committed(topic, partition, seq, (metadata or b"").decode())
+
+    def all(self, group_id: str) -> list[Committed]:
+        """Everything a group has committed, by topic and partition."""
+        found = [self.fetch(group_id, *split(where)) for where in self._addresses(group_id)]
+        return sorted(each for each in found if each is not None)
+
+    def has_any(self, group_id: str) -> bool:
+        return bool(self._addresses(group_id))
+
+    def topics(self, group_id: str) -> set[str]:
+        """Those that it has committed offsets for."""
+        return {split(where)[0] for where in self._addresses(group_id)}
+
+    def groups(self) -> set[str]:
+        """All that have committed offsets."""
+        names = {
+            consumer.name
+            for topic in self._engine.catalog.topics.values()
+            for consumer in topic.log.consumers.named(GROUP_PREFIX)
+        }
+        return {group_id for group_id in map(group_of, names) if group_id is not None}
+
+    async def delete(self, group_id: str, topic: str, partition: int) -> bool:
+        """False: there was nothing. Durable on return. Raises TopicNotFound, Unavailable."""
+        return await self._engine.consumers.delete(self._place(topic, partition), _name(group_id))
+
+    async def delete_all(self, group_id: str) -> None:
+        """Durable on return. Raises Unavailable."""
+        for where in self._addresses(group_id):
+            await self._engine.consumers.delete(where, _name(group_id))
+
+    def _addresses(self, group_id: str) -> list[str]:
+        name = _name(group_id)
+        topics = self._engine.catalog.topics
+        return [where for where, topic in topics.items() if name in topic.log.consumers.by_name]
+
+    def _place(self, topic: str, partition: int) -> str:
+        """Raises TopicNotFound for a partition that is not there."""
+        where = address(topic, partition)
+        found = self._engine.catalog.topics.get(where) if partition >= 0 else None
+        if found is None or found.provisional or "/" in topic:
+            raise TopicNotFound(where)
+        return where
+
+
+def _name(group_id: str) -> str:
+    name = consumer_name(group_id)
+    assert name is not None, "refused before"
+    return name

@@ -1,0 +1,122 @@
+"""Who is in a group: members by id, static members by instance, ids given out and not yet used; and what they agree on.
+
+Pure. Source: kafka.md §2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.kafka.errors import ErrorCode
+from broker.kafka.groups.values import Join, Listed, Member, Protocols
+
+
+class Roster:
+    """`members` are in the order in which they came; `leader` is one of them, or "" until one is elected."""
+
+    __slots__ = ("instances", "leader", "members", "pending")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        #: Member id by group.instance.id.
+        self.instances: dict[str, str] = {}
+        #: Ids given out that nobody has joined with yet: when they are forgotten.
+        self.pending: dict[str, int] = {}
+        self.leader = ""
+
+    def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
+        """The member, or why it is none: not known, or another process has its group.instance.id by now."""
+        if instance_id is not None:
+            known = self.instances.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def joining(self, asked: Join) -> Member | ErrorCode | None:
+        """The member that joins, None for a new one, or why it may not."""
+        if not asked.member_id:
+            return self.members.get(self.instances.get(asked.instance_id or "", ""))
+        if asked.member_id in self.pending and asked.instance_id is None:
+            return None
+        return self.identify(asked.member_id, asked.instance_id)
+
+    def add(self, member_id: str, asked: Join, expires_ms: int) -> Member:
+        member = Member(
+            member_id=member_id,
+            instance_id=asked.instance_id,
+            client_id=asked.client_id,
+            client_host=asked.client_host,
+            session_ms=asked.session_ms,
+            rebalance_ms=asked.rebalance_ms,
+            protocols=asked.protocols,
+            expires_ms=expires_ms,
+        )
+        self.members[member_id] = member
+        if asked.instance_id is not None:
+            self.instances[asked.instance_id] = member_id
+        return member
+
+    def replace(self, old: Member, asked: Join, expires_ms: int) -> Member:
+        """The same static member under a new id: what it was assigned stays its own."""
+        was_leader = self.leader == old.member_id
+        self.remove(old)
+        new = self.add(asked.fresh_id, asked, expires_ms)
+        new.assignment, new.synced = old.assignment, old.synced
+        if was_leader:
+            self.leader = new.member_id
+        return new
+
+    def remove(self, member: Member) -> None:
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            del self.instances[member.instance_id]
+        if self.leader == member.member_id:
+            self.leader = ""
+
+    def clear(self) -> None:
+        self.members.clear()
+        self.instances.clear()
+        self.pending.clear()
+        self.leader = ""
+
+    # -- what they agree on --------------------------------------------------------------------------------------------
+
+    def agrees(self, protocols: Protocols, but: str) -> bool:
+        """Whether one of these is had by all members, the one with the id `but` aside."""
+        names = {name for name, _ in protocols}
+        return bool(names & self._common(but) if self._others(but) else names)
+
+    def choose_protocol(self) -> str:
+        """What most members like best of what all of them have; among equals, what the leader likes best."""
+        common = self._common()
+        votes = Counter(next(name for name, _ in each.protocols if name in common) for each in self.members.values())
+        first = self.members.get(self.leader) or next(iter(self.members.values()))
+        liked = {name: place for place, (name, _) in reversed(list(enumerate(first.protocols)))}
+        return min(votes, key=lambda name: (-votes[name], liked[name]))
+
+    def _others(self, but: str) -> list[Member]:
+        return [each for each in self.members.values() if each.member_id != but]
+
+    def _common(self, but: str = "") -> set[str]:
+        common: set[str] | None = None
+        for each in self._others(but):
+            names = {name for name, _ in each.protocols}
+            common = names if common is None else common & names
+        return common or set()
+
+    @property
+    def rebalance_ms(self) -> int:
+        """How long the slowest of them may take to join; 0: there is nobody."""
+        return max((each.rebalance_ms for each in self.members.values()), default=0)
+
+    def elect(self) -> None:
+        """The leader goes on if it has joined; else the first that has."""
+        leader = self.members.get(self.leader)
+        if leader is None or not leader.joined:
+            self.leader = next(each.member_id for each in self.members.values() if each.joined)
+
+    def listed(self, protocol: str) -> list[Listed]:
+        """As the leader is shown them."""
+        return [Listed(each.member_id, each.instance_id, each.metadata(protocol)) for each in self.members.values()]

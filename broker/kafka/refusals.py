@@ -1,0 +1,27 @@
+"""Why one entry of an admin request is refused: a code, and a sentence where the protocol has room for one."""
+
+from __future__ import annotations
+
+from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.settings import InvalidConfig
+from storage.errors import InvalidRequest
+
+
+class Refused(Exception):
+    """What is wrong with one entry."""
+
+    def __init__(self, code: ErrorCode, sentence: str | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+def refusal(error: Exception) -> Refused:
+    """What an error is to the client, for one entry. What a topic cannot be set to is INVALID_CONFIG."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, InvalidConfig):
+        return Refused(ErrorCode.INVALID_CONFIG, str(error))
+    if isinstance(error, InvalidRequest):
+        return Refused(ErrorCode.INVALID_CONFIG, error.message)
+    return Refused(code_of(error), sentence_of(error))

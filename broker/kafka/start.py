@@ -1,0 +1,53 @@
+"""Whether there is a Kafka port, and all that can be wrong with it before anything else is begun."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from broker.environment import PREFIX
+from broker.listening import listen, tls_context
+from broker.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from broker.kafka.port import Port
+    from broker.wiring import Broker
+
+
+_MISSING = f"{PREFIX}KAFKA_PORT needs the extra kafka: pip install 'topics-broker[kafka]'."
+_OURS = ("broker", "schemas", "storage")
+
+
+class Entrance:
+    """A bound socket, and the certificate for what comes in by it."""
+
+    def __init__(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self._listener = listener
+        self._tls = tls
+
+    def port(self, broker: Broker) -> Port:
+        """The port behind it, not open yet."""
+        from broker.kafka.port import Port
+
+        return Port(broker, self._listener, self._tls)
+
+
+def entrance(settings: Settings) -> Entrance | None:
+    """None: none is asked for.
+
+    Raises SettingsError where the extra kafka is not installed, CannotListen for the address or the certificate.
+    """
+    if settings.kafka_port is None:
+        return None
+    try:
+        import broker.kafka.port  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in _OURS:
+            raise
+        raise SettingsError(_MISSING) from None
+    tls = None if settings.tls_cert is None else tls_context(settings.tls_cert, settings.tls_key)
+    host = settings.host if settings.kafka_host is None else settings.kafka_host
+    host_from = "TOPICS_HOST" if settings.kafka_host is None else "TOPICS_KAFKA_HOST"
+    return Entrance(listen(host, settings.kafka_port, host_from=host_from, port_from="TOPICS_KAFKA_PORT"), tls)

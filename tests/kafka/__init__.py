@@ -1,0 +1,1 @@
+"""The Kafka port, end to end: stock clients, and bare sockets where no client would do such a thing."""

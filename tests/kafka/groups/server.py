@@ -1,0 +1,77 @@
+"""A broker with a Kafka port, in this process and in a loop of its own: clients that block can be used as they are.
+
+with Server(tmp_path / "data") as server:
+    Consumer({"bootstrap.servers": server.address, …})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from broker.kafka.port import Port
+from broker.settings import Settings
+from broker.wiring import Broker
+from storage import Engine, Options
+
+PATIENCE_S = 30
+SMALL = Options(wal_shards=1, wal_file_bytes=4 << 20, wal_reserve_bytes=1 << 16)
+
+Result = TypeVar("Result")
+
+
+class Server:
+    """Started by `with`. `restart` stops it cleanly, or as a crash would, and starts another on the same port."""
+
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        self._data_dir = data_dir
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.run(self._start)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.run(self._stop)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def run(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """In its loop, on return done."""
+
+        async def whole() -> Result:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(whole(), self._loop).result(PATIENCE_S)
+
+    def restart(self) -> None:
+        self.run(self._stop)
+        self.run(self._start)
+
+    async def _start(self) -> None:
+        self.engine = Engine(self._data_dir, SMALL)
+        await self.engine.start()
+        self.broker = Broker(self.engine, Settings(data_dir=self._data_dir, **self._settings))
+        listener = socket.create_server(("127.0.0.1", self.port))
+        self._port = Port(self.broker, listener)
+        self.port = self._port.number
+        await self._port.open()
+
+    async def _stop(self) -> None:
+        self.engine.begin_shutdown()
+        await self._port.close(1)
+        await self.engine.close()

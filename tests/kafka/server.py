@@ -1,0 +1,106 @@
+"""A broker with a Kafka port in this process, and a bare connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from broker.kafka.apis import APIS
+from broker.kafka.call import Handler
+from broker.kafka.codec.schema import Message, decode, encode
+from broker.kafka.port import Port
+from broker.kafka.table import HANDLERS
+from broker.listening import listen, tls_context
+from broker.settings import Settings
+from broker.wiring import Broker
+from storage import Engine
+
+PATIENCE_S = 20
+A = TypeVar("A", bound=Message)
+
+
+class Wire:
+    """One connection that sends what it is told."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation = 0
+
+    def send(self, api_key: int, version: int, body: bytes, *, client_id: bytes = b"\0\4test") -> int:
+        """A request whose header is right for what is known of it; its correlation id."""
+        self._correlation += 1
+        api = APIS.get(api_key)
+        tags = b"\0" if api is not None and version >= api.flexible_since else b""
+        frame = struct.pack(">hhi", api_key, version, self._correlation) + client_id + tags + body
+        self.raw(struct.pack(">i", len(frame)) + frame)
+        return self._correlation
+
+    def raw(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Correlation id, and what follows."""
+        async with asyncio.timeout(PATIENCE_S):
+            size = int.from_bytes(await self.reader.readexactly(4), "big")
+            frame = await self.reader.readexactly(size)
+        return int.from_bytes(frame[:4], "big"), frame[4:]
+
+    async def ask(self, api_key: int, version: int, request: Message, kind: type[A]) -> A:
+        """Send a request and read its answer."""
+        correlation = self.send(api_key, version, encode(request, version))
+        found, body = await self.answer()
+        assert found == correlation
+        flexible = version >= APIS[api_key].flexible_since and api_key != 18
+        return decode(kind, version, body, 1 if flexible else 0)
+
+    async def ended(self) -> None:
+        """The broker closes the connection, and says no more."""
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionResetError):
+                assert await self.reader.read() == b""
+
+    async def close(self) -> None:
+        self.writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+class KafkaServer:
+    """`async with KafkaServer(tmp_path, api_keys=...) as server`; settings as of the broker."""
+
+    def __init__(self, directory: Path, handlers: Mapping[int, Handler] = HANDLERS, **given: object) -> None:
+        settings = Settings.model_validate({"data_dir": directory / "data", "kafka_port": 0, **given})
+        self.engine = Engine(directory / "data", settings.storage_options())
+        self.broker = Broker(self.engine, settings)
+        tls = None if settings.tls_cert is None else tls_context(settings.tls_cert, settings.tls_key)
+        self.port = Port(self.broker, listen("127.0.0.1", 0), tls, handlers)
+        self._wires: list[Wire] = []
+
+    @property
+    def address(self) -> str:
+        """As clients take it for bootstrap.servers."""
+        return f"127.0.0.1:{self.port.number}"
+
+    async def __aenter__(self) -> Self:
+        await self.engine.start()
+        await self.port.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for wire in self._wires:
+            await wire.close()
+        self.engine.begin_shutdown()
+        await self.port.close(grace_s=5)
+        await self.engine.close()
+
+    async def connect(self, **more: Any) -> Wire:
+        wire = Wire(*await asyncio.open_connection("127.0.0.1", self.port.number, **more))
+        self._wires.append(wire)
+        return wire

@@ -1,0 +1,108 @@
+"""What every client does first, and what is done about those who speak something else."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from broker.kafka.apis import APIS, ApiKey
+from broker.kafka.codec.schema import decode, encode
+from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.kafka.server import KafkaServer
+
+VERSIONS = ApiKey.API_VERSIONS
+
+
+async def is_served(server: KafkaServer) -> None:
+    """A new connection is answered."""
+    wire = await server.connect()
+    assert (await wire.ask(VERSIONS, 0, ApiVersionsRequest(), ApiVersionsResponse)).error_code == 0
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_all_that_is_handled_is_advertised(server: KafkaServer, version: int) -> None:
+    wire = await server.connect()
+    answer = await wire.ask(VERSIONS, version, ApiVersionsRequest(), ApiVersionsResponse)
+    shown = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert shown == {key: (APIS[key].first, APIS[key].last) for key in server.port.handlers}
+
+
+async def test_who_asks_in_a_later_version_is_told_what_there_is_in_version_0(server: KafkaServer) -> None:
+    wire = await server.connect()
+    wire.send(VERSIONS, 4, b"\0whatever the future has")
+    _, body = await wire.answer()
+    answer = decode(ApiVersionsResponse, 0, body)
+    assert answer.error_code == 35
+    assert {each.api_key for each in answer.api_keys} == set(server.port.handlers)
+    assert (await wire.ask(VERSIONS, 3, ApiVersionsRequest(), ApiVersionsResponse)).error_code == 0
+
+
+async def test_answers_come_in_the_order_of_requests(server: KafkaServer) -> None:
+    wire = await server.connect()
+    sent = [wire.send(VERSIONS, 0, b"") for _ in range(50)]
+    assert [(await wire.answer())[0] for _ in sent] == sent
+
+
+async def test_bytes_behind_a_request_and_tagged_fields_are_left_alone(server: KafkaServer) -> None:
+    wire = await server.connect()
+    wire.send(ApiKey.METADATA, 9, encode(MetadataRequest(topics=None), 9) + b"abc")
+    assert decode(MetadataResponse, 9, (await wire.answer())[1], 1).brokers
+    tagged = encode(MetadataRequest(topics=None), 9)[:-1] + b"\x01\x63\x02ab"  # field 99, two bytes
+    wire.send(ApiKey.METADATA, 9, tagged)
+    assert decode(MetadataResponse, 9, (await wire.answer())[1], 1).brokers
+
+
+@pytest.mark.parametrize(("key", "version"), [(4, 0), (999, 0), (-1, 3), (ApiKey.METADATA, 99), (ApiKey.METADATA, -1)])
+async def test_what_is_not_served_ends_the_connection(server: KafkaServer, key: int, version: int) -> None:
+    wire = await server.connect()
+    wire.send(key, version, b"")
+    await wire.ended()
+    await is_served(server)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff\0\0",
+        b"\0\0\0\0",
+        b"\0\0\0\1\0",
+        b"\0\0\0\2\0\3",
+        b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # the beginning of TLS
+        struct.pack(">ihhih", 10, ApiKey.METADATA, 1, 7, 100),  # a client id of 100 bytes
+        struct.pack(">ihhihi", 14, ApiKey.METADATA, 1, 7, -1, 1 << 30),  # a thousand million topics
+    ],
+    ids=repr,
+)
+async def test_what_is_no_request_ends_the_connection_and_nothing_else(server: KafkaServer, data: bytes) -> None:
+    wire = await server.connect()
+    wire.raw(data)
+    await wire.ended()
+    await is_served(server)
+    assert any(
+        sample.value for family in server.port.metrics.families() if family.name == "topics_kafka_refused"
+        for sample in family.samples
+    )  # fmt: skip
+
+
+async def test_a_request_may_come_byte_by_byte(server: KafkaServer) -> None:
+    wire = await server.connect()
+    frame = struct.pack(">hhih", VERSIONS, 0, 77, -1)
+    for byte in struct.pack(">i", len(frame)) + frame:
+        wire.raw(bytes([byte]))
+        await wire.writer.drain()
+    assert (await wire.answer())[0] == 77
+
+
+async def test_requests_are_counted_by_kind_and_errors_by_code(server: KafkaServer) -> None:
+    wire = await server.connect()
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="no name")])
+    assert (await wire.ask(ApiKey.METADATA, 5, request, MetadataResponse)).topics[0].error_code == 17
+    families = {family.name: family.samples for family in server.port.metrics.families()}
+    labels = (("api", "metadata"), ("error", "INVALID_TOPIC_EXCEPTION"))
+    assert [sample.value for sample in families["topics_kafka_errors"] if sample.labels == labels] == [1]
+    assert [sample.labels for sample in families["topics_kafka_request_seconds"]] == [(("api", "metadata"),)]
+    assert families["topics_kafka_connections"][0].value == 1

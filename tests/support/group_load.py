@@ -1,0 +1,200 @@
+"""An idempotent producer and the members of one group, all of librdkafka, through crashes of their broker.
+
+What they were told is kept: values that were acked, offsets that were committed, in the order in which that was said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+GROUP = "readers"
+#: Soon back after a crash, and no word of what does not matter here.
+SOON: dict[str, Any] = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
+PATIENCE_S = 60.0
+#: A member commits after so many records.
+COMMIT_EVERY = 20
+
+
+class Sent:
+    """Values by one idempotent producer, in turn to each topic, until it is stopped."""
+
+    def __init__(self, address: str, topics: Sequence[str], *, pause_s: float) -> None:
+        self.acked: list[str] = []
+        self.failed: list[str] = []
+        self.count = 0
+        self._topics = topics
+        self._pause_s = pause_s
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": address, "enable.idempotence": True, "message.timeout.ms": 120_000, **SOON}
+        )
+        self.thread = threading.Thread(target=self._run, name="producer")
+
+    def stop(self) -> None:
+        """No more values; on return all that were sent are acked, or have failed."""
+        self._stop.set()
+        self.thread.join(PATIENCE_S)
+        left = self._producer.flush(PATIENCE_S)
+        assert left == 0, f"{left} values are neither acked nor refused"
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for _ in range(10):
+                value = f"v{self.count}"
+                topic = self._topics[self.count % len(self._topics)]
+                self._producer.produce(topic, value.encode(), on_delivery=self._told)
+                self.count += 1
+            self._producer.poll(self._pause_s)
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        value = (message.value() or b"").decode()
+        if error is None:
+            self.acked.append(value)
+        else:
+            self.failed.append(f"{value}: {error}")
+
+
+class Reader:
+    """One member: reads, and commits what it has read, until it is stopped."""
+
+    def __init__(self, address: str, topics: Sequence[str], committed: Callable[[str, int, int], None]) -> None:
+        self.seen: set[str] = set()
+        self.problems: list[str] = []
+        self._committed = committed
+        self._stop = threading.Event()
+        self._unsaid = 0
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 100,
+                "partition.assignment.strategy": "roundrobin",
+                **SOON,
+            }
+        )
+        self._consumer.subscribe(list(topics))
+        self.thread = threading.Thread(target=self._run, name="member")
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                message = self._consumer.poll(0.05)
+                if message is not None:
+                    self._take(message)
+                if self._unsaid >= COMMIT_EVERY or (message is None and self._unsaid):
+                    self._commit()
+        except Exception as error:
+            self.problems.append(repr(error))
+        finally:
+            self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self.seen.add((message.value() or b"").decode())
+            self._unsaid += 1
+        elif error.code() == KafkaError.OFFSET_OUT_OF_RANGE or not error.retriable():
+            self.problems.append(str(error))
+
+    def _commit(self) -> None:
+        self._unsaid = 0
+        try:
+            for each in self._consumer.commit(asynchronous=False) or ():
+                if each.error is None:
+                    self._committed(each.topic, each.partition, each.offset)
+        except KafkaException:
+            pass  # of another generation, or nobody there: whoever has the partition now reads it again
+
+
+class GroupLoad:
+    """The producer and its readers. `floor`: per partition the greatest offset that was committed, as far as told."""
+
+    def __init__(self, address: str, topics: Sequence[str], *, members: int, pause_s: float = 0.02) -> None:
+        self.address = address
+        self.topics = topics
+        self.floor: Counter[tuple[str, int]] = Counter()
+        self.commits = 0
+        self._lock = threading.Lock()
+        self.sent = Sent(address, topics, pause_s=pause_s)
+        self.readers = [Reader(address, topics, self._committed) for _ in range(members)]
+
+    def _committed(self, topic: str, partition: int, offset: int) -> None:
+        with self._lock:
+            self.commits += 1
+            self.floor[topic, partition] = max(self.floor[topic, partition], offset)
+
+    @contextlib.contextmanager
+    def running(self) -> Generator[None]:
+        self.sent.thread.start()
+        for reader in self.readers:
+            reader.thread.start()
+        try:
+            yield
+        finally:
+            self.sent._stop.set()
+            for reader in self.readers:
+                reader.stop()
+
+    def wait_commits(self, more: int) -> None:
+        """Until so many more commits were told."""
+        target, deadline = self.commits + more, time.monotonic() + PATIENCE_S
+        while self.commits < target:
+            assert time.monotonic() < deadline, (self.commits, target, [each.problems for each in self.readers])
+            time.sleep(0.01)
+
+    def wait_read(self) -> None:
+        """Until the group has read all that was acked."""
+        deadline = time.monotonic() + PATIENCE_S
+        while missing := set(self.sent.acked) - self.seen():
+            assert time.monotonic() < deadline, f"{len(missing)} acked values were never read, {min(missing)} for one"
+            time.sleep(0.05)
+
+    def seen(self) -> set[str]:
+        return set[str]().union(*(set(reader.seen) for reader in self.readers))
+
+
+def all_values(address: str, topics: Sequence[str]) -> Counter[str]:
+    """All that is in the topics, as somebody reads it who is in no group."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "none", "enable.partition.eof": True, **SOON})
+    found: Counter[str] = Counter()
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+        ends, deadline = 0, time.monotonic() + PATIENCE_S
+        while ends < len(topics):
+            assert time.monotonic() < deadline
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found[(message.value() or b"").decode()] += 1
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ends += 1
+    finally:
+        consumer.close()
+    return found
+
+
+def committed(address: str, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """What the group has committed, by partition."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": GROUP, **SOON})
+    try:
+        asked = [TopicPartition(topic, partition) for topic, partition in places]
+        return {(each.topic, each.partition): each.offset for each in consumer.committed(asked, timeout=PATIENCE_S)}
+    finally:
+        consumer.close()

@@ -1,0 +1,108 @@
+"""What State frames, and Batch frames with a producer, come to. From the specification and docs/format.md alone.
+
+Readings, where the specification leaves a choice (docs/format.md decides):
+
+- The last State of a kind and key counts; without a value it is gone.
+- Metadata of an offset goes with the next cursor of its consumer, or with its end, unless a State behind it says more.
+- A producer has the epoch of its last batch, and the last 5 batches of it of which each goes on from the one before.
+- A snapshot may leave out producers that were idle for long, and none of those it names may differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.spec_control import Wrong, is_map, is_seq, is_u64
+
+_SEQUENCES = 1 << 31
+_OFFSET = "offset"
+_PRODUCER = {"producer_id", "epoch", "ts", "batches"}
+
+
+@dataclass(slots=True)
+class Kept:
+    """Values by kind and key; of each producer its epoch and batches, [first sequence, last one, first seq] each.
+
+    `partial`: frames that told of them are no longer in the log.
+    """
+
+    values: dict[tuple[str, str], bytes] = field(default_factory=dict[tuple[str, str], bytes])
+    producers: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict[int, tuple[int, list[list[int]]]])
+    partial: bool = False
+
+    def state(self, fields: dict[str, Any]) -> None:
+        """A State frame."""
+        name = (fields["kind"], fields["key"])
+        if "value" in fields:
+            self.values[name] = fields["value"]
+        else:
+            self.values.pop(name, None)
+
+    def consumer(self, fields: dict[str, Any]) -> None:
+        """A Consumer frame."""
+        if fields["event"] == "delete" or fields.get("seq") is not None:
+            self.values.pop((_OFFSET, fields["name"]), None)
+
+    def batch(self, producer: list[int], first_seq: int, count: int) -> None:
+        """A Batch of so many records with a producer."""
+        producer_id, epoch, base = producer
+        known, batches = self.producers.get(producer_id, (epoch, []))
+        if known > epoch and not self.partial:
+            raise Wrong(f"producer {producer_id} goes back from epoch {known} to {epoch}")
+        if known != epoch or not batches or base != (batches[-1][1] + 1) % _SEQUENCES:
+            batches = []
+        self.producers[producer_id] = (epoch, [*batches, [base, (base + count - 1) % _SEQUENCES, first_seq]][-5:])
+
+    def meet(self, values: Any, producers: Any) -> None:
+        """The replay has come to a section's `as_of`: take over what the log could not know, compare the rest."""
+        said = {(kind, key): value for kind, key, value in values}
+        if [*said] != sorted(said) or len(said) < len(values):
+            raise Wrong(f"values are not in order: {[*said]}")
+        known = {one["producer_id"]: (one["epoch"], one["batches"]) for one in producers}
+        if len(known) < len(producers):
+            raise Wrong("a producer twice")
+        if self.partial:
+            self.values, self.producers, self.partial = said, known, False
+            return
+        if self.values != said:
+            raise Wrong(f"values are {said}, the frames come to {self.values}")
+        for producer_id, found in known.items():
+            if self.producers.get(producer_id) != found:
+                raise Wrong(f"producer {producer_id} is {found}, the frames say {self.producers.get(producer_id)}")
+        self.producers = known  # those that are left out are forgotten, or will not be missed
+
+
+def are_values(value: Any) -> bool:
+    """Whether this is what a section says of State frames."""
+    return isinstance(value, list) and all(
+        isinstance(one, list)
+        and len(one) == 3
+        and isinstance(one[0], str)
+        and isinstance(one[1], str)
+        and isinstance(one[2], bytes)
+        for one in value
+    )
+
+
+def are_some_values(value: Any) -> bool:
+    return are_values(value) and bool(value)
+
+
+def are_producers(value: Any) -> bool:
+    """Whether this is what a section says of producers."""
+    return isinstance(value, list) and bool(value) and all(map(_is_known, value))
+
+
+def _is_known(value: Any) -> bool:
+    return (
+        is_map(value)
+        and value.keys() == _PRODUCER
+        and is_u64(value["ts"])
+        and isinstance(value["batches"], list)
+        and 1 <= len(value["batches"]) <= 5
+        and is_u64(value["producer_id"])
+        and is_u64(value["epoch"])
+        and all(len(one) == 3 and is_u64(one[0]) for one in value["batches"])
+        and all(is_u64(one[1]) and is_seq(one[2]) for one in value["batches"])
+    )

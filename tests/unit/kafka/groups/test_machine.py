@@ -1,0 +1,499 @@
+"""One group, event by event: who is let in, who waits for whom, who gets what."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.kafka.errors import ErrorCode
+from broker.kafka.groups.states import State
+from broker.kafka.groups.values import Limits, Save
+from tests.unit.kafka.groups.bench import LIMITS, RANGE, Bench
+
+
+def test_the_first_member_waits_for_others_a_little_and_leads() -> None:
+    bench = Bench()
+    token = bench.join()
+    bench.pass_ms(99)
+    assert not bench.joined
+    assert bench.group.state is State.PREPARING
+    bench.pass_ms(1)
+    answer = bench.joined[token]
+    assert (answer.error, answer.generation, answer.leader, answer.protocol) == (0, 1, "m1", "range")
+    assert [(each.member_id, each.metadata) for each in answer.members] == [("m1", b"range of it")]
+    assert bench.group.state is State.COMPLETING
+    assert bench.saved == [Save(1, "consumer", empty=False)]
+
+
+def test_a_newcomer_within_the_delay_prolongs_it() -> None:
+    bench = Bench()
+    bench.join()
+    bench.pass_ms(60)
+    bench.join()
+    bench.pass_ms(99)
+    assert not bench.joined
+    bench.pass_ms(1)
+    assert len(bench.joined) == 2
+    assert len(bench.saved) == 1
+
+
+def test_newcomers_prolong_the_delay_to_the_rebalance_timeout_at_most() -> None:
+    bench = Bench(Limits(min_session_ms=1_000, rebalance_delay_ms=100, max_members=0))
+    for _ in range(6):
+        bench.join(rebalance_ms=250)
+        bench.pass_ms(50)
+    assert len(bench.saved) == 1
+
+
+def test_followers_do_not_see_the_members() -> None:
+    bench = Bench()
+    bench.join()
+    second = bench.join()
+    bench.pass_ms(100)
+    assert bench.joined[second].leader == "m1"
+    assert bench.joined[second].members == ()
+
+
+def test_a_sync_waits_for_the_leader_and_gets_what_it_assigned() -> None:
+    bench = Bench()
+    bench.join()
+    bench.join()
+    bench.pass_ms(100)
+    follower = bench.sync("m2")
+    assert not bench.synced
+    leader = bench.sync("m1", assignments={"m1": b"one", "m2": b"two"})
+    assert (bench.synced[leader].assignment, bench.synced[follower].assignment) == (b"one", b"two")
+    assert bench.group.state is State.STABLE
+    assert bench.synced[bench.sync("m2")].assignment == b"two"
+
+
+def test_the_leaders_second_sync_changes_nothing() -> None:
+    bench = Bench()
+    bench.stable(2)
+    assert bench.synced[bench.sync("m1", assignments={"m2": b"other"})].assignment == b"a1"
+    assert bench.synced[bench.sync("m2")].assignment == b"a2"
+
+
+def test_who_is_not_assigned_anything_gets_nothing() -> None:
+    bench = Bench()
+    bench.join()
+    bench.pass_ms(100)
+    assert bench.synced[bench.sync("m1")].assignment == b""
+
+
+def test_a_member_that_comes_makes_all_join_again() -> None:
+    bench = Bench()
+    bench.stable(2)
+    third = bench.join()
+    assert bench.group.state is State.PREPARING
+    assert bench.heartbeat("m1") is ErrorCode.REBALANCE_IN_PROGRESS
+    assert bench.synced[bench.sync("m2")].error is ErrorCode.REBALANCE_IN_PROGRESS
+    first = bench.join("m1")
+    assert third not in bench.joined
+    bench.join("m2")
+    assert {bench.joined[token].generation for token in (first, third)} == {2}
+    assert bench.joined[first].leader == "m1"
+
+
+def test_who_does_not_join_in_time_is_left_out() -> None:
+    bench = Bench()
+    bench.stable(2)
+    third = bench.join()
+    bench.join("m1")
+    for _ in range(5):  # alive, and does not join
+        bench.pass_ms(6_000)
+        bench.heartbeat("m2")
+    assert bench.joined[third].generation == 2
+    assert set(bench.group.roster.members) == {"m1", "m3"}
+    assert bench.heartbeat("m2", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_leaves_or_falls_silent_makes_the_others_join_again() -> None:
+    bench = Bench()
+    bench.stable(3)
+    assert bench.leave("m2") is ErrorCode.NONE
+    assert bench.group.state is State.PREPARING
+    first = bench.join("m1")
+    bench.pass_ms(9_999)
+    assert first not in bench.joined
+    bench.pass_ms(1)
+    assert bench.joined[first].generation == 2
+    assert [each.member_id for each in bench.joined[first].members] == ["m1"]
+
+
+def test_the_next_member_leads_when_the_leader_has_left() -> None:
+    bench = Bench()
+    bench.stable(2)
+    bench.leave("m1")
+    token = bench.join("m2")
+    assert bench.joined[token].leader == "m2"
+    assert len(bench.joined[token].members) == 1
+
+
+def test_a_group_that_everybody_has_left_is_empty_and_keeps_its_generation() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.leave("m1")
+    assert (bench.group.state, bench.group.generation) == (State.EMPTY, 2)
+    assert bench.saved[-1] == Save(2, "consumer", empty=True)
+    bench.join()
+    bench.pass_ms(100)
+    assert bench.group.generation == 3
+
+
+def test_a_leader_that_never_syncs_is_left_out_after_the_rebalance_timeout() -> None:
+    bench = Bench()
+    bench.join()
+    bench.join()
+    bench.pass_ms(100)
+    waiting = bench.sync("m2")
+    for _ in range(5):
+        bench.pass_ms(6_000)
+        bench.heartbeat("m1")
+    assert bench.synced[waiting].error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(bench.group.roster.members) == {"m2"}
+    assert bench.group.state is State.PREPARING
+
+
+def test_a_member_that_waits_does_not_expire() -> None:
+    bench = Bench()
+    bench.stable(2)
+    waiting = bench.join("m1", protocols=(("range", b"other"),))
+    bench.heartbeat("m2")
+    for _ in range(4):
+        bench.pass_ms(7_000)
+        bench.heartbeat("m2")
+    assert waiting not in bench.joined
+    bench.pass_ms(2_000)
+    assert bench.joined[waiting].error is ErrorCode.NONE
+
+
+def test_one_that_hangs_up_while_it_waits_expires_a_session_later() -> None:
+    bench = Bench()
+    bench.stable(2)
+    bench.group.hung_up(bench.join("m1", protocols=(("range", b"other"),)), bench.now)
+    second = bench.join("m2")
+    assert bench.joined[second].generation == 2, "it is in the barrier still"
+    for _ in range(5):
+        bench.pass_ms(2_000)
+        bench.heartbeat("m2")
+    assert set(bench.group.roster.members) == {"m2"}
+
+
+def test_a_lost_answer_to_a_join_is_given_again() -> None:
+    bench = Bench()
+    bench.join()
+    bench.join()
+    bench.pass_ms(100)
+    assert bench.joined[bench.join("m2")].generation == 1
+    assert len(bench.joined[bench.join("m1")].members) == 2
+    assert bench.group.state is State.COMPLETING
+
+
+def test_the_leader_that_joins_a_stable_group_again_and_changed_metadata_start_a_rebalance() -> None:
+    for member_id, protocols in (("m1", RANGE), ("m2", (("range", b"other topics"),))):
+        bench = Bench()
+        bench.stable(2)
+        assert bench.join(member_id, protocols=protocols) not in bench.joined
+        assert bench.group.state is State.PREPARING
+    bench = Bench()
+    bench.stable(2)
+    assert bench.joined[bench.join("m2")].generation == 1
+
+
+def test_a_join_sent_twice_is_answered_twice() -> None:
+    bench = Bench()
+    bench.stable(2)
+    one = bench.join("m1")
+    other = bench.join("m1")
+    assert bench.joined[one].error is ErrorCode.REBALANCE_IN_PROGRESS
+    bench.join("m2")
+    assert bench.joined[other].generation == 2
+
+
+def test_an_older_generation_is_refused() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.join("m1")
+    assert bench.group.generation == 2
+    assert bench.heartbeat("m1", 1) is ErrorCode.ILLEGAL_GENERATION
+    assert bench.synced[bench.sync("m1", 1)].error is ErrorCode.ILLEGAL_GENERATION
+    assert bench.group.commit("m1", 1, None, bench.now) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_stranger_is_refused() -> None:
+    empty, stable = Bench(), Bench()
+    stable.stable(1)
+    for bench in (empty, stable):
+        assert bench.heartbeat("who") is ErrorCode.UNKNOWN_MEMBER_ID
+        assert bench.leave("who") is ErrorCode.UNKNOWN_MEMBER_ID
+        assert bench.leave("", "who") is ErrorCode.UNKNOWN_MEMBER_ID
+        assert bench.synced[bench.sync("who")].error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert bench.joined[bench.join("who")].error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# -- who is let in -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session_ms", [-1, 0, 999, 60_001])
+def test_a_session_timeout_out_of_the_limits_is_refused(session_ms: int) -> None:
+    bench = Bench()
+    assert bench.joined[bench.join(session_ms=session_ms)].error is ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+def test_a_new_member_is_given_an_id_and_has_to_use_it() -> None:
+    bench = Bench()
+    answer = bench.joined[bench.join(round_trip=True)]
+    assert (answer.error, answer.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "m1")
+    assert bench.group.state is State.EMPTY
+    token = bench.join("m1", round_trip=True)
+    bench.pass_ms(100)
+    assert bench.joined[token].member_id == "m1"
+
+
+def test_the_barrier_waits_for_an_id_that_was_given_out() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.join(fresh_id="new", round_trip=True)
+    first = bench.join("m1")
+    assert first not in bench.joined
+    bench.join("new", round_trip=True)
+    assert bench.joined[first].generation == 2
+    assert len(bench.joined[first].members) == 2
+
+
+def test_an_id_that_nobody_uses_is_forgotten() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.join(fresh_id="new", round_trip=True)
+    first = bench.join("m1")
+    bench.pass_ms(9_999)
+    assert first not in bench.joined
+    bench.pass_ms(1)
+    assert bench.joined[first].generation == 2
+    assert bench.joined[bench.join("new")].error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_that_was_given_out_can_be_given_back() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.join(fresh_id="new", round_trip=True)
+    first = bench.join("m1")
+    assert bench.leave("new") is ErrorCode.NONE
+    assert bench.joined[first].generation == 2
+
+
+def test_a_full_group_refuses_the_next_one_ids_given_out_included() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.join()
+    bench.join(round_trip=True)
+    bench.join(fresh_id="last", round_trip=True)
+    for trip in (True, False):
+        assert bench.joined[bench.join(round_trip=trip)].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    bench.join("last", round_trip=True)
+    bench.pass_ms(LIMITS.rebalance_delay_ms + 10_000)
+    assert bench.group.generation == 1
+    assert "last" in bench.group.roster.members
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"protocol_type": ""}, {"protocols": ()}, {"protocol_type": "connect"}, {"protocols": (("other", b""),)}],
+)
+def test_who_has_nothing_in_common_with_the_others_is_refused(changes: dict[str, object]) -> None:
+    bench = Bench()
+    bench.stable(2)
+    assert bench.joined[bench.join(**changes)].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.joined[bench.join("m2", **changes)].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.group.state is State.STABLE
+
+
+def test_the_only_member_may_change_its_protocol() -> None:
+    bench = Bench()
+    bench.stable(1)
+    assert bench.joined[bench.join("m1", protocols=(("other", b"x"),))].protocol == "other"
+
+
+def test_an_empty_group_takes_another_protocol_type() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.leave("m1")
+    token = bench.join(protocol_type="connect", protocols=(("sessioned", b"x"),))
+    bench.pass_ms(100)
+    assert bench.joined[token].protocol == "sessioned"
+    assert bench.group.protocol_type == "connect"
+
+
+@pytest.mark.parametrize(
+    ("likes", "chosen"),
+    [
+        (["ab", "ba", "ba"], "b"),
+        (["ab", "ba"], "a"),
+        (["ba", "ab"], "b"),
+        (["abc", "cb", "cb"], "c"),
+        (["abc", "c"], "c"),
+    ],
+)
+def test_the_protocol_is_what_most_like_best_of_what_all_have(likes: list[str], chosen: str) -> None:
+    bench = Bench()
+    tokens = [bench.join(protocols=tuple((name, b"") for name in each)) for each in likes]
+    bench.pass_ms(100)
+    assert {bench.joined[token].protocol for token in tokens} == {chosen}
+
+
+# -- static members ----------------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_that_was_started_again_costs_the_others_nothing() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.join(instance_id="i", fresh_id="old")
+    bench.join("m1")
+    bench.sync("old", instance_id="i")
+    bench.sync("m1", assignments={"old": b"its own"})
+    answer = bench.joined[bench.join(instance_id="i", fresh_id="new", round_trip=True)]
+    assert (answer.error, answer.member_id, answer.generation) == (0, "new", 2)
+    assert bench.group.state is State.STABLE
+    assert bench.synced[bench.sync("new", instance_id="i")].assignment == b"its own"
+    assert bench.heartbeat("old", instance_id="i") is ErrorCode.FENCED_INSTANCE_ID
+    assert bench.group.commit("old", 2, "i", bench.now) is ErrorCode.FENCED_INSTANCE_ID
+    assert bench.leave("old", "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert bench.joined[bench.join("old", instance_id="i")].error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_leader_that_was_started_again_does_not_take_itself_for_the_leader() -> None:
+    bench = Bench()
+    bench.join(instance_id="i", fresh_id="old")
+    bench.pass_ms(100)
+    bench.sync("old", instance_id="i", assignments={"old": b"its own"})
+    answer = bench.joined[bench.join(instance_id="i", fresh_id="new")]
+    assert (answer.leader, answer.members) == ("old", ())
+    assert bench.group.roster.leader == "new"
+    assert bench.synced[bench.sync("new", instance_id="i")].assignment == b"its own"
+
+
+def test_a_static_member_started_again_during_a_rebalance_takes_the_place_of_the_old_one() -> None:
+    bench = Bench()
+    bench.stable(1)
+    old = bench.join(instance_id="i", fresh_id="old")
+    new = bench.join(instance_id="i", fresh_id="new")
+    assert bench.joined[old].error is ErrorCode.FENCED_INSTANCE_ID
+    first = bench.join("m1")
+    assert bench.joined[new].generation == 2
+    assert [each.instance_id for each in bench.joined[first].members] == [None, "i"]
+    bench.join(instance_id="i", fresh_id="newer")
+    assert bench.group.state is State.PREPARING, "what is being assigned names the one before"
+
+
+def test_a_static_member_with_another_protocol_starts_a_rebalance() -> None:
+    bench = Bench()
+    both = (("range", b""), ("sticky", b""))
+    bench.join(instance_id="i", protocols=both)
+    bench.join(protocols=both)
+    bench.pass_ms(100)
+    bench.sync("m1", instance_id="i")
+    assert bench.join(instance_id="i", protocols=(("sticky", b""),)) not in bench.joined
+    assert bench.group.state is State.PREPARING
+
+
+def test_a_static_member_that_is_away_stays_until_its_session_ends() -> None:
+    bench = Bench()
+    bench.join(instance_id="i", fresh_id="static", session_ms=50_000)
+    bench.join(fresh_id="other")
+    bench.pass_ms(100)
+    bench.sync("other")
+    bench.sync("static", instance_id="i", assignments={})
+    third = bench.join(fresh_id="third")
+    bench.join("other")
+    bench.pass_ms(30_000)
+    answer = bench.joined[third]
+    assert (answer.generation, answer.leader) == (2, "other")
+    assert set(bench.group.roster.members) == {"static", "other", "third"}
+    bench.sync("other")
+    bench.sync("third")
+    bench.pass_ms(9_000)
+    bench.heartbeat("other")
+    bench.heartbeat("third")
+    bench.pass_ms(11_000)
+    assert "static" not in bench.group.roster.members
+
+
+def test_static_members_that_are_all_away_keep_their_places() -> None:
+    bench = Bench()
+    bench.stable(1, instance_id="i", session_ms=50_000)
+    bench.join("m1", instance_id="i", session_ms=50_000, protocols=(("range", b"more"),))
+    bench.join(fresh_id="other", round_trip=True)
+    bench.sync("m1", instance_id="i")
+    token = bench.join("other")
+    bench.leave("other")
+    assert bench.joined[token].error is ErrorCode.UNKNOWN_MEMBER_ID
+    generation = bench.group.generation
+    bench.pass_ms(31_000)
+    assert bench.group.generation == generation
+    bench.pass_ms(20_000)
+    assert (bench.group.state, bench.group.generation) == (State.EMPTY, generation + 1)
+
+
+def test_a_static_member_can_be_sent_away_by_its_name() -> None:
+    bench = Bench()
+    bench.stable(1, instance_id="i")
+    assert bench.leave("", "i") is ErrorCode.NONE
+    assert bench.group.state is State.EMPTY
+
+
+# -- offsets, deletion, the end ----------------------------------------------------------------------------------------
+
+
+def test_offsets_are_taken_from_members_of_the_generation_unless_it_is_being_made() -> None:
+    bench = Bench()
+    bench.stable(2)
+    commit = bench.group.commit
+    assert commit("m1", 1, None, bench.now) is ErrorCode.NONE
+    assert commit("", -1, None, bench.now) is ErrorCode.UNKNOWN_MEMBER_ID
+    bench.join("m1")
+    assert commit("m2", 1, None, bench.now) is ErrorCode.NONE
+    bench.join("m2")
+    assert bench.group.state is State.COMPLETING
+    assert commit("m2", 2, None, bench.now) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert commit("m2", -1, None, bench.now) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_offsets_are_taken_from_outside_when_the_group_is_empty() -> None:
+    bench = Bench()
+    assert bench.group.commit("", -1, None, bench.now) is ErrorCode.NONE
+    assert bench.group.commit("m", 1, None, bench.now) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_keeps_a_member_alive() -> None:
+    bench = Bench()
+    bench.stable(1)
+    for _ in range(5):
+        bench.pass_ms(9_000)
+        assert bench.group.commit("m1", 1, None, bench.now) is ErrorCode.NONE
+
+
+def test_only_an_empty_group_can_be_deleted_and_then_nothing_comes() -> None:
+    bench = Bench()
+    bench.stable(1)
+    assert bench.group.delete() is ErrorCode.NON_EMPTY_GROUP
+    bench.leave("m1")
+    assert bench.group.delete() is ErrorCode.NONE
+    assert bench.group.state is State.DEAD
+    assert bench.joined[bench.join()].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.group.commit("", -1, None, bench.now) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.group.deadline() is None
+
+
+def test_a_group_that_is_disbanded_tells_all_that_wait_and_goes_on_behind_its_generation() -> None:
+    bench = Bench()
+    bench.stable(2)
+    token = bench.join("m1")
+    bench.group.disband(ErrorCode.NOT_COORDINATOR)
+    bench.take()
+    assert bench.joined[token].error is ErrorCode.NOT_COORDINATOR
+    assert bench.heartbeat("m2") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert bench.group.state is State.EMPTY
+    assert bench.group.deadline() is None
+    bench.join()
+    bench.pass_ms(100)
+    assert bench.group.generation == 2

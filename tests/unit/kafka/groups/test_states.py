@@ -1,0 +1,35 @@
+"""The table of a group: every pair is decided, or known to be impossible."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.kafka.groups.states import TABLE, Action, Event, ImpossibleEvent, State, action
+
+#: Nobody is a member of such a group, so nothing comes from one; and it has no barrier.
+_OF_MEMBERS = {
+    Event.JOIN_REPLACED, Event.JOIN_AGAIN, Event.JOIN_CHANGED, Event.JOIN_LEADER, Event.SYNC, Event.SYNC_LEADER,
+    Event.HEARTBEAT, Event.GONE, Event.BARRIER, Event.SYNC_LATE, Event.COMMIT,
+}  # fmt: skip
+_IMPOSSIBLE = {
+    *((State.EMPTY, event) for event in _OF_MEMBERS),
+    *((State.DEAD, event) for event in _OF_MEMBERS),
+    (State.PREPARING, Event.SYNC_LATE),
+    (State.COMPLETING, Event.BARRIER),
+    (State.STABLE, Event.BARRIER),
+}
+
+
+def test_every_pair_is_decided_or_impossible() -> None:
+    assert set(TABLE) | _IMPOSSIBLE == {(state, event) for state in State for event in Event}
+    assert not set(TABLE) & _IMPOSSIBLE
+
+
+@pytest.mark.parametrize(("state", "event"), sorted(_IMPOSSIBLE, key=str))
+def test_an_impossible_event_names_itself_and_the_state(state: State, event: Event) -> None:
+    with pytest.raises(ImpossibleEvent, match=f"{event.name} in a group that is {state}"):
+        action(state, event)
+
+
+def test_every_action_is_in_the_table() -> None:
+    assert set(TABLE.values()) == set(Action)
