@@ -127,6 +127,7 @@ class Lifecycle:
         self._stop.set()
 
     async def _wind_down(self, serving: asyncio.Task[None]) -> None:
+        self._broker.proxy.shut_down()
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
         self._broker.pressure.stop()

@@ -55,6 +55,8 @@ class Instances:
         self._groups: dict[str, Group] = {}
         self._loaded = False
         self._task: asyncio.Task[None] | None = None
+        #: True from `shut_down` on: nobody waits any more.
+        self.stopping = False
         self.expired_total = 0
         self.refused_total = 0
 
@@ -72,6 +74,10 @@ class Instances:
         """After the engine has started: those of before are there again, and idle ones go."""
         self._load()
         self._task = asyncio.create_task(self._run(), name="proxy-instances")
+
+    def shut_down(self) -> None:
+        """Before the engine's waits end: who waits is answered with what there is, and streams end."""
+        self.stopping = True
 
     async def stop(self) -> None:
         """A clean stop: every position is written."""
@@ -311,7 +317,7 @@ class Instances:
             deadline = monotonic() + limits.timeout_ms / 1000
             while not self._standing(member):
                 left_s = deadline - monotonic()
-                if left_s <= 0 or self._engine.closing:
+                if left_s <= 0 or self.stopping:
                     return Found([], [], [], {}, {})
                 with parking.place():
                     await asyncio.sleep(min(left_s, _LOOK_S))

@@ -248,7 +248,7 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
                 yield events.event("error", {"error": error.message})
                 return
             yield pieces(found, format, engine.now_ms(), with_ids=False)
-            if engine.closing:
+            if proxy.stopping:
                 return
 
 

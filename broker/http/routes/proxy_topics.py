@@ -168,7 +168,7 @@ async def _events(request: Request, partition: Partition, offset: int, format: F
                 return
             offset = found.positions[partition]
             yield pieces(found, format, engine.now_ms(), with_ids=True)
-            if engine.closing:
+            if request.broker.proxy.stopping:
                 return
 
 
