@@ -34,8 +34,8 @@ class Broker:
         "gate",
         "http_metrics",
         "kafka_groups",
-        "kafka_offsets",
         "kafka_metrics",
+        "kafka_offsets",
         "live",
         "parking",
         "pressure",
@@ -59,9 +59,7 @@ class Broker:
         )
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
-        self.proxy = Instances(
-            engine, idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances
-        )
+        self.proxy = Instances(engine, idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances)
         self.http_metrics = HttpMetrics()
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = Coordinator(

@@ -150,8 +150,8 @@ async def test_receipts_come_while_records_are_sent(server: HotServer, http: htt
 
 
 def clients_gone(server: HotServer) -> float:
-    families = server.broker.http_metrics.families()
-    return sum(each.value for family in families if family.name == "topics_http_clients_gone" for each in family.samples)
+    families = [each for each in server.broker.http_metrics.families() if each.name == "topics_http_clients_gone"]
+    return sum(sample.value for family in families for sample in family.samples)
 
 
 async def test_a_client_that_leaves_amid_its_records_has_sent_those_before(
