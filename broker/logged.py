@@ -68,6 +68,20 @@ LOGGED: Final = (
     ),
     Event("kafka_request_failed", "error", "", "A request ended in an error; its connection is closed.", _REPORT),
     Event("kafka_call_failed", "error", "", "An answer has UNKNOWN_SERVER_ERROR.", _REPORT),
+    Event(
+        "kafka_group_not_saved", "warning", "group error",
+        "A new generation of a consumer group could not be made durable; its members were told to ask again.",
+        "`error` says why: most often the disk is full.",
+    ),
+    Event(
+        "kafka_group_expired", "info", "group error",
+        "A consumer group has been empty for `TOPICS_KAFKA_GROUP_RETENTION_S`, and was deleted with its offsets; with "
+        "another `error` than NONE it was not.", _NONE,
+    ),
+    Event(
+        "kafka_groups_not_swept", "warning", "error", "Empty consumer groups were not looked for; they will be again.",
+        "`error` says why.",
+    ),
     # -- the whole ---------------------------------------------------------------------------------------------------
     Event(
         "pressure", "info, warning", "step was pressure",

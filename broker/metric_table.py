@@ -60,6 +60,8 @@ METRICS: Final = MetricTable(
         "Connections of Kafka clients closed without an answer: too many, or bytes or requests that are not served.",
         "why",
     ),
+    Metric("topics_kafka_groups", GAUGE, "groups", "Consumer groups that somebody is in, or about to be."),
+    Metric("topics_kafka_rebalances", COUNTER, "generations", "Generations of consumer groups that have begun."),
     Metric(
         "topics_kafka_slow_clients", COUNTER, "connections",
         "Kafka clients cut off for being too slow, by what they were slow at.", "phase",

@@ -62,19 +62,8 @@ class Broker:
         self.proxy = Instances(engine, idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances)
         self.http_metrics = HttpMetrics()
         self.kafka_offsets = Offsets(engine)
-        self.kafka_groups = Coordinator(
-            engine,
-            self.kafka_offsets,
-            limits=Limits(
-                min_session_ms=settings.kafka_min_session_ms,
-                max_session_ms=settings.kafka_max_session_ms,
-                rebalance_delay_ms=settings.kafka_rebalance_delay_ms,
-                max_members=settings.kafka_max_group_members,
-            ),
-            retention_ms=settings.kafka_group_retention_s * 1000,
-            max_groups=settings.kafka_max_groups,
-        )
-        self.kafka_metrics = KafkaMetrics()
+        self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
+        self.kafka_metrics = KafkaMetrics(self.kafka_groups)
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()
@@ -102,3 +91,19 @@ class Broker:
 
     def uptime_ms(self) -> int:
         return int((monotonic() - self.started) * 1000)
+
+
+def _groups(engine: Engine, offsets: Offsets, settings: Settings) -> Coordinator:
+    limits = Limits(
+        min_session_ms=settings.kafka_min_session_ms,
+        max_session_ms=settings.kafka_max_session_ms,
+        rebalance_delay_ms=settings.kafka_rebalance_delay_ms,
+        max_members=settings.kafka_max_group_members,
+    )
+    return Coordinator(
+        engine,
+        offsets,
+        limits=limits,
+        retention_ms=settings.kafka_group_retention_s * 1000,
+        max_groups=settings.kafka_max_groups,
+    )

@@ -37,6 +37,8 @@ _HIGH_WATER_BYTES: Final = 1 << 20
 _STRANGER_BYTES: Final = 512 * 1024
 #: Other kinds than Produce: lists of names, members, settings.
 _PLAIN_BYTES: Final = 16 << 20
+#: Requests of a connection that are begun without letting others run.
+_STRIDE: Final = 16
 #: Calls that wait for something to happen: given up when their client has gone.
 _WAITING: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 #: Calls that one may make who has not said who it is.
@@ -154,7 +156,11 @@ class Connection(asyncio.Protocol):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
+        begun = 0
         while not self._closing:
+            begun += 1
+            if not begun % _STRIDE:
+                await asyncio.sleep(0)  # many calls never wait for anything
             if not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
@@ -11,6 +11,9 @@ from broker.metric_table import METRICS
 from broker.metrics import Latencies
 from broker.slow import Phase
 from storage.metric_table import Family, Sample
+
+if TYPE_CHECKING:
+    from broker.kafka.groups.coordinator import Coordinator
 
 #: Why a connection is closed without an answer.
 REFUSALS: Final = ("connections", "malformed", "unsupported", "unauthenticated")
@@ -20,7 +23,8 @@ _CODES: Final = frozenset(int(code) for code in ErrorCode)
 class KafkaMetrics:
     """Of one port."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Coordinator) -> None:
+        self._groups = groups
         self._seconds: dict[int, Latencies] = {}
         self._errors: dict[tuple[int, int], int] = {}
         self._refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
@@ -48,6 +52,8 @@ class KafkaMetrics:
 
     def families(self) -> Iterator[Family]:
         yield METRICS.whole("topics_kafka_connections", len(self.connections))
+        yield METRICS.whole("topics_kafka_groups", len(self._groups))
+        yield METRICS.whole("topics_kafka_rebalances", self._groups.begun)
         yield METRICS.family(
             "topics_kafka_refused", [Sample((("why", why),), count) for why, count in self._refused.items()]
         )

@@ -175,6 +175,32 @@ def test_a_bind_beyond_this_machine_needs_to_be_allowed(monkeypatch: pytest.Monk
     assert load()[0].host == host
 
 
+def test_kafka_clients_are_not_let_in_from_beyond_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_KAFKA_HOST", "0.0.0.0")
+    load()  # there is no such port
+    monkeypatch.setenv("TOPICS_KAFKA_PORT", "9092")
+    with pytest.raises(SettingsError, match=r"^TOPICS_KAFKA_HOST is .*TOPICS_ALLOW_INSECURE_NO_AUTH"):
+        load()
+    monkeypatch.setenv("TOPICS_API_KEYS", "one")
+    assert load()[0].kafka_port == 9092
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("broker:9092", "broker", 9092), ("[2001:db8::1]:9093", "2001:db8::1", 9093), ("10.0.0.1:1", "10.0.0.1", 1)],
+)
+def test_the_address_told_to_kafka_clients(monkeypatch: pytest.MonkeyPatch, text: str, host: str, port: int) -> None:
+    monkeypatch.setenv("TOPICS_KAFKA_ADVERTISED", text)
+    assert load()[0].kafka_advertised == (host, port)
+
+
+@pytest.mark.parametrize("text", ["broker", "broker:", ":9092", "broker:0", "broker:65536", "broker:x", "broker:٣"])
+def test_no_address_for_kafka_clients(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("TOPICS_KAFKA_ADVERTISED", text)
+    with pytest.raises(SettingsError, match="TOPICS_KAFKA_ADVERTISED"):
+        load()
+
+
 @pytest.mark.parametrize(
     ("host", "loopback"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("", False), ("0.0.0.0", False)],

@@ -33,6 +33,8 @@ DEFAULTS: dict[str, Any] = {
     "leases_durable": False,
     "retry_backoff_ms": 0,
     "retry_backoff_max_ms": 3_600_000,
+    "cleanup_policy": "delete",
+    "max_message_bytes": 0,
 }
 U64_FIELDS = [
     "ttl_ms",
@@ -45,9 +47,10 @@ U64_FIELDS = [
     "max_deliveries",
     "retry_backoff_ms",
     "retry_backoff_max_ms",
+    "max_message_bytes",
 ]
 FLAGS = ["durable", "auto_priority", "auto_create", "dedupe_node", "leases_durable"]
-CHOICES = ["type", "discard", "durability", "retention"]
+CHOICES = ["type", "discard", "durability", "retention", "cleanup_policy"]
 NO_U64 = ["-1", "18446744073709551616", "1.5", "1.0", "1e3", "true", '"1"', "[]", "{}", "9" * 5000, "1e400"]
 
 
@@ -149,10 +152,6 @@ async def test_partitions_are_1_to_1024(client: httpx.AsyncClient, value: str) -
     await refuse(client, f'{{"partitions":{value}}}', "partitions")
 
 
-async def test_more_than_one_partition_is_not_served_by_this_version(client: httpx.AsyncClient) -> None:
-    await refuse(client, '{"partitions":2}', "partitions")
-
-
 @pytest.mark.parametrize("value", ['"t"', '"-x"', '""', "1", '["a"]'])
 async def test_a_dead_letter_topic_is_another_topic(client: httpx.AsyncClient, value: str) -> None:
     await refuse(client, f'{{"dead_letter":{value}}}', "dead_letter")
@@ -167,3 +166,10 @@ async def test_a_wrong_put_leaves_a_topic_as_it_was(client: httpx.AsyncClient) -
     config = await put(client, ttl_ms=77)
     refused_field(await client.put("/v0/topics/t", json={"ttl_ms": 1, "discard": "no"}), "discard")
     assert (await client.get("/v0/topics/t")).json()["config"] == config
+
+
+@pytest.mark.parametrize("field", ['"ttl_ms":1', '"cap_records":1', '"cap_bytes":1', '"retention":"consumed"'])
+async def test_a_topic_that_keeps_everything_has_no_retention(client: httpx.AsyncClient, field: str) -> None:
+    await refuse(client, f'{{"cleanup_policy":"compact",{field}}}', field.split('"')[1])
+    assert (await put(client, cleanup_policy="compact"))["cleanup_policy"] == "compact"
+    assert (await put(client, cleanup_policy="compact,delete", ttl_ms=1))["ttl_ms"] == 1

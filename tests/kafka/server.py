@@ -20,7 +20,9 @@ from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
 
-PATIENCE_S = 20
+PATIENCE_S = 15
+#: So that a start takes no time.
+SMALL = {"wal_shards": 1, "wal_file_bytes": 1 << 20}
 A = TypeVar("A", bound=Message)
 
 
@@ -74,7 +76,7 @@ class KafkaServer:
     """`async with KafkaServer(tmp_path, api_keys=...) as server`; settings as of the broker."""
 
     def __init__(self, directory: Path, handlers: Mapping[int, Handler] = HANDLERS, **given: object) -> None:
-        settings = Settings.model_validate({"data_dir": directory / "data", "kafka_port": 0, **given})
+        settings = Settings.model_validate({"data_dir": directory / "data", "kafka_port": 0, **SMALL, **given})
         self.engine = Engine(directory / "data", settings.storage_options())
         self.broker = Broker(self.engine, settings)
         tls = None if settings.tls_cert is None else tls_context(settings.tls_cert, settings.tls_key)
@@ -102,5 +104,9 @@ class KafkaServer:
 
     async def connect(self, **more: Any) -> Wire:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", self.port.number, **more))
-        self._wires.append(wire)
+        self.keep(wire)
         return wire
+
+    def keep(self, wire: Wire) -> None:
+        """Close it in the end."""
+        self._wires.append(wire)

@@ -9,10 +9,11 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 GROUP = "readers"
 #: Soon back after a crash, and no word of what does not matter here.
@@ -49,7 +50,7 @@ class Sent:
             for _ in range(10):
                 value = f"v{self.count}"
                 topic = self._topics[self.count % len(self._topics)]
-                self._producer.produce(topic, value.encode(), on_delivery=self._told)
+                self._producer.produce(topic, value.encode(), key=value.encode(), on_delivery=self._told)
                 self.count += 1
             self._producer.poll(self._pause_s)
 
@@ -167,14 +168,22 @@ class GroupLoad:
         return set[str]().union(*(set(reader.seen) for reader in self.readers))
 
 
-def all_values(address: str, topics: Sequence[str]) -> Counter[str]:
-    """All that is in the topics, as somebody reads it who is in no group."""
+def make_topics(address: str, partitions: Mapping[str, int]) -> None:
+    """Topics by name, of so many partitions."""
+    admin = AdminClient({"bootstrap.servers": address, **SOON})
+    made = admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
+    for each in made.values():
+        each.result(PATIENCE_S)
+
+
+def all_values(address: str, places: Sequence[tuple[str, int]]) -> Counter[str]:
+    """All that is in these partitions, as somebody reads it who is in no group."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "none", "enable.partition.eof": True, **SOON})
     found: Counter[str] = Counter()
     try:
-        consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
         ends, deadline = 0, time.monotonic() + PATIENCE_S
-        while ends < len(topics):
+        while ends < len(places):
             assert time.monotonic() < deadline
             message = consumer.poll(1)
             if message is None:

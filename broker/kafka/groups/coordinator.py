@@ -76,6 +76,12 @@ class Coordinator:
         self._timer: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._stopped = False
+        #: Generations that were made durable, for the metrics.
+        self.begun = 0
+
+    def __len__(self) -> int:
+        """Groups in memory."""
+        return len(self._hosted)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -238,6 +244,7 @@ class Coordinator:
 
     async def _write(self, group_id: str, record: GroupRecord) -> None:
         await self._engine.states.put(KIND, group_id, record.encode())
+        self.begun += not record.empty_ms
 
     def _host(self, group_id: str) -> Hosted:
         hosted = self._hosted.get(group_id)

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from storage import TopicConfig
 from tests.kafka.groups.reading import held, poll, until_shared, values
 from tests.kafka.groups.server import Server
 
@@ -32,6 +33,24 @@ def test_three_members_share_the_partitions_and_every_record_is_read_once(
     wanted = sorted([*wanted, *fill(produce, "2", "3")])
     found += poll(members, lambda more: len(found) + len(more) >= len(wanted))
     assert values(found) == wanted
+
+
+def test_partitions_of_one_topic_are_shared_and_committed_each_for_itself(
+    server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
+) -> None:
+    server.run(lambda: server.engine.put_topic("p", TopicConfig(partitions=3)))
+    members = [member("g", "p") for _ in range(3)]
+    until_shared(members, each=1)
+    produce("p", *(str(number) for number in range(60)))
+    found = poll(members, lambda found: len(found) >= 60)
+    assert len(set(values(found))) == 60
+    for each in members:
+        each.commit(asynchronous=False)
+    heads = {p: server.engine.topic(f"p/{p}" if p else "p").log.head for p in range(3)}
+    assert sum(heads.values()) == 60
+    assert {each.partition: each.offset for each in server.broker.kafka_offsets.all("g")} == {
+        p: head for p, head in heads.items() if head
+    }
 
 
 def test_what_one_leaves_goes_to_the_others_who_read_on_behind_what_it_committed(

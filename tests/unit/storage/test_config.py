@@ -58,6 +58,8 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "leases_durable": False,
         "retry_backoff_ms": 0,
         "retry_backoff_max_ms": 3_600_000,
+        "cleanup_policy": "delete",
+        "max_message_bytes": 0,
     }
 
 

@@ -1,0 +1,188 @@
+"""Keys by SASL/PLAIN, what each may do, and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+
+from broker.kafka.apis import ApiKey
+from broker.kafka.codec.schema import encode
+from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.kafka.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+from broker.kafka.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from tests.kafka.server import KafkaServer, Wire
+from tests.kafka.test_admin import PATIENCE_S, ask, confluent
+from tests.support.certificate import certificate
+
+KEYS = "all,reader:r,writer:w,own:rw+d+a:own.,admin:a"
+
+
+def plain(key: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": key,
+    }  # fmt: skip
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[KafkaServer]:
+    # Nobody is cut off here for being slow.
+    async with KafkaServer(tmp_path, api_keys=KEYS, header_timeout_s=600) as server:
+        yield server
+
+
+def refused(server: KafkaServer) -> dict[str, float]:
+    """Connections closed without an answer, by why; those that there were."""
+    family = next(each for each in server.port.metrics.families() if each.name == "topics_kafka_refused")
+    return {sample.labels[0][1]: sample.value for sample in family.samples if sample.value}
+
+
+async def known(server: KafkaServer, key: str) -> Wire:
+    """A connection that has shown its key."""
+    wire = await server.connect()
+    shaken = await wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+    assert shaken.error_code == 0
+    token = SaslAuthenticateRequest(auth_bytes=b"\0me\0" + key.encode())
+    assert (await wire.ask(ApiKey.SASL_AUTHENTICATE, 2, token, SaslAuthenticateResponse)).error_code == 0
+    return wire
+
+
+async def codes(wire: Wire, *names: str, makes: bool = True) -> list[int]:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=makes
+    )
+    return [topic.error_code for topic in (await wire.ask(ApiKey.METADATA, 9, request, MetadataResponse)).topics]
+
+
+async def test_a_stranger_is_told_versions_and_nothing_else(guarded: KafkaServer) -> None:
+    wire = await guarded.connect()
+    assert (await wire.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(), ApiVersionsResponse)).error_code == 0
+    wire.send(ApiKey.METADATA, 9, encode(MetadataRequest(topics=None), 9))
+    await wire.ended()
+    assert refused(guarded) == {"unauthenticated": 1}
+
+
+@pytest.mark.parametrize("token", [b"", b"\0me\0nobody", b"\0me\0", b"all", b"\0\0\0\0", b"\xff\0\xff\0\xff"])
+async def test_a_wrong_token_is_refused_and_ends_the_connection(guarded: KafkaServer, token: bytes) -> None:
+    wire = await guarded.connect()
+    await wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+    answer = await wire.ask(
+        ApiKey.SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse
+    )
+    assert answer.error_code == 58
+    await wire.ended()
+
+
+async def test_only_plain_is_spoken_and_after_a_handshake(guarded: KafkaServer) -> None:
+    wire = await guarded.connect()
+    answer = await wire.ask(
+        ApiKey.SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=b"\0me\0all"), SaslAuthenticateResponse
+    )
+    assert answer.error_code == 34
+    shaken = await wire.ask(
+        ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), SaslHandshakeResponse
+    )
+    assert (shaken.error_code, shaken.mechanisms) == (33, ["PLAIN"])
+
+
+async def test_the_first_handshake_is_followed_by_a_bare_token(guarded: KafkaServer) -> None:
+    for key, well in ((b"all", True), (b"nobody", False)):
+        wire = await guarded.connect()
+        await wire.ask(ApiKey.SASL_HANDSHAKE, 0, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+        token = b"\0me\0" + key
+        wire.raw(struct.pack(">i", len(token)) + token)
+        if well:
+            assert await wire.reader.readexactly(4) == bytes(4)
+            assert await codes(wire, "t") == [0]
+        else:
+            await wire.ended()
+
+
+async def test_what_a_stranger_sends_is_bounded(guarded: KafkaServer) -> None:
+    wire = await guarded.connect()
+    wire.raw(struct.pack(">ihh", 1 << 20, ApiKey.PRODUCE, 9))
+    await wire.ended()
+    assert refused(guarded) == {"malformed": 1}
+
+
+async def test_keys_reach_what_they_are_for(guarded: KafkaServer) -> None:
+    reader, writer, own = [await known(guarded, key) for key in ("reader", "writer", "own")]
+    assert await codes(reader, "t") == [29]  # it would have to be made
+    assert await codes(reader, "t", makes=False) == [3]
+    assert await codes(writer, "t") == [0]
+    assert await codes(reader, "t") == [0]
+    assert await codes(own, "t", "own.t") == [29, 0]
+    everything = MetadataRequest(topics=None)
+    shown = await own.ask(ApiKey.METADATA, 9, everything, MetadataResponse)
+    assert [topic.name for topic in shown.topics] == ["own.t"]
+    shown = await reader.ask(ApiKey.METADATA, 9, everything, MetadataResponse)
+    assert [topic.name for topic in shown.topics] == ["own.t", "t"]
+    request = InitProducerIdRequest(transaction_timeout_ms=1000)
+    for wire, code in ((reader, 31), (writer, 0)):
+        answer = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, request, InitProducerIdResponse)
+        assert answer.error_code == code
+
+
+async def test_each_admin_call_asks_for_its_scope(guarded: KafkaServer) -> None:
+    by: dict[str, Any] = {key: await confluent(guarded, **plain(key)) for key in ("reader", "writer", "admin", "own")}
+    assert await ask(by["writer"].create_topics, [NewTopic("t", 1, 1)]) == {"t": 29}
+    assert await ask(by["own"].create_topics, [NewTopic("t", 1, 1), NewTopic("own.t", 1, 1)]) == {
+        "t": 29, "own.t": None,
+    }  # fmt: skip
+    assert await ask(by["admin"].create_topics, [NewTopic("t", 1, 1)]) == {"t": None}
+    assert await ask(by["reader"].create_partitions, [NewPartitions("t", 2)]) == {"t": 29}
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "t")
+    assert await ask(by["admin"].describe_configs, [resource]) == {"t": 29}
+    assert "retention.ms" in (await ask(by["reader"].describe_configs, [resource]))["t"]
+    change = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        "t",
+        incremental_configs=[ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)],
+    )
+    assert await ask(by["reader"].incremental_alter_configs, [change]) == {"t": 29}
+    assert await ask(by["admin"].delete_topics, ["t"]) == {"t": 29}
+    assert await ask(by["own"].delete_topics, ["t", "own.t"]) == {"t": 29, "own.t": None}
+
+
+async def test_a_broker_without_keys_takes_any_password(server: KafkaServer) -> None:
+    admin = await confluent(server, **plain("whatever"))
+    assert await ask(admin.create_topics, [NewTopic("t", 1, 1)]) == {"t": None}
+
+
+async def test_a_transactional_id_is_refused_for_good(server: KafkaServer) -> None:
+    wire = await server.connect()
+    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+    answer = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, request, InitProducerIdResponse)
+    assert (answer.error_code, answer.producer_id) == (53, -1)
+
+
+async def test_producer_ids_are_never_the_same_and_epochs_go_up(server: KafkaServer) -> None:
+    wire = await server.connect()
+    request = InitProducerIdRequest(transaction_timeout_ms=1000)
+    answers = [await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, request, InitProducerIdResponse) for _ in range(3)]
+    assert len({answer.producer_id for answer in answers}) == 3
+    assert {answer.producer_epoch for answer in answers} == {0}
+    again = InitProducerIdRequest(transaction_timeout_ms=1000, producer_id=answers[0].producer_id, producer_epoch=0)
+    answer = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, again, InitProducerIdResponse)
+    assert (answer.producer_id, answer.producer_epoch) == (answers[0].producer_id, 1)
+
+
+async def test_keys_over_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    async with KafkaServer(tmp_path, api_keys=KEYS, tls_cert=cert, tls_key=key) as server:
+        secured = {**plain("all"), "security.protocol": "SASL_SSL", "ssl.ca.location": str(cert)}
+        admin = await confluent(server, **secured)
+        assert await ask(admin.create_topics, [NewTopic("t", 1, 1)]) == {"t": None}
+        listed = await asyncio.to_thread(admin.list_topics, timeout=PATIENCE_S)
+        assert list(listed.topics) == ["t"]

@@ -1,0 +1,296 @@
+"""The groups of a broker: what is durable before it is told, what a restart and a stop do, what is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.kafka.errors import ErrorCode
+from broker.kafka.groups.coordinator import Coordinator
+from broker.kafka.groups.offsets import Offsets
+from broker.kafka.groups.record import KIND, GroupRecord
+from broker.kafka.groups.states import State
+from broker.kafka.groups.values import JoinAnswer, Limits
+from storage import Engine, Options
+from storage.errors import StorageFull
+from tests.support.fake_clock import FakeClock
+from tests.unit.kafka.groups.bench import asking
+
+SMALL = Options(wal_shards=1, wal_file_bytes=4 << 20, wal_reserve_bytes=1 << 16)
+PATIENCE_S = 10
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    async with Engine.open(tmp_path / "data", SMALL) as engine:
+        await engine.put_topic("a")
+        yield engine
+
+
+def coordinator(engine: Engine, **changes: Any) -> Coordinator:
+    limits = Limits(min_session_ms=1, rebalance_delay_ms=changes.pop("delay_ms", 10))
+    return Coordinator(engine, Offsets(engine), limits=limits, **changes)
+
+
+async def join(groups: Coordinator, member_id: str = "", **changes: Any) -> JoinAnswer:
+    changes.setdefault("fresh_id", groups.fresh_id("me", None))
+    async with asyncio.timeout(PATIENCE_S):
+        return await groups.join("g", asking(member_id, **changes))
+
+
+async def stable(groups: Coordinator, **changes: Any) -> JoinAnswer:
+    answer = await join(groups, **changes)
+    synced = await groups.sync("g", answer.member_id, answer.generation, None, {answer.member_id: b"all"})
+    assert synced.assignment == b"all"
+    return answer
+
+
+def record(engine: Engine) -> GroupRecord:
+    value = engine.states.get(KIND, "g")
+    assert value is not None
+    return GroupRecord.decode(value)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+# -- what is durable ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_generation_is_durable_before_it_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, held, put = coordinator(engine), asyncio.Event(), engine.states.put
+    asked: list[str] = []
+
+    async def slow(kind: str, key: str, value: bytes) -> None:
+        asked.append(key)
+        await held.wait()
+        await put(kind, key, value)
+
+    monkeypatch.setattr(engine.states, "put", slow)
+    joining = asyncio.create_task(join(groups))
+    await until(lambda: asked)
+    await asyncio.sleep(0.05)
+    assert not joining.done()
+    held.set()
+    assert (await joining).generation == 1
+    assert (record(engine).generation, record(engine).protocol_type, record(engine).empty_ms) == (1, "consumer", 0)
+    await groups.close()
+
+
+async def test_a_generation_that_cannot_be_written_is_told_to_nobody(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = coordinator(engine)
+    with monkeypatch.context() as full:
+
+        async def refuse(*_: object) -> None:
+            raise StorageFull()
+
+        full.setattr(engine.states, "put", refuse)
+        answer = await join(groups)
+    assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert groups.describe("g").state is State.DEAD
+    assert (await join(groups)).generation == 1
+    await groups.close()
+
+
+async def test_after_a_restart_members_are_strangers_and_generations_go_on(tmp_path: Path) -> None:
+    async with Engine.open(tmp_path / "data", SMALL) as engine:
+        groups = coordinator(engine)
+        before = await stable(groups)
+        await groups.close()
+    async with Engine.open(tmp_path / "data", SMALL) as engine:
+        groups = coordinator(engine)
+        assert groups.describe("g").state is State.EMPTY
+        assert groups.heartbeat("g", before.member_id, before.generation, None) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await join(groups, before.member_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await join(groups)).generation > before.generation
+        await groups.close()
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_ends_by_itself(engine: Engine) -> None:
+    groups = coordinator(engine)
+    await stable(groups, session_ms=50)
+    await until(lambda: groups.describe("g").state is State.EMPTY)
+    assert record(engine).generation == 2
+    assert record(engine).empty_ms > 0
+    await groups.close()
+
+
+async def test_one_that_hangs_up_while_it_joins_is_left_out_after_its_session(engine: Engine) -> None:
+    groups = coordinator(engine, delay_ms=30)
+    gone = asyncio.create_task(join(groups, session_ms=200))
+    await asyncio.sleep(0)
+    gone.cancel()
+    other = await join(groups)
+    assert len(groups.describe("g").members) == 2
+    await until(lambda: [each.member_id for each in groups.describe("g").members] == [other.member_id])
+    await groups.close()
+
+
+# -- stopping ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_tells_all_that_wait_to_look_for_a_coordinator(engine: Engine) -> None:
+    groups = coordinator(engine)
+    first = await join(groups)
+    syncing = asyncio.create_task(groups.sync("g", first.member_id, 1, None, {}))
+    assert (await syncing).error is ErrorCode.NONE
+    joining = asyncio.create_task(join(groups))
+    await asyncio.sleep(0)
+    await groups.close()
+    assert (await joining).error is ErrorCode.NOT_COORDINATOR
+    assert groups.heartbeat("g", first.member_id, 1, None) is ErrorCode.NOT_COORDINATOR
+    assert (await join(groups)).error is ErrorCode.NOT_COORDINATOR
+    assert await groups.delete("g") is ErrorCode.NOT_COORDINATOR
+
+
+async def test_before_recovery_clients_are_told_to_wait(tmp_path: Path) -> None:
+    groups = coordinator(Engine(tmp_path / "data", SMALL))
+    assert groups.refusal("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await join(groups)).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_groups_than_the_limit(engine: Engine) -> None:
+    groups = coordinator(engine, max_groups=1)
+    first = await stable(groups)
+    assert (await groups.join("other", asking())).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert await groups.admit_commit("other", "", -1, None) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert groups.leave("g", first.member_id, None) is ErrorCode.NONE
+    assert (await groups.join("other", asking())).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert await groups.delete("g") is ErrorCode.NONE
+    assert await groups.admit_commit("other", "", -1, None) is ErrorCode.NONE
+    await groups.close()
+
+
+@pytest.mark.parametrize("group_id", ["", "ü" * 85])
+async def test_an_id_that_no_consumer_can_be_named_after_is_refused(engine: Engine, group_id: str) -> None:
+    groups = coordinator(engine)
+    assert (await groups.join(group_id, asking())).error is ErrorCode.INVALID_GROUP_ID
+    assert await groups.admit_commit(group_id, "", -1, None) is ErrorCode.INVALID_GROUP_ID
+    await groups.close()
+
+
+async def test_what_nobody_is_in_is_not_kept_in_memory(engine: Engine) -> None:
+    groups = coordinator(engine)
+    answer = await stable(groups)
+    assert len(groups) == 1
+    groups.leave("g", answer.member_id, None)
+    await until(lambda: len(groups) == 0)
+    assert groups.heartbeat("other", "who", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert len(groups) == 0
+    await groups.close()
+
+
+# -- offsets, deletion, expiry -----------------------------------------------------------------------------------------
+
+
+async def test_offsets_from_outside_make_a_group(engine: Engine) -> None:
+    groups, offsets = coordinator(engine), Offsets(engine)
+    await engine.append("a", b"1")
+    assert groups.describe("g").state is State.DEAD
+    assert await groups.admit_commit("g", "", -1, None) is ErrorCode.NONE
+    await offsets.commit("g", "a", 0, 1, "meta")
+    assert [(each.group_id, each.state) for each in groups.all_groups()] == [("g", State.EMPTY)]
+    assert record(engine).generation == 0
+    await stable(groups)
+    assert await groups.admit_commit("g", "", -1, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    await groups.close()
+
+
+async def test_a_consumer_that_v0_made_is_a_group_too(engine: Engine) -> None:
+    groups = coordinator(engine)
+    await engine.append("a", b"1")
+    await engine.consumers.put("a", "group:x%2Fy", start=1)
+    await engine.consumers.put("a", "group:%zz")
+    assert [(each.group_id, each.state) for each in groups.all_groups()] == [("x/y", State.EMPTY)]
+    assert [(each.topic, each.offset) for each in Offsets(engine).all("x/y")] == [("a", 1)]
+    assert await groups.delete("x/y") is ErrorCode.NONE
+    assert [each.consumer for each in engine.consumers.list("a")] == ["group:%zz"]
+
+
+async def test_deletion_takes_the_offsets_and_leaves_those_of_others(engine: Engine) -> None:
+    groups, offsets = coordinator(engine), Offsets(engine)
+    for group_id in ("g", "h"):
+        await groups.admit_commit(group_id, "", -1, None)
+        await offsets.commit(group_id, "a", 0, 0, "")
+    assert await groups.delete("g") is ErrorCode.NONE
+    assert await groups.delete("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert offsets.all("g") == []
+    assert offsets.groups() == {"h"}
+    assert [each.group_id for each in groups.all_groups()] == ["h"]
+
+
+async def test_nobody_joins_a_group_while_it_is_deleted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, delete = coordinator(engine), engine.states.delete
+    seen: list[ErrorCode] = []
+
+    async def meanwhile(kind: str, key: str) -> None:
+        seen.append((await join(groups)).error)
+        seen.append(await groups.admit_commit("g", "", -1, None))
+        await delete(kind, key)
+
+    await groups.admit_commit("g", "", -1, None)
+    monkeypatch.setattr(engine.states, "delete", meanwhile)
+    assert await groups.delete("g") is ErrorCode.NONE
+    assert seen == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert (await join(groups)).generation == 1
+    await groups.close()
+
+
+async def test_an_empty_group_expires_with_its_offsets(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with Engine.open(tmp_path / "data", SMALL, clock=clock) as engine:
+        await engine.put_topic("a")
+        groups, offsets = coordinator(engine, retention_ms=10_000), Offsets(engine)
+        await groups.admit_commit("g", "", -1, None)
+        await offsets.commit("g", "a", 0, 0, "")
+        await clock.advance(9_000)
+        await groups.sweep()
+        assert offsets.groups() == {"g"}
+        await groups.admit_commit("g", "", -1, None)
+        await clock.advance(9_000)
+        await groups.sweep()
+        assert offsets.groups() == {"g"}, "it has committed since"
+        await clock.advance(11_000)
+        await groups.sweep()
+        assert offsets.groups() == set()
+        assert groups.describe("g").state is State.DEAD
+        await groups.close()
+
+
+async def test_a_group_whose_members_never_came_back_expires_too(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with Engine.open(tmp_path / "data", SMALL, clock=clock) as engine:
+        value = GroupRecord(generation=7, protocol_type="consumer", empty_ms=0)
+        await engine.states.put(KIND, "g", value.encode())
+        groups = coordinator(engine, retention_ms=10_000)
+        await groups.sweep()
+        await until(lambda: record(engine).empty_ms > 0)
+        assert record(engine).generation == 7
+        await clock.advance(11_000)
+        await groups.sweep()
+        assert groups.describe("g").state is State.DEAD
+        await groups.close()
+
+
+async def test_a_group_with_members_does_not_expire(engine: Engine) -> None:
+    groups = coordinator(engine, retention_ms=1)
+    await stable(groups)
+    await asyncio.sleep(0.01)
+    await groups.sweep()
+    assert groups.describe("g").state is State.STABLE
+    await groups.close()

@@ -1,0 +1,82 @@
+"""Kafka's settings of a topic and ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.kafka import settings
+from broker.kafka.settings import SETTINGS, InvalidConfig, Operation
+from storage.config import CleanupPolicy, Durability, TopicConfig
+
+PLAIN = TopicConfig()
+
+
+def shown(config: TopicConfig) -> dict[str, str]:
+    return {name: settings.value_of(setting, config, 1 << 20) for name, setting in SETTINGS.items()}
+
+
+def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
+    assert all(settings.is_default(setting, PLAIN) for setting in SETTINGS.values())
+    assert settings.made([(name, setting.default) for name, setting in SETTINGS.items()], PLAIN) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "ours"),
+    [
+        ("retention.ms", "86400000", "ttl_ms", 86_400_000),
+        ("retention.bytes", "1000", "cap_bytes", 1000),
+        ("max.message.bytes", "5000", "max_message_bytes", 5000),
+        ("cleanup.policy", "compact", "cleanup_policy", CleanupPolicy.COMPACT),
+        ("cleanup.policy", "delete,compact", "cleanup_policy", CleanupPolicy.BOTH),
+        ("topics.durability", "fsync", "durability", Durability.FSYNC),
+    ],
+)
+def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, ours: object) -> None:
+    made = settings.made([(name, value)], PLAIN)
+    assert getattr(made, field) == ours
+    assert sorted(shown(made)[name].split(",")) == sorted(value.split(","))
+    assert not settings.is_default(SETTINGS[name], made)
+    assert settings.made([(name, None)], made) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retention.ms", "0"), ("retention.ms", "-2"), ("retention.ms", "a day"), ("retention.bytes", "0"),
+        ("retention.ms", str(1 << 63)), ("max.message.bytes", str(1 << 31)), ("cleanup.policy", ""),
+        ("cleanup.policy", "keep"), ("topics.durability", "maybe"), ("topics.type", "stream"),
+        ("message.timestamp.type", "LogAppendTime"), ("min.insync.replicas", "2"), ("segment.ms", "soon"),
+        ("preallocate", "1"), ("min.cleanable.dirty.ratio", "half"), ("compression.type", "brotli"), ("colour", "red"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidConfig, match=name):
+        settings.made([(name, value)], PLAIN)
+
+
+@pytest.mark.parametrize(("name", "value"), [("segment.ms", "1000"), ("compression.type", "zstd"), ("flush.ms", "1")])
+def test_tuning_is_taken_and_changes_nothing(name: str, value: str) -> None:
+    assert settings.made([(name, value)], PLAIN) == PLAIN
+
+
+def test_replacing_puts_back_what_is_left_out_and_leaves_what_is_not_kafkas() -> None:
+    before = settings.made([("retention.ms", "5"), ("retention.bytes", "6"), ("topics.durability", "fsync")], PLAIN)
+    after = settings.replaced([("retention.ms", "7")], before)
+    assert (after.ttl_ms, after.cap_bytes, after.durability) == (7, 0, Durability.FSYNC)
+
+
+def test_single_settings_are_changed_one_after_the_other() -> None:
+    operations = [
+        ("retention.ms", Operation.SET, "5"),
+        ("cleanup.policy", Operation.APPEND, "compact"),
+        ("retention.ms", Operation.DELETE, None),
+    ]
+    both = settings.altered(operations, PLAIN)
+    assert (both.ttl_ms, both.cleanup_policy) == (0, CleanupPolicy.BOTH)
+    assert settings.altered([("cleanup.policy", Operation.SUBTRACT, "delete")], both).cleanup_policy == "compact"
+
+
+@pytest.mark.parametrize("operation", [Operation.APPEND, Operation.SUBTRACT, 9])
+def test_only_lists_are_added_to(operation: int) -> None:
+    with pytest.raises(InvalidConfig):
+        settings.altered([("retention.ms", operation, "5")], PLAIN)
