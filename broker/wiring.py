@@ -59,11 +59,17 @@ class Broker:
         )
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
-        self.proxy = Instances(engine, idle_s=settings.kafka_rest_idle_s, most=settings.max_kafka_rest_instances)
         self.http_metrics = HttpMetrics()
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
         self.kafka_metrics = KafkaMetrics(self.kafka_groups)
+        self.proxy = Instances(
+            engine,
+            # Kafka clients can be in a group only where there is a port for them.
+            None if settings.kafka_port is None else self.kafka_groups,
+            idle_s=settings.kafka_rest_idle_s,
+            most=settings.max_kafka_rest_instances,
+        )
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()

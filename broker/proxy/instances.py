@@ -35,6 +35,7 @@ from broker.service.limits import Places
 from storage.errors import InvalidRequest, LimitReached, StorageError
 
 if TYPE_CHECKING:
+    from broker.kafka.groups.coordinator import Coordinator
     from storage.engine import Engine
 
 _log = structlog.get_logger("broker.proxy")
@@ -48,8 +49,9 @@ _EXCLUSIVE: Final = "Subscription to topics, partitions and pattern are mutually
 class Instances:
     """See the module. `idle_s`: how long one is kept that nobody asks for; `most`: how many there may be."""
 
-    def __init__(self, engine: Engine, *, idle_s: float, most: int) -> None:
+    def __init__(self, engine: Engine, coordinator: Coordinator | None = None, *, idle_s: float, most: int) -> None:
         self._engine = engine
+        self._coordinator = coordinator
         self._idle_ms = idle_s * 1000
         self._most = most
         self._groups: dict[str, Group] = {}
@@ -73,6 +75,8 @@ class Instances:
     def start(self) -> None:
         """After the engine has started: those of before are there again, and idle ones go."""
         self._load()
+        for group in self._groups.values():
+            group.meet()
         self._task = asyncio.create_task(self._run(), name="proxy-instances")
 
     def shut_down(self) -> None:
@@ -86,6 +90,8 @@ class Instances:
             await asyncio.wait((self._task,))
             self._task = None
         await self._write_moved()
+        for group in self._groups.values():
+            await group.part(always=True)
 
     def _load(self) -> None:
         if self._loaded:
@@ -103,7 +109,7 @@ class Instances:
     def _group(self, name: str) -> Group:
         found = self._groups.get(name)
         if found is None:
-            found = self._groups[name] = Group(self._engine, name)
+            found = self._groups[name] = Group(self._engine, name, self._coordinator)
         return found
 
     async def _run(self) -> None:
@@ -155,6 +161,7 @@ class Instances:
         for partition in instance.positions:
             if instance.subscribed:
                 group.leave(member, partition)
+        await group.part()
         if group.members:
             group.share_out()
         else:
@@ -230,6 +237,7 @@ class Instances:
         instance.prefixes = list(prefixes)
         # What it has had before is the same subscription: it goes on.
         instance.known = sorted(each for each in member.topics(self._engine, anew=True) if count_of(self._engine, each))
+        self._group(instance.group).meet()
         self._group(instance.group).share_out(anew=True)
         await self._keep(member)
 
@@ -242,6 +250,7 @@ class Instances:
                 group.leave(member, partition)
         instance.topics, instance.pattern, instance.known, instance.chosen = [], None, [], None
         member.place({})
+        await group.part()
         group.share_out()
         await self._keep(member)
 

@@ -1,22 +1,26 @@
 """Members of groups: who reads which partitions now, and from where. Source: kafka.md §3.
 
-Groups are shared out within the proxy, over the members that are subscribed; those who chose their partitions take
-part in none. All of this is in memory and follows from what the instances say, so it is made again after a restart.
+What a group has is shared out within the proxy, over the members that are subscribed; those who chose their partitions
+take part in none. All of this is in memory and follows from what the instances say: it is made again after a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.proxy import offsets
 from broker.proxy.assignment import Partition, by_range
 from broker.proxy.instance import Instance
+from broker.proxy.liaison import Liaison
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import bounds
 from storage.errors import StorageError, TopicNotFound
 
 if TYPE_CHECKING:
+    from broker.kafka.groups.coordinator import Coordinator
     from storage.engine import Engine
 
 #: A position that is nowhere: nothing is committed, and the instance is to begin neither at the start nor the end.
@@ -75,10 +79,13 @@ def _matching(engine: Engine, instance: Instance) -> set[str]:
 class Group:
     """The members of one group, and where those who left partitions without a commit had begun."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Engine, name: str, coordinator: Coordinator | None) -> None:
         self._engine = engine
+        self._coordinator = coordinator
         self.name = name
         self.members: dict[str, Member] = {}
+        #: Among Kafka clients, where there can be some.
+        self.liaison: Liaison | None = None
         self._left: dict[Partition, int] = {}
 
     def share_out(self, *, anew: bool = False) -> None:
@@ -90,8 +97,7 @@ class Group:
         }
         if not wishes:
             return
-        counts = {topic: count_of(self._engine, topic) for topics in wishes.values() for topic in topics}
-        owned = by_range(wishes, counts)
+        owned = by_range(wishes, {topic: self._numbers(topic) for topics in wishes.values() for topic in topics})
         moved = [name for name, mine in owned.items() if mine != self.members[name].instance.positions.keys()]
         for name in moved:
             member = self.members[name]
@@ -101,6 +107,36 @@ class Group:
             member = self.members[name]
             has = member.instance.positions
             member.place({each: has[each] if each in has else self.begin(member, each) for each in sorted(owned[name])})
+
+    def meet(self) -> None:
+        """From the first subscription on it is among Kafka clients, where there can be some."""
+        if self._coordinator is not None and self.liaison is None and self._is_subscribed:
+            count = partial(count_of, self._engine)
+            self.liaison = Liaison(
+                self._coordinator, self.name, wishes=self.wishes, count=count, changed=self.share_out
+            )
+
+    async def part(self, *, always: bool = False) -> None:
+        """And until its last."""
+        liaison = self.liaison
+        if liaison is not None and (always or not self._is_subscribed):
+            self.liaison = None
+            await liaison.stop()
+
+    @property
+    def _is_subscribed(self) -> bool:
+        return any(member.instance.subscribed for member in self.members.values())
+
+    def wishes(self) -> set[str]:
+        """All topics that members are subscribed to now."""
+        subscribed = [member for member in self.members.values() if member.instance.subscribed]
+        return {topic for member in subscribed for topic in member.topics(self._engine)}
+
+    def _numbers(self, topic: str) -> Sequence[int]:
+        """Partitions of a topic that are this proxy's to share out."""
+        numbers = range(count_of(self._engine, topic))
+        has = None if self.liaison is None else self.liaison.assigned
+        return numbers if has is None else [number for number in numbers if (topic, number) in has]
 
     def leave(self, member: Member, partition: Partition) -> None:
         """Somebody else goes on where it began, unless something is committed."""
