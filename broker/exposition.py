@@ -35,6 +35,9 @@ def families(broker: Broker) -> Iterator[Family]:
     yield from process.families()
     yield from broker.http_metrics.families()
     yield from broker.kafka_metrics.families()
+    yield METRICS.whole("topics_kafka_rest_instances", len(broker.proxy))
+    yield METRICS.whole("topics_kafka_rest_instances_expired", broker.proxy.expired_total)
+    yield METRICS.whole("topics_kafka_rest_instances_refused", broker.proxy.refused_total)
     yield from _holding(broker.gate)
     yield from engine.metrics()
 

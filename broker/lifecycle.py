@@ -111,6 +111,7 @@ class Lifecycle:
             return
         tune_garbage_collection()
         self._broker.pressure.start()
+        self._broker.proxy.start()
         self._notifier.tell("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
@@ -126,6 +127,7 @@ class Lifecycle:
         self._stop.set()
 
     async def _wind_down(self, serving: asyncio.Task[None]) -> None:
+        self._broker.proxy.shut_down()
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
         self._broker.pressure.stop()
@@ -134,6 +136,7 @@ class Lifecycle:
         if self._kafka is not None:
             await self._kafka.close()
         await serving
+        await self._broker.proxy.stop()
         try:
             await self._broker.engine.close()
         except (StorageError, OSError) as error:

@@ -66,6 +66,12 @@ LOGGED: Final = (
         "served here (`unsupported`), or before a key was shown (`unauthenticated`). One line a second of each kind.",
         "Look at the client; `topics_kafka_refused` counts all.",
     ),
+    Event("proxy_instance_unreadable", "error", "key", "What is kept of a consumer instance makes no sense.", _REPORT),
+    Event(
+        "proxy_group_not_joined", "warning", "error group",
+        "The REST Proxy is not among the Kafka clients of a group, and tries again.",
+        "Look at the group; `kafka_call_failed` may say more.",
+    ),
     Event("kafka_request_failed", "error", "", "A request ended in an error; its connection is closed.", _REPORT),
     Event("kafka_call_failed", "error", "", "An answer has UNKNOWN_SERVER_ERROR.", _REPORT),
     Event(

@@ -51,6 +51,9 @@ METRICS: Final = MetricTable(
         "From the start of a Kafka client's request to its answer, waiting included.", "api",
     ),
     Metric("topics_kafka_errors", COUNTER, "errors", "Errors in answers to Kafka clients.", "api error"),
+    Metric("topics_kafka_rest_instances", GAUGE, "instances", "Consumer instances of the REST Proxy."),
+    Metric("topics_kafka_rest_instances_expired", COUNTER, "instances", "Those that were idle for too long."),
+    Metric("topics_kafka_rest_instances_refused", COUNTER, "instances", "Those that were one too many."),
     Metric("topics_kafka_connections", GAUGE, "connections", "Open connections of Kafka clients."),
     Metric(
         "topics_kafka_refused", COUNTER, "connections",

@@ -13,6 +13,7 @@ from broker.kafka.metrics import KafkaMetrics
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
+from broker.proxy.instances import Instances
 from broker.service.backups import BackupJobs
 from broker.service.limits import Parking
 from broker.slow import Quota
@@ -38,6 +39,7 @@ class Broker:
         "live",
         "parking",
         "pressure",
+        "proxy",
         "settings",
         "started",
         "stopping",
@@ -61,6 +63,13 @@ class Broker:
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
         self.kafka_metrics = KafkaMetrics(self.kafka_groups)
+        self.proxy = Instances(
+            engine,
+            # Kafka clients can be in a group only where there is a port for them.
+            None if settings.kafka_port is None else self.kafka_groups,
+            idle_s=settings.kafka_rest_idle_s,
+            most=settings.max_kafka_rest_instances,
+        )
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()

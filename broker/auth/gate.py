@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -11,6 +12,7 @@ from broker.auth.keys import Keyring, Keys
 from broker.auth.table import Rule
 
 _BEARER: Final = b"bearer "
+_BASIC: Final = b"basic "
 _TOKEN: Final = b"token="
 
 
@@ -32,6 +34,8 @@ class Gate:
         key = None
         if b"authorization" in headers:
             key = _bearer(headers[b"authorization"])
+            if key is None and rule is not None and rule.basic:
+                key = _basic(headers[b"authorization"])
         elif rule is not None and rule.token:
             key = _in_query(query)
         caller = None if key is None else self.find(key)
@@ -55,6 +59,17 @@ def _bearer(header: bytes) -> bytes | None:
     if header[: len(_BEARER)].lower() != _BEARER:
         return None
     return header[len(_BEARER) :].strip(b" ") or None
+
+
+def _basic(header: bytes) -> bytes | None:
+    """The password in an Authorization header, whoever the user is (RFC 7617)."""
+    if header[: len(_BASIC)].lower() != _BASIC:
+        return None
+    try:
+        _, _, password = b64decode(header[len(_BASIC) :].strip(b" "), validate=True).partition(b":")
+    except ValueError:
+        return None
+    return password or None
 
 
 def _in_query(query: bytes) -> bytes | None:

@@ -15,19 +15,31 @@ class Rule(NamedTuple):
     """What it takes to call an operation.
 
     `probe`: without a key, unless TOPICS_PROBE_AUTH. `token`: the key may come as ?token=. `settles`: never refused for
-    too many requests under way, since it is what ends them.
+    too many requests under way, since it is what ends them. `basic`: the key may be the password of Basic.
     """
 
     scopes: Scopes
     probe: bool = False
     token: bool = False
     settles: bool = False
+    basic: bool = False
 
 
 _T: Final = "/v0/topics/{}"
 _R: Final = "/v0/routers/{}"
 _C: Final = f"{_T}/consumers/{{}}"
 
+_KT: Final = "/topics/{}"
+_KP: Final = f"{_KT}/partitions/{{}}"
+_KI: Final = "/consumers/{}/instances/{}"
+
+_V3: Final = "/v3/clusters/{}"
+_V3T: Final = f"{_V3}/topics/{{}}"
+_V3G: Final = f"{_V3}/consumer-groups/{{}}"
+
+_ADMINS: Final = Rule(ADMIN, basic=True)
+_READS: Final = Rule(READ, basic=True)
+_WRITES: Final = Rule(WRITE, basic=True)
 _PROBE: Final = Rule(READ, probe=True)
 _SETTLE: Final = Rule(WRITE, settles=True)
 
@@ -81,6 +93,55 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", "/docs"): _PROBE,
     ("GET", "/docs/{}"): _PROBE,
     ("GET", "/openapi.json"): _PROBE,
+    # The REST Proxy, wherever its prefix puts it.
+    ("GET", "/topics"): _READS,
+    ("GET", _KT): _READS,
+    ("POST", _KT): _WRITES,
+    ("GET", f"{_KT}/partitions"): _READS,
+    ("GET", _KP): _READS,
+    ("POST", _KP): _WRITES,
+    ("GET", f"{_KP}/offsets"): _READS,
+    ("GET", f"{_KP}/records"): _READS,
+    ("GET", "/brokers"): _READS,
+    # Of an instance that commits by itself: write, too.
+    ("POST", "/consumers/{}"): _READS,
+    ("DELETE", _KI): _READS,
+    ("POST", f"{_KI}/subscription"): _READS,
+    ("GET", f"{_KI}/subscription"): _READS,
+    ("DELETE", f"{_KI}/subscription"): _READS,
+    ("POST", f"{_KI}/assignments"): _READS,
+    ("GET", f"{_KI}/assignments"): _READS,
+    ("GET", f"{_KI}/records"): _READS,
+    ("POST", f"{_KI}/offsets"): Rule(READ_WRITE, basic=True),
+    ("GET", f"{_KI}/offsets"): _READS,
+    ("POST", f"{_KI}/positions"): _READS,
+    ("POST", f"{_KI}/positions/beginning"): _READS,
+    ("POST", f"{_KI}/positions/end"): _READS,
+    ("GET", "/v3/clusters"): _READS,
+    ("GET", _V3): _READS,
+    ("GET", f"{_V3}/brokers"): _READS,
+    ("GET", f"{_V3}/brokers/{{}}"): _READS,
+    ("GET", f"{_V3}/topics"): _READS,
+    ("POST", f"{_V3}/topics"): _ADMINS,
+    ("GET", _V3T): _READS,
+    ("PATCH", _V3T): _ADMINS,
+    ("DELETE", _V3T): Rule(DELETE, basic=True),
+    ("GET", f"{_V3T}/partitions"): _READS,
+    ("GET", f"{_V3T}/partitions/{{}}"): _READS,
+    ("GET", f"{_V3T}/partitions/{{}}/replicas"): _READS,
+    ("GET", f"{_V3T}/configs"): _READS,
+    ("POST", f"{_V3T}/configs:alter"): _ADMINS,
+    ("GET", f"{_V3T}/configs/{{}}"): _READS,
+    ("PUT", f"{_V3T}/configs/{{}}"): _ADMINS,
+    ("DELETE", f"{_V3T}/configs/{{}}"): _ADMINS,
+    ("POST", f"{_V3T}/records"): _WRITES,
+    ("POST", f"{_V3T}/records:batch"): _WRITES,
+    ("GET", f"{_V3}/consumer-groups"): _READS,
+    ("GET", _V3G): _READS,
+    ("GET", f"{_V3G}/consumers"): _READS,
+    ("GET", f"{_V3G}/lags"): _READS,
+    ("GET", f"{_V3G}/lags/{{}}/partitions/{{}}"): _READS,
+    ("GET", f"{_V3G}/lag-summary"): _READS,
 }
 
 #: What a WebSocket takes. A publish with an inline config needs admin, too.

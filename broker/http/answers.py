@@ -65,10 +65,11 @@ class Streamed(Answer):
     `length` None: it has no end that could be known. `patience_s` is how long the client may take for one piece;
     `last_words` are what it finds behind the pieces when it has taken longer. `attach` is given what sends a piece
     past `rest` if that is possible at once; only for while `rest` has nothing to send.
+    `takes_body`: `rest` reads the body of the request, and so is who sees that the client leaves.
     To a HEAD: no body and no rest, and the length all the same.
     """
 
-    __slots__ = ("attach", "last_words", "length", "patience_s", "rest")
+    __slots__ = ("attach", "last_words", "length", "patience_s", "rest", "takes_body")
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class Streamed(Answer):
         headers: Headers = (),
         attach: Callable[[Callable[[bytes], bool]], None] | None = None,
         last_words: Callable[[], bytes] | None = None,
+        takes_body: bool = False,
     ) -> None:
         super().__init__(body, status=status, content_type=content_type, headers=headers)
         self.rest = rest
@@ -89,6 +91,7 @@ class Streamed(Answer):
         self.patience_s = patience_s
         self.attach = attach
         self.last_words = last_words
+        self.takes_body = takes_body
 
 
 #: On every answer that does not say otherwise itself: nobody keeps it, takes it for anything else, or shows it framed.

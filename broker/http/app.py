@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.http import control
+from broker.http import control, proxy
 from broker.http.dispatch import Dispatcher
 from broker.http.docs import DocsPages
 from broker.http.openapi import document
@@ -35,6 +35,7 @@ def build_app(broker: Broker) -> Dispatcher:
     table.add("GET", WEBSOCKET_PATH, sockets.without_upgrade)
     framework = control.control_plane()
     control.register(framework, table)
+    proxy.register(table, broker.settings.kafka_rest_prefix)
     docs = DocsPages(partial(document, framework))
     table.add("GET", "/", docs.home)
     table.add("GET", "/docs", docs.page)

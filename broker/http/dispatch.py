@@ -52,6 +52,7 @@ class Dispatcher:
         scope = request.scope
         found = self.table.match(scope["path"])
         template = UNMATCHED
+        refuse = errors.answer if found is None else found[0].refuse
         try:
             if found is not None:
                 route, request.values = found
@@ -66,10 +67,10 @@ class Dispatcher:
             if not self.broker.stopping:
                 raise
             # The end of a shutdown's grace. What this request did is unknown, and that is what it is told.
-            answer = errors.answer(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
+            answer = refuse(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
         except Exception as error:
             self.broker.http_metrics.refused(error)
-            answer = errors.answer(error, request_id=request.request_id.decode())
+            answer = refuse(error, request_id=request.request_id.decode())
         if self.broker.tracing is not None and not (found is not None and found[0].always):
             route_name = None if found is None else template
             self.broker.tracing.request(
@@ -96,7 +97,8 @@ class Dispatcher:
         if answer.attach is not None:
             answer.attach(lambda piece: send_now(send, _body(piece)))
         try:
-            await request.unless_gone(send_streamed(answer, send, request_id=request.request_id))
+            sending = send_streamed(answer, send, request_id=request.request_id)
+            await (sending if answer.takes_body else request.unless_gone(sending))
         except ClientGone:
             self.broker.http_metrics.client_gone(template)
             return False
@@ -127,7 +129,7 @@ class Dispatcher:
         if gate is not None:
             if not rule.settles:
                 request.flight = request.access.enter()
-            request.access.require(rule.scopes, request.values[:1] if route.named else ())
+            request.access.require(rule.scopes, request.values[route.named])
         return await endpoint(request)
 
     def _gate(self, *, always: bool) -> None:

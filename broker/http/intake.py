@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from broker.http.answers import Message, Receive
 from broker.http.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
@@ -22,14 +22,26 @@ _GUNZIP_ON_LOOP_BYTES = 2048
 _CHUNK_BYTES = 1 << 20
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, pace: Quota) -> bytes | None:
-    """The body, decompressed; b"" when there is none; None when the client left in the middle of it.
+def is_json_type(content_type: bytes) -> bool:
+    """Whether a Content-Type is application/json, with or without parameters."""
+    return content_type == b"application/json" or _JSON_TYPE.fullmatch(content_type) is not None
+
+
+async def read_body(
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    max_bytes: int,
+    pace: Quota,
+    is_taken: Callable[[bytes], bool] = is_json_type,
+) -> bytes | None:
+    """The body, decompressed; b"" when there is none; None when the client left in the middle of it. `is_taken` says of
+    a Content-Type whether a body may have it.
 
     Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (it does not keep `pace`), InvalidRequest (bad gzip). A
     body that is refused is not read to its end here: the server below drops the rest.
     """
     content_type = headers.get(b"content-type")
-    typed = content_type is not None and (content_type == b"application/json" or is_json_type(content_type))
+    typed = content_type is not None and is_taken(content_type)
     length = _declared_length(headers)
     if length and not typed:
         raise UnsupportedMediaType
@@ -56,9 +68,21 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
     return await _decoded(body, coding, max_bytes)
 
 
-def is_json_type(content_type: bytes) -> bool:
-    """Whether a Content-Type is application/json, with or without parameters."""
-    return _JSON_TYPE.fullmatch(content_type) is not None
+async def pieces(receive: Receive, pace: Quota) -> AsyncGenerator[bytes | None]:
+    """A body as it comes, for those who work it off meanwhile; None when the client left. Raises BodyTooSlow.
+
+    The pace counts while it is waited for, not while what has come is worked on.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        message = await _next(receive, Progress(pace, loop.time()))
+        if message["type"] == "http.disconnect":
+            yield None
+            return
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body", False):
+            return
 
 
 def _declared_length(headers: Mapping[bytes, bytes]) -> int:

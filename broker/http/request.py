@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -92,13 +92,21 @@ class Request:
             self.flight.end()
             yield
 
-    async def body(self) -> bytes:
+    async def body(self, is_taken: Callable[[bytes], bool] = intake.is_json_type) -> bytes:
         """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`."""
         broker = self.broker
-        body = await intake.read_body(self.headers, self._receive, broker.settings.max_body_bytes, broker.body_pace)
+        most = broker.settings.max_body_bytes
+        body = await intake.read_body(self.headers, self._receive, most, broker.body_pace, is_taken)
         if body is None:
             raise ClientGone
         return body
+
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """The body as it comes, of any length, not decompressed. Raises ClientGone, BodyTooSlow."""
+        async for piece in intake.pieces(self._receive, self.broker.body_pace):
+            if piece is None:
+                raise ClientGone
+            yield piece
 
     async def unless_gone(self, work: Coroutine[Any, Any, T], *, discard: Callable[[T], None] | None = None) -> T:
         """Run `work` for as long as the client stays; raises ClientGone, with `work` cancelled, when it leaves.

@@ -8,9 +8,10 @@ is one non-empty segment, and a trailing slash is another path.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from broker.auth.table import Rule, is_named, rule_of
+from broker.http import errors
 from broker.http.answers import Answer
 
 if TYPE_CHECKING:
@@ -18,23 +19,31 @@ if TYPE_CHECKING:
 
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Answer]]"
 
+
+class Refuse(Protocol):
+    """Makes the answer to a request that ended in an error. Never raises."""
+
+    def __call__(self, error: Exception, *, request_id: str) -> Answer: ...
+
+
 _PARAMETER: Final = "{}"
 
 
 class Route:
     """One path template with its methods. `always` = answers while the engine is not ready.
 
-    `named`: its first parameter is the name of a topic or router.
+    `named`: which of its parameters is the name of a topic or router. `refuse`: makes its answers to errors.
     """
 
-    __slots__ = ("allow", "always", "endpoints", "named", "parameters", "rules", "template")
+    __slots__ = ("allow", "always", "endpoints", "named", "parameters", "refuse", "rules", "template")
 
     def __init__(self, template: str) -> None:
         self.template = template
         self.parameters = tuple(part[1:-1] for part in template.split("/") if part.startswith("{"))
         self.endpoints: dict[str, Endpoint] = {}
         self.rules: dict[str, Rule] = {}
-        self.named = is_named(template)
+        self.named = slice(0, 1) if is_named(template) else slice(0)
+        self.refuse: Refuse = errors.answer
         self.always = False
         self.allow = ""
 
@@ -66,7 +75,7 @@ class RouteTable:
 
     def add(
         self, method: str, template: str, endpoint: Endpoint, *, always: bool = False, rule: Rule | None = None
-    ) -> None:
+    ) -> Route:
         """Register an endpoint. Two for one method and path are a mistake. Raises Unruled, unless a `rule` is given."""
         node = self._root
         for part in template.split("/")[1:]:
@@ -80,6 +89,7 @@ class RouteTable:
         route.always = route.always or always
         implied = ("HEAD", "OPTIONS") if "GET" in route.endpoints else ("OPTIONS",)
         route.allow = ", ".join(sorted((*route.endpoints, *implied)))
+        return route
 
     def __iter__(self) -> Iterator[Route]:
         nodes = [self._root]

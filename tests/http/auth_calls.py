@@ -11,6 +11,11 @@ OPEN: Final = "open"
 
 _T: Final = "/v0/topics/{}"
 _C: Final = f"{_T}/consumers/{{}}"
+_V3: Final = "/v3/clusters/{}"
+_V3T: Final = f"{_V3}/topics/{{}}"
+_V3G: Final = f"{_V3}/consumer-groups/{{}}"
+_KT: Final = "/topics/{}"
+_KI: Final = "/consumers/{}/instances/{}"
 
 #: Method and path → the scopes that are needed, all of them; OPEN: none, and no key.
 EXPECTED: Final[dict[tuple[str, str], str]] = {
@@ -61,7 +66,58 @@ EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", "/docs"): OPEN,
     ("GET", "/docs/{}"): OPEN,
     ("GET", "/openapi.json"): OPEN,
+    ("GET", "/topics"): R,
+    ("GET", _KT): R,
+    ("POST", _KT): W,
+    ("GET", f"{_KT}/partitions"): R,
+    ("GET", f"{_KT}/partitions/{{}}"): R,
+    ("POST", f"{_KT}/partitions/{{}}"): W,
+    ("GET", f"{_KT}/partitions/{{}}/offsets"): R,
+    ("GET", f"{_KT}/partitions/{{}}/records"): R,
+    ("GET", "/brokers"): R,
+    # Of one that does not commit by itself.
+    ("POST", "/consumers/{}"): R,
+    ("DELETE", _KI): R,
+    ("POST", f"{_KI}/subscription"): R,
+    ("GET", f"{_KI}/subscription"): R,
+    ("DELETE", f"{_KI}/subscription"): R,
+    ("POST", f"{_KI}/assignments"): R,
+    ("GET", f"{_KI}/assignments"): R,
+    ("GET", f"{_KI}/records"): R,
+    ("POST", f"{_KI}/offsets"): R + W,
+    ("GET", f"{_KI}/offsets"): R,
+    ("POST", f"{_KI}/positions"): R,
+    ("POST", f"{_KI}/positions/beginning"): R,
+    ("POST", f"{_KI}/positions/end"): R,
+    ("GET", "/v3/clusters"): R,
+    ("GET", _V3): R,
+    ("GET", f"{_V3}/brokers"): R,
+    ("GET", f"{_V3}/brokers/{{}}"): R,
+    ("GET", f"{_V3}/topics"): R,
+    ("POST", f"{_V3}/topics"): A,
+    ("GET", _V3T): R,
+    ("PATCH", _V3T): A,
+    ("DELETE", _V3T): D,
+    ("GET", f"{_V3T}/partitions"): R,
+    ("GET", f"{_V3T}/partitions/{{}}"): R,
+    ("GET", f"{_V3T}/partitions/{{}}/replicas"): R,
+    ("GET", f"{_V3T}/configs"): R,
+    ("POST", f"{_V3T}/configs:alter"): A,
+    ("GET", f"{_V3T}/configs/{{}}"): R,
+    ("PUT", f"{_V3T}/configs/{{}}"): A,
+    ("DELETE", f"{_V3T}/configs/{{}}"): A,
+    ("POST", f"{_V3T}/records"): W,
+    ("POST", f"{_V3T}/records:batch"): W,
+    ("GET", f"{_V3}/consumer-groups"): R,
+    ("GET", _V3G): R,
+    ("GET", f"{_V3G}/consumers"): R,
+    ("GET", f"{_V3G}/lags"): R,
+    ("GET", f"{_V3G}/lags/{{}}/partitions/{{}}"): R,
+    ("GET", f"{_V3G}/lag-summary"): R,
 }
+
+#: What a request has for a body where {} asks for more than the operation as such.
+BODIES: Final = {("POST", "/consumers/{}"): {"auto.commit.enable": "false"}}
 
 #: Every set of scopes, as it is written.
 GRANTS: Final = ["+".join(chosen) for count in range(1, len(SCOPES) + 1) for chosen in combinations(SCOPES, count)]

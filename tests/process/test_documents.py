@@ -52,6 +52,13 @@ def test_the_examples_of_the_api_do_what_they_show(terminal: Terminal) -> None:
         run(terminal, step)
 
 
+def test_the_examples_of_the_rest_proxy_do_what_they_show(terminal: Terminal) -> None:
+    examples = steps(section((ROOT / "docs/kafka-rest.md").read_text(), "examples"))
+    assert len(examples) > 10
+    for step in examples:
+        run(terminal, step)
+
+
 def test_the_stand_in_for_curl_prints_the_same(terminal: Terminal) -> None:
     for step in api_examples():
         with_stand_in = step.text.replace("curl ", f"{CURL} ", 1) if step.text.startswith("curl ") else step.text

@@ -1,0 +1,28 @@
+"""Which member of a group reads which partitions: Kafka's range assignor. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import TypeAlias
+
+#: Topic and number.
+Partition: TypeAlias = tuple[str, int]
+
+
+def by_range(wishes: Mapping[str, Set[str]], partitions: Mapping[str, Sequence[int]]) -> dict[str, set[Partition]]:
+    """`wishes`: member → topics; `partitions`: topic → their numbers. Every partition has one owner at most.
+
+    Of each topic the members that want it, by name, get runs of consecutive partitions whose lengths differ by one at
+    most, the longer ones in front. A topic that is not there has no partitions.
+    """
+    owned: dict[str, set[Partition]] = {member: set() for member in wishes}
+    for topic in sorted({topic for topics in wishes.values() for topic in topics}):
+        members = sorted(member for member, topics in wishes.items() if topic in topics)
+        numbers = partitions.get(topic, ())
+        each, more = divmod(len(numbers), len(members))
+        begin = 0
+        for place, member in enumerate(members):
+            end = begin + each + (place < more)
+            owned[member].update((topic, number) for number in numbers[begin:end])
+            begin = end
+    return owned

@@ -1,0 +1,126 @@
+"""A consumer instance: a value with its own encoding, no behaviour. Pure. Source: kafka.md §3.
+
+Kept in the broker's state under `group/name` as MessagePack, written before every change of it is answered. Where it
+has read to is written behind that, within a second: after a crash it goes on from there, so that some records come
+again and none is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from broker.proxy.assignment import Partition
+from broker.proxy.errors import InvalidConsumerConfig, Unprocessable
+from broker.proxy.media import Format
+
+KIND: Final = "proxy_instance"
+#: Of a group's or an instance's name, in UTF-8.
+MAX_NAME_BYTES: Final = 255
+_RESETS: Final = ("earliest", "latest", "none")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """How an instance reads, as it was made."""
+
+    format: Format = Format.BINARY
+    #: Where to begin in a partition of which nothing is committed.
+    reset: str = "latest"
+    #: Whether the next read commits what the one before it gave.
+    auto_commit: bool = True
+    timeout_ms: int | None = None
+    min_bytes: int = 1
+
+
+class Instance(msgspec.Struct, kw_only=True):
+    """A member of a group. `positions`: the offset it reads next, of each partition it has.
+
+    `topics` or `pattern`: what it is subscribed to; `chosen`: partitions it was given by hand, without a group.
+    `known`: those of its topics that were there when it subscribed: others are read from their beginning.
+    `prefixes`: what the pattern may reach.
+    """
+
+    group: str
+    name: str
+    config: Config
+    topics: list[str] = []
+    pattern: str | None = None
+    prefixes: list[str] = []
+    known: list[str] = []
+    chosen: list[Partition] | None = None
+    positions: dict[Partition, int] = {}
+
+    @property
+    def key(self) -> str:
+        """Under which it is kept; "/" is in neither name."""
+        return f"{self.group}/{self.name}"
+
+    @property
+    def subscribed(self) -> bool:
+        return bool(self.topics) or self.pattern is not None
+
+    def encode(self) -> bytes:
+        kept = msgspec.to_builtins(self, builtin_types=(bytes,), str_keys=False)
+        kept["positions"] = [[topic, number, offset] for (topic, number), offset in self.positions.items()]
+        return msgspec.msgpack.encode(kept)
+
+    @classmethod
+    def decode(cls, value: bytes) -> Instance:
+        """Raises msgspec.DecodeError."""
+        kept: dict[str, Any] = msgspec.msgpack.decode(value)
+        positions: list[Any] = kept.pop("positions")
+        instance = msgspec.convert(kept, cls)
+        instance.positions = {(topic, number): offset for topic, number, offset in positions}
+        return instance
+
+
+def check_name(name: str, field: str) -> None:
+    """Raises Unprocessable for one that no group or instance can have."""
+    if not 0 < len(name.encode()) <= MAX_NAME_BYTES or "/" in name or not name.isprintable():
+        raise Unprocessable(f"{field}: 1 to {MAX_NAME_BYTES} bytes of printable characters without a slash.")
+
+
+def config_of(given: dict[str, Any]) -> Config:
+    """From the body that makes an instance. Unknown fields are ignored. Raises InvalidConsumerConfig."""
+    format = given.get("format") or "binary"
+    if format not in list(Format):
+        raise InvalidConsumerConfig(f"Invalid format type. The format was {format!r}; it may be binary, json or text.")
+    reset = given.get("auto.offset.reset") or "latest"
+    if reset not in _RESETS:
+        raise InvalidConsumerConfig(f"auto.offset.reset is {reset!r}; it may be earliest, latest or none.")
+    timeout_ms = _number(given, "consumer.request.timeout.ms")
+    min_bytes = _number(given, "fetch.min.bytes")
+    return Config(
+        format=Format(format),
+        reset=reset,
+        auto_commit=_flag(given, "auto.commit.enable", True),
+        timeout_ms=timeout_ms,
+        min_bytes=1 if min_bytes is None else max(1, min_bytes),
+    )
+
+
+def _flag(given: dict[str, Any], name: str, default: bool) -> bool:
+    value = given.get(name)
+    match value:
+        case None:
+            return default
+        case bool():
+            return value
+        case "true" | "false":
+            return value == "true"
+        case _:
+            raise InvalidConsumerConfig(f"{name} is {value!r}; it may be true or false.")
+
+
+def _number(given: dict[str, Any], name: str) -> int | None:
+    value = given.get(name)
+    if value is None or value == -1:
+        return None
+    try:
+        number = int(value) if isinstance(value, str | int) and not isinstance(value, bool) else -1
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 31:
+        raise InvalidConsumerConfig(f"{name} is {value!r}; it has to be a number.")
+    return number

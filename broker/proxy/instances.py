@@ -1,0 +1,387 @@
+"""The consumer instances of a broker: made, found, read by, kept over a restart, forgotten when idle.
+
+What an instance is told (subscription, partitions, positions) is durable before it is answered. Where it has read to is
+written within a second, and at a clean stop: a crash takes it back by no more than that, and what it read since comes
+again. All methods belong to the loop that started the engine. Source: kafka.md §3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from broker.proxy import offsets, reading
+from broker.proxy.assignment import Partition
+from broker.proxy.errors import (
+    IllegalState,
+    InstanceExists,
+    InstanceMissing,
+    PartitionMissing,
+    TopicMissing,
+    Unprocessable,
+)
+from broker.proxy.instance import KIND, Instance, check_name, config_of
+from broker.proxy.membership import UNDEFINED, Group, Member, count_of
+from broker.proxy.patterns import compiled
+from broker.proxy.reading import Found, Limits
+from broker.service.limits import Places
+from storage.errors import InvalidRequest, LimitReached, StorageError
+
+if TYPE_CHECKING:
+    from broker.kafka.groups.coordinator import Coordinator
+    from storage.engine import Engine
+
+_log = structlog.get_logger("broker.proxy")
+
+TICK_S: Final = 1.0
+#: How often one that has no partitions looks whether it was given some.
+_LOOK_S: Final = 0.1
+_EXCLUSIVE: Final = "Subscription to topics, partitions and pattern are mutually exclusive"
+
+
+class Instances:
+    """See the module. `idle_s`: how long one is kept that nobody asks for; `most`: how many there may be."""
+
+    def __init__(self, engine: Engine, coordinator: Coordinator | None = None, *, idle_s: float, most: int) -> None:
+        self._engine = engine
+        self._coordinator = coordinator
+        self._idle_ms = idle_s * 1000
+        self._most = most
+        self._groups: dict[str, Group] = {}
+        self._loaded = False
+        self._task: asyncio.Task[None] | None = None
+        #: True from `shut_down` on: nobody waits any more.
+        self.stopping = False
+        self.expired_total = 0
+        self.refused_total = 0
+
+    def __len__(self) -> int:
+        return sum(len(group.members) for group in self._groups.values())
+
+    def groups(self) -> Mapping[str, Group]:
+        """All groups that have members."""
+        self._load()
+        return self._groups
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """After the engine has started: those of before are there again, and idle ones go."""
+        self._load()
+        for group in self._groups.values():
+            group.meet()
+        self._task = asyncio.create_task(self._run(), name="proxy-instances")
+
+    def shut_down(self) -> None:
+        """Before the engine's waits end: who waits is answered with what there is, and streams end."""
+        self.stopping = True
+
+    async def stop(self) -> None:
+        """A clean stop: every position is written."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            self._task = None
+        await self._write_moved()
+        for group in self._groups.values():
+            await group.part(always=True)
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        now_ms = self._engine.monotonic_ms()
+        for key, value in self._engine.states.items(KIND):
+            try:
+                instance = Instance.decode(value)
+            except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+                _log.error("proxy_instance_unreadable", key=key)
+                continue
+            self._group(instance.group).members[instance.name] = Member(instance, now_ms)
+
+    def _group(self, name: str) -> Group:
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = Group(self._engine, name, self._coordinator)
+        return found
+
+    async def _run(self) -> None:
+        pause_s = min(TICK_S, self._idle_ms / 2000)
+        while True:
+            await self._engine.clock.sleep(pause_s)
+            await self._write_moved()
+            await self.expire()
+
+    async def _write_moved(self) -> None:
+        for member in self._members():
+            if member.dirty:
+                with suppress(StorageError):  # tried again; meanwhile a crash takes it back further
+                    await self._keep(member)
+
+    async def expire(self) -> None:
+        """Those that nobody has asked for lately are gone. What they had read and not committed is read by others."""
+        for member in self._members():
+            if self._is_idle(member):
+                with suppress(StorageError):
+                    await self._remove(member)
+                    self.expired_total += 1
+
+    def _members(self) -> list[Member]:
+        return [member for group in self._groups.values() for member in group.members.values()]
+
+    def _is_idle(self, member: Member) -> bool:
+        return not member.busy and self._engine.monotonic_ms() - member.used_ms >= self._idle_ms
+
+    async def _keep(self, member: Member) -> None:
+        async with member.writing:
+            if member.alive:
+                member.dirty = False
+                try:
+                    await self._engine.states.put(KIND, member.instance.key, member.instance.encode())
+                except BaseException:
+                    member.dirty = True
+                    raise
+
+    async def _remove(self, member: Member) -> None:
+        instance = member.instance
+        async with member.writing:
+            if not member.alive:
+                return
+            await self._engine.states.delete(KIND, instance.key)
+            member.alive = False
+        group = self._group(instance.group)
+        group.members.pop(instance.name, None)
+        for partition in instance.positions:
+            if instance.subscribed:
+                group.leave(member, partition)
+        await group.part()
+        if group.members:
+            group.share_out()
+        else:
+            self._groups.pop(instance.group, None)
+
+    # -- one instance --------------------------------------------------------------------------------------------------
+
+    async def create(self, group: str, given: dict[str, Any]) -> Instance:
+        """Durable on return. Raises InstanceExists, InvalidConsumerConfig, Unprocessable, LimitReached, Unavailable."""
+        self._load()
+        check_name(group, "group")
+        offsets.check_group(group)
+        name = given.get("name") or given.get("id") or f"rest-consumer-{secrets.token_hex(8)}"
+        if not isinstance(name, str):
+            raise Unprocessable("name: expected a string.")
+        check_name(name, "name")
+        config = config_of(given)
+        old = self._groups[group].members.get(name) if group in self._groups else None
+        if old is not None:
+            if not self._is_idle(old):
+                raise InstanceExists
+            await self._remove(old)
+        if self._most and len(self) >= self._most:
+            self.refused_total += 1
+            limit = "max_kafka_rest_instances"
+            raise LimitReached(f"There are {self._most} consumer instances already.", limit=limit, max=self._most)
+        member = Member(Instance(group=group, name=name, config=config), self._engine.monotonic_ms())
+        self._group(group).members[name] = member
+        try:
+            await self._keep(member)
+        except BaseException:
+            member.alive = False
+            self._group(group).members.pop(name, None)
+            if not self._group(group).members:
+                self._groups.pop(group, None)
+            raise
+        return member.instance
+
+    @contextmanager
+    def using(self, group: str, name: str) -> Generator[Member]:
+        """The instance, which does not become idle meanwhile. Raises InstanceMissing."""
+        self._load()
+        found = self._groups[group].members.get(name) if group in self._groups else None
+        if found is None or not found.alive or self._is_idle(found):
+            raise InstanceMissing
+        found.busy += 1
+        try:
+            yield found
+        finally:
+            found.busy -= 1
+            found.used_ms = self._engine.monotonic_ms()
+
+    async def delete(self, member: Member) -> None:
+        """Durable on return. With auto commit what it was given is committed first. Raises Unavailable."""
+        await self._commit_given(member)
+        await self._remove(member)
+
+    async def subscribe(
+        self, member: Member, topics: Sequence[str], pattern: str | None, prefixes: Sequence[str]
+    ) -> None:
+        """It shares the topics with the other members of its group. Durable on return.
+
+        Raises IllegalState, Unprocessable, Unavailable.
+        """
+        instance = member.instance
+        if bool(topics) == (pattern is not None):
+            raise Unprocessable("Give topics or topic_pattern, and not both.")
+        if instance.chosen is not None or (instance.subscribed and (instance.pattern is None) != (pattern is None)):
+            raise IllegalState(_EXCLUSIVE)
+        if pattern is not None:
+            compiled(pattern)
+        instance.topics, instance.pattern = sorted(set(topics)), pattern
+        instance.prefixes = list(prefixes)
+        # What it has had before is the same subscription: it goes on.
+        instance.known = sorted(each for each in member.topics(self._engine, anew=True) if count_of(self._engine, each))
+        self._group(instance.group).meet()
+        self._group(instance.group).share_out(anew=True)
+        await self._keep(member)
+
+    async def unsubscribe(self, member: Member) -> None:
+        """It has neither topics nor partitions. Durable on return. Raises Unavailable."""
+        await self._commit_given(member)
+        instance, group = member.instance, self._group(member.instance.group)
+        if instance.subscribed:
+            for partition in instance.positions:
+                group.leave(member, partition)
+        instance.topics, instance.pattern, instance.known, instance.chosen = [], None, [], None
+        member.place({})
+        await group.part()
+        group.share_out()
+        await self._keep(member)
+
+    async def assign(self, member: Member, partitions: Sequence[Partition]) -> None:
+        """It has these partitions, whoever else reads them. Durable on return.
+
+        Raises IllegalState, TopicMissing, PartitionMissing, Unavailable.
+        """
+        instance = member.instance
+        if instance.subscribed:
+            raise IllegalState(_EXCLUSIVE)
+        check_partitions(self._engine, partitions)
+        group, has = self._group(instance.group), instance.positions
+        instance.chosen = list(dict.fromkeys(partitions))
+        member.place({each: has[each] if each in has else group.begin(member, each) for each in instance.chosen})
+        await self._keep(member)
+
+    def assigned(self, member: Member) -> dict[Partition, int]:
+        """The partitions it has now, and the offset it reads next of each."""
+        if member.instance.subscribed:
+            self._group(member.instance.group).share_out()
+        return dict(member.instance.positions)
+
+    async def seek(self, member: Member, positions: Mapping[Partition, int]) -> None:
+        """It reads on there. Durable on return. Raises IllegalState (a partition that is not its own), Unavailable."""
+        self._group(member.instance.group).share_out()
+        own = member.instance.positions
+        for topic, number in positions:
+            if (topic, number) not in own:
+                raise IllegalState(f"No current assignment for partition {topic}-{number}")
+        own.update(positions)
+        for partition, offset in positions.items():
+            member.given.pop(partition, None)
+            member.began[partition] = min(offset, member.began.get(partition, offset))
+        await self._keep(member)
+
+    async def commit(self, member: Member, wanted: Mapping[Partition, tuple[int, str | None]] | None) -> None:
+        """The group has these offsets and metadata; None: all that was read. Durable on return.
+
+        Raises TopicMissing, PartitionMissing, InvalidRequest (beyond the end), Unavailable.
+        """
+        if wanted is None:
+            wanted = {each: (offset, None) for each, offset in member.instance.positions.items() if offset != UNDEFINED}
+        check_partitions(self._engine, list(wanted))
+        for partition, (offset, metadata) in wanted.items():
+            await offsets.commit(self._engine, member.instance.group, partition, offset, metadata)
+            member.given.pop(partition, None)
+        if member.dirty:
+            await self._keep(member)
+
+    async def _commit_given(self, member: Member) -> None:
+        if not member.instance.config.auto_commit:
+            return
+        engine, group = self._engine, member.instance.group
+        for partition, offset in list(member.given.items()):
+            if count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0]):
+                with suppress(InvalidRequest):  # the topic is another one by now, and has not come so far
+                    await offsets.commit(engine, group, partition, offset)
+            member.given.pop(partition, None)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def read(self, member: Member, limits: Limits, parking: Places) -> Found:
+        """Records from where it stands, which it passes; with auto commit, what the last read gave is committed first.
+
+        Raises IllegalState (neither subscribed nor assigned), DataError, Unavailable, LimitReached.
+        """
+        instance = member.instance
+        if not instance.subscribed and instance.chosen is None:
+            raise IllegalState("Consumer is not subscribed to any topics or assigned any partitions")
+        async with member.reading:
+            await self._commit_given(member)
+            deadline = monotonic() + limits.timeout_ms / 1000
+            while not self._standing(member):
+                left_s = deadline - monotonic()
+                if left_s <= 0 or self.stopping:
+                    return Found([], [], [], {}, {})
+                with parking.place():
+                    await asyncio.sleep(min(left_s, _LOOK_S))
+            before = self._standing(member)
+            left_ms = max(0, round((deadline - monotonic()) * 1000))
+            found = await reading.read(self._engine, before, limits._replace(timeout_ms=left_ms), parking)
+            return self._passed(member, found)
+
+    def _standing(self, member: Member) -> dict[Partition, int]:
+        """Where it stands in each of its partitions that is there."""
+        instance = member.instance
+        if instance.subscribed:
+            self._group(instance.group).share_out()
+        undefined = [f"{topic}-{number}" for (topic, number), at in instance.positions.items() if at == UNDEFINED]
+        if undefined:
+            raise IllegalState(f"Undefined offset with no reset policy for partitions: {undefined}")
+        return {each: at for each, at in instance.positions.items() if each[1] < count_of(self._engine, each[0])}
+
+    @staticmethod
+    def _passed(member: Member, found: Found) -> Found:
+        """What is still the member's of what was found: during a wait others may have got a partition, or a seek."""
+        own, before = member.instance.positions, found.began
+        kept = {each for each, at in before.items() if own.get(each) == at}
+        for partition, offset in found.positions.items():
+            if partition in kept:
+                del own[partition]  # behind the others: their turn comes first
+                own[partition] = offset
+                if offset != before[partition]:
+                    member.given[partition] = offset
+                    member.dirty = True
+        if len(kept) == len(before):
+            return found
+        return Found(
+            [each for each in found.records if (each.topic, each.partition) in kept],
+            [each for each in found.lost if each.partition in kept],
+            [each for each in found.corrupt if each[0] in kept],
+            {each: offset for each, offset in found.positions.items() if each in kept},
+            {each: offset for each, offset in before.items() if each in kept},
+        )
+
+    @staticmethod
+    def take_back(member: Member, found: Found) -> None:
+        """For an answer that certainly reaches nobody: it is given again."""
+        own = member.instance.positions
+        for partition, offset in found.positions.items():
+            if own.get(partition) == offset:
+                own[partition] = found.began[partition]
+                member.given.pop(partition, None)
+
+
+def check_partitions(engine: Engine, partitions: Sequence[Partition]) -> None:
+    """Raises TopicMissing, PartitionMissing."""
+    for topic, number in partitions:
+        count = count_of(engine, topic)
+        if not count:
+            raise TopicMissing
+        if not 0 <= number < count:
+            raise PartitionMissing

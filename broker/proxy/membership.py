@@ -1,0 +1,172 @@
+"""Members of groups: who reads which partitions now, and from where. Source: kafka.md §3.
+
+What a group has is shared out within the proxy, over the members that are subscribed; those who chose their partitions
+take part in none. All of this is in memory and follows from what the instances say: it is made again after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker.proxy import offsets
+from broker.proxy.assignment import Partition, by_range
+from broker.proxy.instance import Instance
+from broker.proxy.liaison import Liaison
+from broker.proxy.patterns import compiled
+from broker.proxy.reading import bounds
+from storage.errors import StorageError, TopicNotFound
+
+if TYPE_CHECKING:
+    from broker.kafka.groups.coordinator import Coordinator
+    from storage.engine import Engine
+
+#: A position that is nowhere: nothing is committed, and the instance is to begin neither at the start nor the end.
+UNDEFINED: Final = -1
+#: How often names are matched with patterns anew, ms.
+PATTERN_MS: Final = 1000
+
+
+class Member:
+    """An instance in use. `given`: positions behind what the last read gave, which the next one commits."""
+
+    def __init__(self, instance: Instance, now_ms: int) -> None:
+        self.instance = instance
+        self.used_ms = now_ms
+        self.busy = 0
+        #: One read at a time.
+        self.reading = asyncio.Lock()
+        #: One write of its state at a time.
+        self.writing = asyncio.Lock()
+        self.dirty = False
+        self.alive = True
+        self.given: dict[Partition, int] = {}
+        #: Where it began: nothing in front of here is this member's.
+        self.began = dict(instance.positions)
+        self._matched: set[str] = set()
+        self._matched_ms: int | None = None
+
+    def topics(self, engine: Engine, *, anew: bool = False) -> set[str]:
+        """What it is subscribed to now; with a pattern as of the last second, unless `anew`."""
+        instance = self.instance
+        if instance.pattern is None:
+            return set(instance.topics)
+        now_ms = engine.monotonic_ms()
+        if anew or self._matched_ms is None or now_ms - self._matched_ms >= PATTERN_MS:
+            self._matched, self._matched_ms = _matching(engine, instance), now_ms
+        return self._matched
+
+    def place(self, positions: dict[Partition, int]) -> None:
+        """It has these partitions now, and reads from there on."""
+        self.instance.positions = positions
+        self.began = {each: self.began.get(each, offset) for each, offset in positions.items()}
+        self.given = {each: offset for each, offset in self.given.items() if each in positions}
+        self.dirty = True
+
+
+def _matching(engine: Engine, instance: Instance) -> set[str]:
+    assert instance.pattern is not None
+    pattern, prefixes = compiled(instance.pattern), tuple(instance.prefixes)
+    return {
+        topic.name
+        for topic in engine.catalog.named("", "")
+        if not topic.provisional and (not prefixes or topic.name.startswith(prefixes)) and pattern.fullmatch(topic.name)
+    }
+
+
+class Group:
+    """The members of one group, and where those who left partitions without a commit had begun."""
+
+    def __init__(self, engine: Engine, name: str, coordinator: Coordinator | None) -> None:
+        self._engine = engine
+        self._coordinator = coordinator
+        self.name = name
+        self.members: dict[str, Member] = {}
+        #: Among Kafka clients, where there can be some.
+        self.liaison: Liaison | None = None
+        self._left: dict[Partition, int] = {}
+
+    def share_out(self, *, anew: bool = False) -> None:
+        """Every subscribed member has its partitions, as topics and members are now."""
+        wishes = {
+            name: member.topics(self._engine, anew=anew)
+            for name, member in self.members.items()
+            if member.instance.subscribed
+        }
+        if not wishes:
+            return
+        owned = by_range(wishes, {topic: self._numbers(topic) for topics in wishes.values() for topic in topics})
+        moved = [name for name, mine in owned.items() if mine != self.members[name].instance.positions.keys()]
+        for name in moved:
+            member = self.members[name]
+            for partition in member.instance.positions.keys() - owned[name]:
+                self.leave(member, partition)
+        for name in moved:
+            member = self.members[name]
+            has = member.instance.positions
+            member.place({each: has[each] if each in has else self.begin(member, each) for each in sorted(owned[name])})
+
+    def meet(self) -> None:
+        """From the first subscription on it is among Kafka clients, where there can be some."""
+        if self._coordinator is not None and self.liaison is None and self._is_subscribed:
+            count = partial(count_of, self._engine)
+            self.liaison = Liaison(
+                self._coordinator, self.name, wishes=self.wishes, count=count, changed=self.share_out
+            )
+
+    async def part(self, *, always: bool = False) -> None:
+        """And until its last."""
+        liaison = self.liaison
+        if liaison is not None and (always or not self._is_subscribed):
+            self.liaison = None
+            await liaison.stop()
+
+    @property
+    def _is_subscribed(self) -> bool:
+        return any(member.instance.subscribed for member in self.members.values())
+
+    def wishes(self) -> set[str]:
+        """All topics that members are subscribed to now."""
+        subscribed = [member for member in self.members.values() if member.instance.subscribed]
+        return {topic for member in subscribed for topic in member.topics(self._engine)}
+
+    def _numbers(self, topic: str) -> Sequence[int]:
+        """Partitions of a topic that are this proxy's to share out."""
+        numbers = range(count_of(self._engine, topic))
+        has = None if self.liaison is None else self.liaison.assigned
+        return numbers if has is None else [number for number in numbers if (topic, number) in has]
+
+    def leave(self, member: Member, partition: Partition) -> None:
+        """Somebody else goes on where it began, unless something is committed."""
+        began = member.began.get(partition, UNDEFINED)
+        if began != UNDEFINED:
+            self._left[partition] = min(began, self._left.get(partition, began))
+
+    def begin(self, member: Member, partition: Partition) -> int:
+        """Where a member that gets a partition starts. Raises TopicNotFound."""
+        engine, instance = self._engine, member.instance
+        committed = offsets.committed(engine, self.name, partition)
+        if committed is not None:
+            return committed[0]
+        if partition in self._left:
+            return self._left[partition]
+        first, end = bounds(engine, partition)
+        match instance.config.reset:
+            case "none":
+                return UNDEFINED
+            case "latest" if instance.chosen is not None or partition[0] in instance.known:
+                return end
+            case _:
+                return first
+
+
+def count_of(engine: Engine, topic: str) -> int:
+    """How many partitions a topic has; 0: it is not there."""
+    try:
+        return engine.topic(topic).config.partitions
+    except TopicNotFound:
+        return 0
+    except StorageError:
+        return 0  # not a topic's name

@@ -1,0 +1,60 @@
+"""Committed offsets of groups: the cursors of consumers named `group:<id>`, one in each partition.
+
+The committed offset is the next one to be read, which is the seq of the last record that is done with. Source:
+kafka.md §1, §2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.kafka.names import consumer_name
+from broker.proxy.errors import Unprocessable
+from storage.config import Durability, TopicType
+from storage.errors import ConsumerNotFound
+from storage.partitions import address
+
+if TYPE_CHECKING:
+    from broker.proxy.assignment import Partition
+    from storage.engine import Engine
+
+
+def keeps_offsets(engine: Engine, topic: str) -> bool:
+    """Whether a topic has consumers at all: neither queues nor topics in memory only have. Raises TopicNotFound."""
+    config = engine.topic(topic).config
+    return config.type is TopicType.LOG and config.durability is not Durability.EPHEMERAL
+
+
+def committed(engine: Engine, group: str, partition: Partition) -> tuple[int, str] | None:
+    """The offset that the group reads next, and the metadata with it; None: nothing is committed.
+
+    Raises TopicNotFound.
+    """
+    if not keeps_offsets(engine, partition[0]):
+        return None
+    try:
+        offset, metadata = engine.consumers.committed(address(*partition), _name(group))
+    except ConsumerNotFound:
+        return None
+    return offset, (metadata or b"").decode("utf-8", "replace")
+
+
+def check_group(group: str) -> None:
+    """Raises Unprocessable for a name under which nothing can be committed."""
+    _name(group)
+
+
+def _name(group: str) -> str:
+    name = consumer_name(group)
+    if name is None:
+        raise Unprocessable("The group's name is too long.")
+    return name
+
+
+async def commit(engine: Engine, group: str, partition: Partition, offset: int, metadata: str | None = None) -> None:
+    """The group reads from `offset` on next, forward or back. Durable on return.
+
+    Raises InvalidRequest for one beyond the end or a topic without consumers, TopicNotFound, Unavailable.
+    """
+    kept = metadata.encode() if metadata else None
+    await engine.consumers.commit_offset(address(*partition), _name(group), offset, kept)

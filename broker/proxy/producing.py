@@ -1,0 +1,76 @@
+"""Writing records of the proxy: each to its partition, those of one partition as one atomic append."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.kafka.mapping import to_stored
+from broker.proxy.errors import PartitionMissing, TopicMissing, number_of
+from broker.proxy.membership import count_of
+from broker.proxy.records import Batch, Placed
+from broker.service.predicates import check_topic_name
+from storage.config import TopicConfig
+from storage.errors import StorageError
+from storage.partitions import address, partition_of
+
+if TYPE_CHECKING:
+    from broker.wiring import Broker
+
+_turns = itertools.count()
+
+
+async def produce(
+    broker: Broker, topic: str, batch: Batch, *, partition: int | None = None, idempotency_key: str | None = None
+) -> list[Placed]:
+    """What became of each record, in order. On return those written are as safe as the topic's class says.
+
+    Without a `partition` that says otherwise, a topic that is not there is made. Of records with an `idempotency_key`
+    none is written twice. Raises InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure: nothing was
+    written then.
+    """
+    check_topic_name(topic)
+    broker.pressure.check()
+    count = count_of(broker.engine, topic)
+    if not count:
+        if partition is not None:
+            raise TopicMissing
+        count = await _make(broker, topic)
+    # Records without a key go together; a repetition has to go where the first try went.
+    keyless = partition_of(idempotency_key.encode(), count) if idempotency_key else next(_turns) % count
+    parts: dict[int, list[int]] = {}
+    for index, (key, chosen) in enumerate(zip(batch.keys, batch.partitions, strict=True)):
+        where = partition if partition is not None else chosen
+        if where is None:
+            where = keyless if key is None else partition_of(key, count)
+        if where >= count:
+            raise PartitionMissing
+        parts.setdefault(where, []).append(index)
+    outcomes = await asyncio.gather(
+        *(_append(broker, topic, where, batch.only(indexes), idempotency_key) for where, indexes in parts.items())
+    )
+    placed: list[Placed] = [Placed(None, None)] * len(batch.keys)
+    for indexes, outcome in zip(parts.values(), outcomes, strict=True):
+        for index, each in zip(indexes, outcome, strict=True):
+            placed[index] = each
+    return placed
+
+
+async def _make(broker: Broker, topic: str) -> int:
+    partitions = broker.settings.kafka_auto_partitions
+    if partitions > 1:
+        await broker.engine.put_topic(topic, TopicConfig(partitions=partitions))
+    return partitions
+
+
+async def _append(broker: Broker, topic: str, partition: int, batch: Batch, key: str | None) -> Sequence[Placed]:
+    headers = batch.headers if any(batch.headers) else None
+    stored = to_stored(batch.keys, batch.values, headers, batch.stamps)
+    try:
+        done = await broker.engine.append(address(topic, partition), stored, idempotency_key=key)
+    except StorageError as error:
+        return [Placed(None, None, number_of(error), error.message)] * len(batch.keys)
+    first = done.first_seq - 1
+    return [Placed(partition, first + index) for index in range(len(batch.keys))]

@@ -1,0 +1,174 @@
+"""Reading partitions from positions on, and waiting for more. Source: kafka.md §1, §3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from broker.kafka.mapping import to_kafka
+from broker.proxy.assignment import Partition
+from broker.proxy.records import Record
+from broker.service.limits import Places
+from storage.errors import DataError, ShuttingDown, TopicNotFound, Unavailable
+from storage.partitions import address
+from storage.records import ReadQuery, Tombstone
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS = 1000, 30_000
+DEFAULT_BYTES, MAX_BYTES = 1 << 20, 8 << 20
+#: Records in one answer.
+MAX_RECORDS: Final = 2000
+
+
+class Limits(NamedTuple):
+    """`timeout_ms`: how long to wait for `min_bytes` of keys and values."""
+
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    max_bytes: int = DEFAULT_BYTES
+    min_bytes: int = 1
+    max_records: int = MAX_RECORDS
+    skip_corrupt: bool = False
+
+
+class Lost(NamedTuple):
+    """Records that are gone and were not asked to go: offsets `begin` to `end`, both included."""
+
+    partition: Partition
+    begin: int
+    end: int
+    reason: str
+
+    @classmethod
+    def of(cls, partition: Partition, tombstone: Tombstone) -> Lost:
+        return cls(partition, tombstone.gap_from - 1, tombstone.gap_to - 1, tombstone.reason)
+
+    def __str__(self) -> str:
+        """As a header has it."""
+        topic, number = self.partition
+        return f"{topic}/{number} {self.begin}-{self.end} {self.reason}"
+
+    def told(self) -> dict[str, Any]:
+        """As an event has it."""
+        topic, number = self.partition
+        return {"topic": topic, "partition": number, "from": self.begin, "to": self.end, "reason": self.reason}
+
+
+class Streaming:
+    """Where those wait who hold a stream already: nothing more is counted of them."""
+
+    def place(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Found(NamedTuple):
+    """What a read gave, and the offsets that come next."""
+
+    records: list[Record]
+    lost: list[Lost]
+    corrupt: list[tuple[Partition, int]]
+    positions: dict[Partition, int]
+    #: Where it began.
+    began: dict[Partition, int]
+
+    @property
+    def empty(self) -> bool:
+        return not self.records and not self.lost and not self.corrupt
+
+
+async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limits, parking: Places) -> Found:
+    """Records of the partitions (one at least), in turn, as soon as there is one; none once `timeout_ms` have passed.
+
+    What is lost is told once, and `positions` pass it. A partition that cannot be read is an error only where there is
+    nothing in front of it to give. Raises DataError, Unavailable, TopicNotFound (the topic went while it was waited
+    for), LimitReached (too many are waiting).
+    """
+    deadline = monotonic() + min(limits.timeout_ms, MAX_TIMEOUT_MS) / 1000
+    found = Found([], [], [], dict(positions), dict(positions))
+    size = await _add(engine, found, limits, 0)
+    if not _waits(found, size, limits, deadline):
+        return found
+    with parking.place():
+        while _waits(found, size, limits, deadline):
+            if not await _moved(engine, found.positions, deadline):
+                break
+            size = await _add(engine, found, limits, size)
+    return found
+
+
+def _waits(found: Found, size: int, limits: Limits, deadline: float) -> bool:
+    if found.lost or found.corrupt or len(found.records) >= limits.max_records:
+        return False
+    return size < min(limits.min_bytes, limits.max_bytes) and monotonic() < deadline
+
+
+async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
+    """Read on in every partition; the bytes that all records have by then."""
+    # The one that has been read longest ago comes first: none of them starves behind a busy one.
+    for partition in list(found.positions):
+        room, places = limits.max_bytes - size, limits.max_records - len(found.records)
+        if places <= 0 or (room <= 0 and found.records):
+            break
+        try:
+            size += await _read_one(engine, found, partition, max(1, room), places, limits.skip_corrupt)
+        except (DataError, Unavailable):
+            if found.empty:
+                raise
+            break  # the next read says so
+    return size
+
+
+async def _read_one(
+    engine: Engine, found: Found, partition: Partition, max_bytes: int, limit: int, skip_corrupt: bool
+) -> int:
+    topic, number = partition
+    query = ReadQuery(from_seq=found.positions[partition], limit=limit, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
+    result = await engine.read(address(topic, number), query)
+    size = 0
+    for seq, ts, node, tag, body in result.records:
+        key, value, headers, created = to_kafka(body, tag, node, ts)
+        size += len(key or b"") + len(value or b"") + 1
+        found.records.append(Record(topic, number, seq - 1, key, value, headers, created))
+    if result.tombstone is not None:
+        found.lost.append(Lost.of(partition, result.tombstone))
+    found.corrupt.extend((partition, seq - 1) for seq in result.corrupt_seqs or ())
+    del found.positions[partition]
+    found.positions[partition] = result.next_from_seq
+    return size
+
+
+async def _moved(engine: Engine, positions: Mapping[Partition, int], deadline: float) -> bool:
+    """Wait until one of the partitions has more; False when that takes too long, or the broker stops."""
+    left_ms = (deadline - monotonic()) * 1000
+    if left_ms <= 0:
+        return False
+    waits = [
+        asyncio.ensure_future(engine.wait_beyond(address(*partition), offset, left_ms))
+        for partition, offset in positions.items()
+    ]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        return any(_result(wait) for wait in waits if wait.done())
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
+
+
+def _result(wait: asyncio.Future[bool]) -> bool:
+    try:
+        return wait.result()
+    except ShuttingDown:
+        return False
+    except TopicNotFound:
+        return True  # the next look says so
+
+
+def bounds(engine: Engine, partition: Partition) -> tuple[int, int]:
+    """The first offset that is there, and the one that comes next. Raises TopicNotFound."""
+    state = engine.state(address(*partition))
+    return state.earliest_seq - 1, state.head_seq

@@ -1,0 +1,158 @@
+"""Records in bodies of requests and answers. Pure.
+
+In: `{"records":[{"key"?, "value"?, "partition"?, "timestamp"?, "headers"?:[{"name","value"?}]}]}`, the last two being
+additions. Out: `{"topic","key","value","partition","offset","timestamp","headers"?}`. Times are ms since the epoch, or
+ISO 8601 on the way in; values of headers are Base64 whatever the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from broker.http import strict_json
+from broker.kafka.mapping import NO_TIME, Headers
+from broker.proxy import formats
+from broker.proxy.errors import Unprocessable
+from broker.proxy.media import Format
+
+MAX_TIMESTAMP_MS = 1 << 53
+
+
+class Header(msgspec.Struct):
+    """One of a record, as it is sent."""
+
+    name: str
+    value: str | None = None
+
+
+class _Record(msgspec.Struct):
+    key: Raw | UnsetType = UNSET
+    value: Raw | UnsetType = UNSET
+    partition: int | None = None
+    timestamp: int | str | None = None
+    headers: list[Header] | None = None
+
+
+class _Body(msgspec.Struct):
+    records: list[_Record]
+
+
+_body = msgspec.json.Decoder(_Body)
+
+
+class Batch(NamedTuple):
+    """Records by column. `stamps`: when they were made, ms, or NO_TIME; `partitions`: None where the key decides."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers]
+    stamps: list[int]
+    partitions: list[int | None]
+
+    def only(self, indexes: Sequence[int]) -> Batch:
+        """Some of them."""
+        if len(indexes) == len(self.keys):
+            return self
+        return Batch(
+            [self.keys[i] for i in indexes],
+            [self.values[i] for i in indexes],
+            [self.headers[i] for i in indexes],
+            [self.stamps[i] for i in indexes],
+            [self.partitions[i] for i in indexes],
+        )
+
+
+class Record(NamedTuple):
+    """A record as Kafka has it; `ts` is ms since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    ts: int
+
+
+async def parse(body: bytes, format: Format) -> Batch:
+    """Raises InvalidRequest (not JSON, or another shape), Unprocessable (a value that is not of the format)."""
+    records = (await strict_json.decode(body, _body)).records
+    if not records:
+        raise Unprocessable("records: must not be empty.")
+    batch = Batch([], [], [], [], [])
+    for index, record in enumerate(records):
+        where = f"records[{index}]"
+        batch.keys.append(_column(format, record.key, f"{where}.key"))
+        batch.values.append(_column(format, record.value, f"{where}.value"))
+        batch.headers.append([header_of(each, f"{where}.headers") for each in record.headers or ()])
+        batch.stamps.append(time_of(record.timestamp, f"{where}.timestamp"))
+        if record.partition is not None and record.partition < 0:
+            raise Unprocessable(f"{where}.partition: must not be negative.")
+        batch.partitions.append(record.partition)
+    return batch
+
+
+def _column(format: Format, given: Raw | UnsetType, field: str) -> bytes | None:
+    return None if given is UNSET else formats.to_bytes(format, bytes(given), field)
+
+
+def header_of(header: Header, field: str) -> tuple[str, bytes | None]:
+    """Raises Unprocessable naming the field."""
+    return header.name, None if header.value is None else formats.from_base64(header.value, field)
+
+
+def time_of(given: int | str | None, field: str) -> int:
+    """ms since the epoch; NO_TIME where none is said. Raises Unprocessable naming the field."""
+    if given is None:
+        return NO_TIME
+    if isinstance(given, str):
+        try:
+            when = datetime.fromisoformat(given)
+        except ValueError:
+            raise Unprocessable(f"{field}: expected ms since the epoch, or a time as ISO 8601 has it.") from None
+        given = round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    if not 0 <= given <= MAX_TIMESTAMP_MS:
+        raise Unprocessable(f"{field}: not a time that can be kept.")
+    return given
+
+
+def as_json(record: Record, format: Format) -> bytes:
+    """One record of an answer."""
+    return b'{"topic":%b,"key":%b,"value":%b,"partition":%d,"offset":%d,"timestamp":%d%b}' % (
+        msgspec.json.encode(record.topic),
+        formats.to_json(format, record.key),
+        formats.to_json(format, record.value),
+        record.partition,
+        record.offset,
+        record.ts,
+        b',"headers":%b' % formats.headers_to_json(record.headers) if record.headers else b"",
+    )
+
+
+def all_as_json(records: Sequence[Record], format: Format) -> bytes:
+    """The body of an answer."""
+    return b"[%b]" % b",".join([as_json(record, format) for record in records])
+
+
+class Placed(NamedTuple):
+    """What became of one record: written at `offset`, or not, for the reason given."""
+
+    partition: int | None
+    offset: int | None
+    error_code: int | None = None
+    error: str | None = None
+
+
+def produced(placed: Sequence[Placed]) -> bytes:
+    """The answer to a write."""
+    answer: dict[str, Any] = {
+        "offsets": [each._asdict() for each in placed],
+        "key_schema_id": None,
+        "value_schema_id": None,
+    }
+    return msgspec.json.encode(answer)

@@ -1,0 +1,221 @@
+"""What REST v3 tells, in its shapes. Pure.
+
+Everything has a `kind`, a link to itself and links to what belongs to it. Lists are whole: there is no next page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from broker.kafka import settings
+from broker.kafka.cluster import BROKER_ID
+from broker.kafka.settings import Setting
+from storage.config import TopicConfig
+
+Shape = dict[str, Any]
+
+
+class Lag(NamedTuple):
+    """How far a group is in a partition. `member`: who reads it now."""
+
+    topic: str
+    partition: int
+    offset: int
+    end: int
+    member: str = ""
+
+
+class V3:
+    """Of one cluster, as the caller reaches it: `base` stands in front of every link."""
+
+    def __init__(self, base: str, cluster: str) -> None:
+        self.cluster = cluster
+        self._all = f"{base}/v3/clusters"
+        self._root = f"{self._all}/{quote(cluster, safe='')}"
+
+    # -- how things are built ------------------------------------------------------------------------------------------
+
+    def _thing(self, kind: str, path: str, resource: str, **fields: Any) -> Shape:
+        return {
+            "kind": f"Kafka{kind}",
+            "metadata": {"self": self._root + path, "resource_name": f"crn:///kafka={self.cluster}{resource}"},
+            "cluster_id": self.cluster,
+            **fields,
+        }
+
+    def listed(self, kind: str, path: str, data: Iterable[Shape]) -> Shape:
+        """A list of things; `path` is its own, below the cluster."""
+        return {"kind": f"Kafka{kind}List", "metadata": {"self": self._root + path, "next": None}, "data": [*data]}
+
+    def clusters(self) -> Shape:
+        return {
+            "kind": "KafkaClusterList",
+            "metadata": {"self": self._all, "next": None},
+            "data": [self.this_cluster()],
+        }
+
+    def _to(self, path: str) -> dict[str, str]:
+        return {"related": self._root + path}
+
+    # -- the cluster ---------------------------------------------------------------------------------------------------
+
+    def this_cluster(self) -> Shape:
+        return self._thing(
+            "Cluster", "", "",
+            controller=self._to(f"/brokers/{BROKER_ID}"),
+            acls=self._to("/acls"),
+            brokers=self._to("/brokers"),
+            broker_configs=self._to("/broker-configs"),
+            consumer_groups=self._to("/consumer-groups"),
+            topics=self._to("/topics"),
+            partition_reassignments=self._to("/topics/-/partitions/-/reassignment"),
+        )  # fmt: skip
+
+    def broker(self, host: str, port: int) -> Shape:
+        path = f"/brokers/{BROKER_ID}"
+        return self._thing(
+            "Broker", path, f"/broker={BROKER_ID}",
+            broker_id=BROKER_ID,
+            host=host,
+            port=port,
+            configs=self._to(f"{path}/configs"),
+            partition_replicas=self._to(f"{path}/partition-replicas"),
+        )  # fmt: skip
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str, partitions: int) -> Shape:
+        path = f"/topics/{quote(name, safe='')}"
+        return self._thing(
+            "Topic", path, f"/topic={name}",
+            topic_name=name,
+            is_internal=False,
+            replication_factor=1,
+            partitions_count=partitions,
+            partitions=self._to(f"{path}/partitions"),
+            configs=self._to(f"{path}/configs"),
+            partition_reassignments=self._to(f"{path}/partitions/-/reassignment"),
+            authorized_operations=[],
+        )  # fmt: skip
+
+    def partition(self, name: str, number: int) -> Shape:
+        path = f"/topics/{quote(name, safe='')}/partitions/{number}"
+        return self._thing(
+            "Partition", path, f"/topic={name}/partition={number}",
+            topic_name=name,
+            partition_id=number,
+            leader=self._to(f"{path}/replicas/{BROKER_ID}"),
+            replicas=self._to(f"{path}/replicas"),
+            reassignment=self._to(f"{path}/reassignment"),
+        )  # fmt: skip
+
+    def replica(self, name: str, number: int) -> Shape:
+        path = f"/topics/{quote(name, safe='')}/partitions/{number}/replicas/{BROKER_ID}"
+        return self._thing(
+            "Replica", path, f"/topic={name}/partition={number}/replica={BROKER_ID}",
+            topic_name=name,
+            partition_id=number,
+            broker_id=BROKER_ID,
+            is_leader=True,
+            is_in_sync=True,
+            broker=self._to(f"/brokers/{BROKER_ID}"),
+        )  # fmt: skip
+
+    def config(self, name: str, setting: Setting, config: TopicConfig, largest: int) -> Shape:
+        value = settings.value_of(setting, config, largest)
+        default = settings.is_default(setting, config)
+        source = "DEFAULT_CONFIG" if default else "DYNAMIC_TOPIC_CONFIG"
+        synonyms = [{"name": setting.name, "value": value, "source": source}]
+        if not default:
+            synonyms.append({"name": setting.name, "value": setting.default, "source": "DEFAULT_CONFIG"})
+        path = f"/topics/{quote(name, safe='')}/configs/{setting.name}"
+        return self._thing(
+            "TopicConfig", path, f"/topic={name}/config={setting.name}",
+            topic_name=name,
+            name=setting.name,
+            value=value,
+            is_default=default,
+            is_read_only=False,
+            is_sensitive=False,
+            source=source,
+            synonyms=synonyms,
+        )  # fmt: skip
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def group(self, group: str, *, members: int) -> Shape:
+        path = _group(group)
+        return self._thing(
+            "ConsumerGroup", path, f"/consumer-group={group}",
+            consumer_group_id=group,
+            is_simple=False,
+            partition_assignor="range" if members else "",
+            state="STABLE" if members else "EMPTY",
+            coordinator=self._to(f"/brokers/{BROKER_ID}"),
+            consumer=self._to(f"{path}/consumers"),
+            lag_summary=self._to(f"{path}/lag-summary"),
+        )  # fmt: skip
+
+    def member(self, group: str, name: str) -> Shape:
+        path = f"{_group(group)}/consumers/{quote(name, safe='')}"
+        return self._thing(
+            "Consumer", path, f"/consumer-group={group}/consumer={name}",
+            consumer_group_id=group,
+            consumer_id=name,
+            instance_id=None,
+            client_id=name,
+            assignments=self._to(f"{path}/assignments"),
+        )  # fmt: skip
+
+    def lag(self, group: str, lag: Lag) -> Shape:
+        path = f"{_group(group)}/lags/{quote(lag.topic, safe='')}/partitions/{lag.partition}"
+        return self._thing(
+            "ConsumerLag", path, f"/consumer-group={group}/lag={lag.topic}/partition={lag.partition}",
+            consumer_group_id=group,
+            topic_name=lag.topic,
+            partition_id=lag.partition,
+            current_offset=lag.offset,
+            log_end_offset=lag.end,
+            lag=lag.end - lag.offset,
+            consumer_id=lag.member,
+            instance_id=None,
+            client_id=lag.member,
+        )  # fmt: skip
+
+    def lag_summary(self, group: str, lags: Iterable[Lag]) -> Shape:
+        """Of at least one lag."""
+        found = list(lags)
+        most = max(found, key=lambda each: each.end - each.offset)
+        path = _group(group)
+        partition = f"/topics/{quote(most.topic, safe='')}/partitions/{most.partition}"
+        return self._thing(
+            "ConsumerGroupLagSummary", f"{path}/lag-summary", f"/consumer-group={group}/lag-summary",
+            consumer_group_id=group,
+            max_lag_consumer_id=most.member,
+            max_lag_instance_id=None,
+            max_lag_client_id=most.member,
+            max_lag_topic_name=most.topic,
+            max_lag_partition_id=most.partition,
+            max_lag=most.end - most.offset,
+            total_lag=sum(each.end - each.offset for each in found),
+            max_lag_consumer=self._to(f"{path}/consumers/{quote(most.member, safe='')}"),
+            max_lag_partition=self._to(partition),
+        )  # fmt: skip
+
+
+def _group(group: str) -> str:
+    return f"/consumer-groups/{quote(group, safe='')}"
+
+
+def operations(data: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, str | None]]:
+    """Changes of settings, as they are sent, for `settings.altered`."""
+    return [
+        (
+            str(each.get("name")),
+            settings.Operation.DELETE if each.get("operation") == "DELETE" else settings.Operation.SET,
+            None if each.get("value") is None else str(each["value"]),
+        )
+        for each in data
+    ]

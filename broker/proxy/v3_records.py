@@ -1,0 +1,121 @@
+"""Records of REST v3: one object a record in, one receipt a record out. Pure.
+
+In: `{"partition_id"?, "headers"?: [{"name", "value"}], "key"?, "value"?, "timestamp"?}`, key and value being
+`{"type": "BINARY" (Base64), "JSON" or "STRING", "data"}`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from broker.http.strict_json import check_flat, check_utf8
+from broker.proxy import formats
+from broker.proxy.errors import BadRequest, Unprocessable
+from broker.proxy.media import Format
+from broker.proxy.records import Batch, Header, Placed, header_of, time_of
+from storage.errors import InvalidRequest
+
+_FORMATS: Final = {"BINARY": Format.BINARY, "JSON": Format.JSON, "STRING": Format.TEXT}
+
+
+class Data(msgspec.Struct):
+    """A key or value, as it is sent."""
+
+    type: str
+    data: Raw | UnsetType = UNSET
+
+
+class Entry(msgspec.Struct):
+    """A record, as it is sent."""
+
+    partition_id: int | None = None
+    headers: list[Header] | None = None
+    key: Data | None = None
+    value: Data | None = None
+    timestamp: int | str | None = None
+    id: str | None = None
+
+
+class _Entries(msgspec.Struct):
+    entries: list[Entry]
+
+
+_entry = msgspec.json.Decoder(Entry)
+_entries = msgspec.json.Decoder(_Entries)
+
+
+def entry_of(text: bytes) -> Entry:
+    """Raises BadRequest."""
+    return _decoded(text, _entry)
+
+
+def entries_of(text: bytes) -> list[Entry]:
+    """Those of a batch. Raises BadRequest."""
+    return _decoded(text, _entries).entries
+
+
+def _decoded(text: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        check_utf8(text)
+        check_flat(text)
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"Cannot deserialize a record: {error}.") from None
+    except InvalidRequest as error:
+        raise BadRequest(error.message) from None
+
+
+def add(batch: Batch, entry: Entry) -> None:
+    """Append the record to the columns. Raises BadRequest; nothing is appended then."""
+    try:
+        key, value = _bytes(entry.key, "key"), _bytes(entry.value, "value")
+        headers = [header_of(each, "headers") for each in entry.headers or ()]
+        stamp = time_of(entry.timestamp, "timestamp")
+    except Unprocessable as error:
+        raise BadRequest(error.message) from None
+    if entry.partition_id is not None and entry.partition_id < 0:
+        raise BadRequest("partition_id: must not be negative.")
+    batch.keys.append(key)
+    batch.values.append(value)
+    batch.headers.append(headers)
+    batch.stamps.append(stamp)
+    batch.partitions.append(entry.partition_id)
+
+
+def _bytes(data: Data | None, field: str) -> bytes | None:
+    if data is None or data.data is UNSET:
+        return None
+    format = _FORMATS.get(data.type.upper())
+    if format is None:
+        raise BadRequest(f"{field}.type is {data.type!r}; it may be BINARY, JSON or STRING.")
+    return formats.to_bytes(format, bytes(data.data), f"{field}.data")
+
+
+def receipt(
+    entry: Entry, placed: Placed, sizes: tuple[int, int], cluster: str, topic: str, now_ms: int
+) -> dict[str, Any]:
+    """What became of a record."""
+    if placed.error is not None:
+        return {"error_code": placed.error_code, "message": placed.error}
+    told: dict[str, Any] = {
+        "error_code": 200,
+        "cluster_id": cluster,
+        "topic_name": topic,
+        "partition_id": placed.partition,
+        "offset": placed.offset,
+        "timestamp": iso(now_ms),
+    }
+    for name, data, size in (("key", entry.key, sizes[0]), ("value", entry.value, sizes[1])):
+        if data is not None:
+            told[name] = {"type": data.type.upper(), "size": size}
+    return told
+
+
+def iso(ms: int) -> str:
+    """A time as v3 has it."""
+    when = datetime.fromtimestamp(ms / 1000, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

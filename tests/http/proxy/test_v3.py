@@ -1,0 +1,251 @@
+"""REST v3: what the tools of Confluent ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.wiring import Broker
+from storage import Engine
+from tests.http.calls import read
+from tests.http.proxy.calls import b64, produce, refused, send, subscribed, values
+
+
+@pytest.fixture
+def cluster(engine: Engine) -> str:
+    return f"/v3/clusters/{engine.cluster_id}"
+
+
+async def get(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+async def test_there_is_one_cluster(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+    found = await get(client, "/v3/clusters")
+    assert found["kind"] == "KafkaClusterList"
+    assert found["metadata"] == {"self": "http://broker/v3/clusters", "next": None}
+    [only] = found["data"]
+    assert only["cluster_id"] == engine.cluster_id
+    assert only["metadata"]["self"] == f"http://broker{cluster}"
+    assert only["topics"] == {"related": f"http://broker{cluster}/topics"}
+    assert await get(client, cluster) == only
+    [broker] = (await get(client, f"{cluster}/brokers"))["data"]
+    assert (broker["kind"], broker["broker_id"], broker["host"]) == ("KafkaBroker", 1, "broker")
+    assert await get(client, f"{cluster}/brokers/1") == broker
+    refused(await client.get("/v3/clusters/another/topics"), 404, 404)
+
+
+async def test_a_topic_from_its_making_to_its_end(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+    body = {"topic_name": "t", "partitions_count": 1, "configs": [{"name": "retention.ms", "value": "60000"}]}
+    answer = await client.post(f"{cluster}/topics", json=body)
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert made == {
+        "kind": "KafkaTopic",
+        "metadata": {
+            "self": f"http://broker{cluster}/topics/t",
+            "resource_name": f"crn:///kafka={engine.cluster_id}/topic=t",
+        },
+        "cluster_id": engine.cluster_id,
+        "topic_name": "t",
+        "is_internal": False,
+        "replication_factor": 1,
+        "partitions_count": 1,
+        "partitions": {"related": f"http://broker{cluster}/topics/t/partitions"},
+        "configs": {"related": f"http://broker{cluster}/topics/t/configs"},
+        "partition_reassignments": {"related": f"http://broker{cluster}/topics/t/partitions/-/reassignment"},
+        "authorized_operations": [],
+    }
+    assert engine.state("t").config.ttl_ms == 60_000
+    assert await get(client, f"{cluster}/topics/t") == made
+    assert (await get(client, f"{cluster}/topics"))["data"] == [made]
+    refused(await client.post(f"{cluster}/topics", json=body), 400, 40002, "Topic 't' already exists.")
+    assert (await client.delete(f"{cluster}/topics/t")).status_code == 204
+    missing = "This server does not host this topic-partition."
+    refused(await client.delete(f"{cluster}/topics/t"), 404, 40403, missing)
+    refused(await client.get(f"{cluster}/topics/t"), 404, 40403, missing)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"topic_name": "a b"},
+        {"topic_name": "t", "replication_factor": 3},
+        {"topic_name": "t", "partitions_count": 0},
+        {"topic_name": "t", "configs": [{"name": "retention.ms", "value": "soon"}]},
+        {"topic_name": "t", "configs": [{"name": "nonsense", "value": "1"}]},
+        {"name": "t"},
+    ],
+)
+async def test_what_cannot_be_made_is_refused(client: httpx.AsyncClient, cluster: str, body: dict[str, Any]) -> None:
+    refused(await client.post(f"{cluster}/topics", json=body), 400, 40002)
+    assert (await client.get("/topics")).json() == []
+
+
+async def test_a_topic_may_be_made_to_see_whether_it_could(client: httpx.AsyncClient, cluster: str) -> None:
+    answer = await client.post(f"{cluster}/topics", json={"topic_name": "t", "validate_only": True})
+    assert answer.status_code == 201
+    assert (await client.get("/topics")).json() == []
+
+
+async def test_partitions_are_described(client: httpx.AsyncClient, cluster: str) -> None:
+    await produce(client, "t", 1)
+    [partition] = (await get(client, f"{cluster}/topics/t/partitions"))["data"]
+    assert (partition["kind"], partition["partition_id"]) == ("KafkaPartition", 0)
+    assert await get(client, f"{cluster}/topics/t/partitions/0") == partition
+    [replica] = (await get(client, f"{cluster}/topics/t/partitions/0/replicas"))["data"]
+    assert (replica["broker_id"], replica["is_leader"], replica["is_in_sync"]) == (1, True, True)
+    refused(await client.get(f"{cluster}/topics/t/partitions/1"), 404, 40403)
+
+
+async def test_settings_are_shown_and_changed(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+    await produce(client, "t", 1)
+    path = f"{cluster}/topics/t/configs"
+    names = [each["name"] for each in (await get(client, path))["data"]]
+    assert names == sorted(names)
+    assert {"cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes"} <= set(names)
+    found = await get(client, f"{path}/retention.ms")
+    assert (found["value"], found["is_default"], found["source"]) == ("-1", True, "DEFAULT_CONFIG")
+    assert (await client.put(f"{path}/retention.ms", json={"value": "5000"})).status_code == 204
+    found = await get(client, f"{path}/retention.ms")
+    assert (found["value"], found["is_default"], found["source"]) == ("5000", False, "DYNAMIC_TOPIC_CONFIG")
+    assert engine.state("t").config.ttl_ms == 5000
+    assert (await client.delete(f"{path}/retention.ms")).status_code == 204
+    assert engine.state("t").config.ttl_ms == 0
+    wanted = [{"name": "retention.bytes", "value": "70000"}, {"name": "retention.ms", "operation": "DELETE"}]
+    assert (await client.post(f"{path}:alter", json={"data": wanted})).status_code == 204
+    assert engine.state("t").config.cap_bytes == 70_000
+    # All or nothing.
+    wanted = [{"name": "retention.bytes", "value": "90000"}, {"name": "retention.ms", "value": "x"}]
+    refused(await client.post(f"{path}:alter", json={"data": wanted}), 400, 40002)
+    assert engine.state("t").config.cap_bytes == 70_000
+    refused(await client.put(f"{path}/nonsense", json={"value": "1"}), 400, 40002)
+
+
+async def test_groups_and_how_far_they_are(client: httpx.AsyncClient, cluster: str) -> None:
+    await produce(client, "t", *range(5))
+    await produce(client, "u", *range(3))
+    await client.put("/v0/topics/t/consumers/mine", json={})
+    path = await subscribed(client, "t", "u", group="a group")
+    assert len(await values(client, path)) == 8
+    offsets = [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "u", "partition": 0, "offset": 1}]
+    await send(client, f"{path}/offsets", {"offsets": offsets})
+    [group] = (await get(client, f"{cluster}/consumer-groups"))["data"]
+    assert (group["consumer_group_id"], group["state"]) == ("a group", "STABLE")
+    url = f"{cluster}/consumer-groups/a%20group"
+    assert group["metadata"]["self"] == f"http://broker{url}"
+    assert await get(client, url) == group
+    [member] = (await get(client, f"{url}/consumers"))["data"]
+    assert member["consumer_id"] == "i"
+    lags = (await get(client, f"{url}/lags"))["data"]
+    assert [(each["topic_name"], each["current_offset"], each["log_end_offset"], each["lag"]) for each in lags] == [
+        ("t", 2, 5, 3),
+        ("u", 2, 3, 1),
+    ]
+    assert {each["consumer_id"] for each in lags} == {"i"}
+    assert await get(client, f"{url}/lags/u/partitions/0") == lags[1]
+    summary = await get(client, f"{url}/lag-summary")
+    assert (summary["total_lag"], summary["max_lag"], summary["max_lag_topic_name"]) == (4, 3, "t")
+    await client.delete(path)
+    assert (await get(client, url))["state"] == "EMPTY"
+    for rest in ("", "/lags", "/lag-summary", "/consumers"):
+        refused(await client.get(f"{cluster}/consumer-groups/nobody{rest}"), 404, 40403)
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+async def post(client: httpx.AsyncClient, path: str, content: Any, **headers: str) -> list[dict[str, Any]]:
+    answer = await client.post(path, content=content, headers={"content-type": "application/json", **headers})
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+async def test_every_record_has_a_receipt(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+    sent: list[dict[str, Any]] = [
+        {"key": {"type": "STRING", "data": "k"}, "value": {"type": "JSON", "data": {"a": 1}}},
+        {"value": {"type": "BINARY", "data": b64(b"\xff\x00")}, "headers": [{"name": "h", "value": b64("x")}]},
+        {"value": {"type": "STRING", "data": "text"}, "timestamp": "2024-01-02T03:04:05Z"},
+        {"key": {"type": "STRING", "data": "gone"}, "value": None},
+    ]
+    receipts = await post(client, f"{cluster}/topics/t/records", "".join(map(json.dumps, sent)))
+    assert [each["offset"] for each in receipts] == [0, 1, 2, 3]
+    first = receipts[0]
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {
+        "error_code": 200,
+        "cluster_id": engine.cluster_id,
+        "topic_name": "t",
+        "partition_id": 0,
+        "offset": 0,
+        "key": {"type": "STRING", "size": 1},
+        "value": {"type": "JSON", "size": 8},
+    }
+    accept = {"accept": "application/vnd.kafka.binary.v2+json"}
+    found = (await client.get("/topics/t/partitions/0/records", headers=accept)).json()
+    values = [b64('{"a": 1}'), b64(b"\xff\x00"), b64("text"), None]
+    assert [each["value"] for each in found] == values
+    assert found[1]["headers"] == sent[1]["headers"]
+    assert found[2]["timestamp"] == 1_704_164_645_000
+
+
+async def test_a_bad_record_spoils_no_other(client: httpx.AsyncClient, cluster: str) -> None:
+    good = json.dumps({"value": {"type": "JSON", "data": 1}})
+    bad = json.dumps({"value": {"type": "AVRO", "data": 1}})
+    receipts = await post(client, f"{cluster}/topics/t/records", f"{good}\n{bad}\n{good}")
+    assert [each["error_code"] for each in receipts] == [200, 40002, 200]
+    assert [each["data"] for each in (await read(client, "t"))["records"]] == [1, 1]
+
+
+@pytest.mark.parametrize("content", ["", "[1]x", "{", '{"value":{"type":"JSON","data":1}', "}", '{"value":1}'])
+async def test_what_is_no_record_is_told(client: httpx.AsyncClient, cluster: str, content: str) -> None:
+    [receipt] = await post(client, f"{cluster}/topics/t/records", content)
+    assert receipt["error_code"] in (400, 40002)
+    assert (await client.get("/topics")).json() == []
+
+
+async def test_a_repeated_body_is_written_once(client: httpx.AsyncClient, cluster: str) -> None:
+    content = json.dumps({"value": {"type": "JSON", "data": 1}})
+    receipts = [
+        (await post(client, f"{cluster}/topics/t/records", content, **{"idempotency-key": "k"}))[0] for _ in range(2)
+    ]
+    assert [each["offset"] for each in receipts] == [0, 0]
+
+
+async def test_records_are_written_as_they_come(broker: Broker, client: httpx.AsyncClient, cluster: str) -> None:
+    """In pieces that end anywhere."""
+    text = "".join(json.dumps({"value": {"type": "STRING", "data": f'"{n}" {{\\'}}) for n in range(30)).encode()
+    for size in (1, 7, 64):
+
+        async def content(size: int = size) -> Any:
+            for at in range(0, len(text), size):
+                yield text[at : at + size]
+                await asyncio.sleep(0)
+
+        receipts = await post(client, f"{cluster}/topics/t{size}/records", content())
+        assert [each["offset"] for each in receipts] == list(range(30))
+
+
+async def test_a_batch_says_of_each_entry_what_became_of_it(client: httpx.AsyncClient, cluster: str) -> None:
+    entries = [
+        {"id": "a", "value": {"type": "JSON", "data": 1}},
+        {"id": "b", "value": {"type": "BINARY", "data": "?"}},
+        {"id": "c", "value": {"type": "JSON", "data": 3}, "key": {"type": "STRING", "data": "k"}},
+    ]
+    answer = await client.post(f"{cluster}/topics/t/records:batch", json={"entries": entries})
+    assert answer.status_code == 207
+    done = answer.json()
+    assert [(each["id"], each["offset"]) for each in done["successes"]] == [("a", 0), ("c", 1)]
+    assert [(each["id"], each["error_code"]) for each in done["failures"]] == [("b", 40002)]
+
+
+@pytest.mark.parametrize("entries", [[], [{"value": None}], [{"id": "a"}, {"id": "a"}], [{"id": "a b"}]])
+async def test_a_batch_has_entries_with_ids(client: httpx.AsyncClient, cluster: str, entries: Any) -> None:
+    refused(await client.post(f"{cluster}/topics/t/records:batch", json={"entries": entries}), 400, 40002)
