@@ -98,6 +98,7 @@ class Lifecycle:
         try:
             self._announce()
             await engine.start()
+            self._broker.proxy.start()
             if self._kafka is not None:
                 # Not before: a Kafka client that is refused tries again, one that is answered takes it as an answer.
                 await self._kafka.open()
@@ -111,7 +112,6 @@ class Lifecycle:
             return
         tune_garbage_collection()
         self._broker.pressure.start()
-        self._broker.proxy.start()
         self._notifier.tell("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
