@@ -203,7 +203,7 @@ class Reader:
                 stored.append(span)
             records += len(span.sizes)
             size += total(span.sizes)
-            # Behind a span that was cut nothing is to be had yet, though there be room left for less than a record of it.
+            # Behind a span that was cut nothing is to be had yet, though there be room for less than a record of it.
             if len(span.sizes) < there or records >= max_records or size >= max_bytes:
                 break
         if not wanted:
