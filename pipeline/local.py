@@ -156,7 +156,7 @@ class DirectoryOrigin(_Local):
     def _open(self) -> StoppedDirectory:
         if self._stopped is None:
             with self._reading("all topics"):
-                self._stopped = StoppedDirectory(PosixFileSystem(), self._path)
+                self._stopped = StoppedDirectory(PosixFileSystem(), self._path, self._cold_path)
         return self._stopped
 
     @contextmanager

@@ -72,9 +72,11 @@ class StoppedLog(NamedTuple):
 class StoppedDirectory:
     """Raises on opening what a start would raise: NotFound errors, OpenError, DataError, OSError. Close it."""
 
-    def __init__(self, fs: FileSystem, root: str, options: Options | None = None) -> None:
+    def __init__(self, fs: FileSystem, root: str, cold_dir: str = "") -> None:
         self._overlay = OverlayFileSystem(fs)
-        self._engine = EngineCore(root, options or Options(recovery_processes=1), fs=self._overlay, threaded=False)
+        # One process: others would not see the overlay.
+        options = Options(recovery_processes=1, cold_dir=cold_dir)
+        self._engine = EngineCore(root, options, fs=self._overlay, threaded=False)
         # The engine's own recovery, and none of what follows it: no writers, no workers.
         self._recovered: Recovered = self._engine._recover()  # pyright: ignore[reportPrivateUsage]
         self.cluster_id = self._engine.cluster_id

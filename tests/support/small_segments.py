@@ -8,6 +8,8 @@ from client import Client, NewRecord
 from tests.support.broker_process import BrokerProcess
 
 SEGMENT_RECORDS = 500
+#: What is absorbed together stays together: larger ones would make larger segments.
+BATCH = 250
 _SOON = {
     "segment_max_events": SEGMENT_RECORDS,
     "checkpoint_records": 100,
@@ -40,7 +42,7 @@ class SmallSegments(BrokerProcess):
 
     def append(self, topic: str, count: int, first: int = 0) -> None:
         """Records {"n": first} and so on, durable on return; every third with a tag, every fifth with meta."""
-        for begin in range(first, first + count, 1000):
+        for begin in range(first, first + count, BATCH):
             self.client.append(
                 topic,
                 [
@@ -50,7 +52,7 @@ class SmallSegments(BrokerProcess):
                         node=f"node-{n % 2}",
                         meta={"fifth": "yes", "n": n} if n % 5 == 0 else None,
                     )
-                    for n in range(begin, min(begin + 1000, first + count))
+                    for n in range(begin, min(begin + BATCH, first + count))
                 ],
             )
 
