@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 
 from pipeline.errors import Gap, PipelineError, SourceUnreadable
 from pipeline.export.manifest import FileEntry
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FACTS = "split int, rows bigint, done binary"
-_SCHEMA = pa.schema([("split", pa.int32()), ("rows", pa.int64()), ("done", pa.binary())])
 _TICK_S = 0.5
 
 
@@ -50,15 +48,14 @@ class SparkEngine:
             records.add(done.records)
             size.add(done.bytes)
 
-        def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    done = export_split(splits[number], job, step)
-                    yield _facts(number, done)
+        def task(numbered: tuple[int, Split]) -> tuple[int, int, bytes]:
+            number, split = numbered
+            return _facts(number, export_split(split, job, step))
 
         counted = Observation()
-        numbers = self._session.range(0, len(splits), 1, len(splits))
-        facts = numbers.mapInArrow(task, _FACTS).observe(counted, f.sum("rows").alias("rows"))
+        # A split is a partition. Not by way of mapInArrow, which cannot do without pandas.
+        tasks = context.parallelize(list(enumerate(splits)), len(splits)).map(task)
+        facts = self._session.createDataFrame(tasks, _FACTS).observe(counted, f.sum("rows").alias("rows"))
         with _ticking(lambda: (records.value, size.value), progress):
             try:
                 rows = facts.collect()
@@ -71,10 +68,9 @@ class SparkEngine:
         return dones
 
 
-def _facts(number: int, done: Done) -> pa.RecordBatch:
+def _facts(number: int, done: Done) -> tuple[int, int, bytes]:
     rows = sum(entry.rows for entry in done.files)
-    body = msgspec.msgpack.encode(_Done(done.files, [tuple(gap) for gap in done.gaps]))
-    return pa.RecordBatch.from_pylist([{"split": number, "rows": rows, "done": body}], schema=_SCHEMA)
+    return number, rows, msgspec.msgpack.encode(_Done(done.files, [tuple(gap) for gap in done.gaps]))
 
 
 def _done(body: bytes) -> Done:
