@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,11 +47,11 @@ def is_data_directory(path: str) -> bool:
     return "://" not in path and Path(path, layout.FORMAT).exists()
 
 
-class _Local:
+class _Local(ABC):
     """What both have in common: records come from segments alone."""
 
-    def view(self, topic: str) -> LogView:
-        raise NotImplementedError
+    @abstractmethod
+    def view(self, topic: str) -> LogView: ...
 
     def reason(self, topic: str, view: LogView, seq: int) -> str:
         """Why `seq`, below evict_floor, is gone."""

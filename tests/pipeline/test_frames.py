@@ -13,7 +13,9 @@ from storage.format.segment_frame import APPEND, DELETED, HEADER, HEADER_SIZE, L
 TOPIC = 7
 
 
-def frame(seq: int, node: bytes = b"", tag: bytes = b"", data: bytes = b'{"data":1}', *, deleted: bool = False) -> bytes:
+def frame(
+    seq: int, node: bytes = b"", tag: bytes = b"", data: bytes = b'{"data":1}', *, deleted: bool = False
+) -> bytes:
     flags = (1 if tag else 0) | (2 if node else 0)
     length = 42 + len(node) + len(tag) + len(data)
     head = HEADER.pack(length, flags, TOPIC, seq, 1000 + seq, len(node), len(tag), len(data))
