@@ -24,6 +24,8 @@ from pipeline.export.manifest import FileEntry
 from pipeline.export.store import Store
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
+#: Columns whose values repeat. (pyarrow says that it takes a flag alone, and takes names, too.)
+_DICTIONARIES: Any = ["topic", "node", "key"]
 #: A row group: what is kept in memory before it is written.
 GROUP_ROWS = 1 << 18
 GROUP_BYTES = 64 << 20
@@ -70,7 +72,7 @@ class _Parquet:
     def __init__(self, file: _Hashing, schema: pa.Schema, compression: str) -> None:
         # TIMESTAMP_MICROS is what us becomes; the zone in the schema says that it is UTC.
         self._writer = pq.ParquetWriter(
-            pa.PythonFile(file, mode="w"), schema, compression=compression, use_dictionary=["topic", "node", "key"]
+            pa.PythonFile(file, mode="w"), schema, compression=compression, use_dictionary=_DICTIONARIES
         )
 
     def write(self, table: pa.Table) -> None:

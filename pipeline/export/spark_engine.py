@@ -26,7 +26,7 @@ _TICK_S = 0.5
 
 class _Done(msgspec.Struct):
     files: list[FileEntry]
-    gaps: list[tuple[str, int, int, int, str]]
+    gaps: list[Gap]
 
 
 class SparkEngine:
@@ -70,12 +70,12 @@ class SparkEngine:
 
 def _facts(number: int, done: Done) -> tuple[int, int, bytes]:
     rows = sum(entry.rows for entry in done.files)
-    return number, rows, msgspec.msgpack.encode(_Done(done.files, [tuple(gap) for gap in done.gaps]))
+    return number, rows, msgspec.msgpack.encode(_Done(done.files, list(done.gaps)))
 
 
 def _done(body: bytes) -> Done:
     found = msgspec.msgpack.decode(body, type=_Done)
-    return Done(found.files, [Gap(*each) for each in found.gaps])
+    return Done(found.files, found.gaps)
 
 
 def _plain(error: Any) -> PipelineError:
