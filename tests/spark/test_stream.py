@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from pipeline.source.stream import advance
 from tests.support.small_segments import SmallSegments
 
 if TYPE_CHECKING:
@@ -116,3 +117,18 @@ def pages(broker: SmallSegments, topic: str) -> list[list[Any]]:
         seq = page.next_from_seq
         if page.caught_up:
             return found
+
+
+def test_a_limit_is_shared_and_offsets_never_go_back() -> None:
+    def at(seq: int, epoch: int = 1) -> dict[str, dict[str, int]]:
+        return {"0": {"epoch": epoch, "seq": seq}}
+
+    begins = {"a": at(1), "b": at(1), "c": at(5)}
+    ends = {"a": at(301), "b": at(101), "c": at(5)}
+    assert advance(begins, ends, None) == ends
+    assert advance(begins, ends, 400) == ends
+    assert advance(begins, ends, 100) == {"a": at(76), "b": at(26), "c": at(5)}
+    # Even the smallest limit makes way.
+    assert advance(begins, ends, 1) == {"a": at(1), "b": at(2), "c": at(5)}
+    # A topic that was made anew begins with its first seq.
+    assert advance({"a": at(50)}, {"a": at(11, 2)}, 4) == {"a": at(5, 2)}
