@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import IO, Any
 
 import pytest
 
+from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.store import Store
+from pipeline.export.task import Done, Job, Progress
+from pipeline.splits import Split
 from tests.pipeline.exports import Exports, ended_pid
 from tests.support.small_segments import SmallSegments
 
@@ -83,3 +86,32 @@ def test_killed_at_every_change(
         broker.append(topic, 10, first=count)
         count += 10
     assert kills >= 4
+
+
+class Overtaken:
+    """An engine that lets another exporter do all the work first, once."""
+
+    def __init__(self, overtake: Callable[[], object]) -> None:
+        self._overtake: Callable[[], object] | None = overtake
+
+    def run(self, splits: list[Split], job: Job, progress: Callable[[Progress], None]) -> list[Done]:
+        overtake, self._overtake = self._overtake, None
+        done = ArrowEngine().run(splits, job, progress)
+        if overtake is not None:
+            overtake()
+        return done
+
+
+def test_the_second_manifest_of_a_number_counts_for_nothing(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("overtaken", 30)
+
+    def overtake() -> None:
+        # It takes the plan of the first one for that of a run that was killed.
+        assert exports.export("overtaken").records == 30
+        broker.append("overtaken", 5, first=30)
+
+    outcome = exports.export("overtaken", engine=Overtaken(overtake), pid=ended_pid())
+    assert (outcome.lost_races, outcome.records, outcome.manifests) == (1, 5, [2])
+    assert exports.seqs("overtaken") == list(range(1, 36))
+    assert len(exports.parts("overtaken")) == 2
+    assert any("was first with manifest 1" in each for each in exports.said)
