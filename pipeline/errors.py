@@ -73,7 +73,8 @@ class DataLoss(PipelineError):
     def __init__(self, gap: Gap) -> None:
         self.gap = gap
         super().__init__(
-            f"{gap.sentence()} Start behind it (startingOffsets), or set failOnDataLoss to false to go on without."
+            f"{gap.sentence()} Start behind it (startingOffsets), or go on without it: failOnDataLoss=false, and of an "
+            "export --allow-data-loss."
         )
 
 

@@ -116,4 +116,6 @@ def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) ->
         Console(highlight=False).print(table)
     errors = Console(stderr=True, highlight=False)
     for topic, error in failed.items():
-        errors.print(f"Error: {topic}: {error}", style="red", markup=False, soft_wrap=True)
+        text = str(error)
+        named = text if text.startswith(f"{topic}:") else f"{topic}: {text}"
+        errors.print(f"Error: {named}", style="red", markup=False, soft_wrap=True)
