@@ -53,7 +53,7 @@ def pieces_of(view: LogView, start: int, end: int) -> Iterator[Piece]:
     for segment in view.segments:
         if not segment.sealed or segment.end_seq <= at:
             continue
-        if segment.first_seq >= end:
+        if segment.first_seq >= end or at >= end:
             break
         if segment.first_seq > at:
             yield Piece(start=at, end=segment.first_seq, segment=None)
