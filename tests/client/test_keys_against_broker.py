@@ -65,6 +65,8 @@ def test_what_a_key_is_not_for_is_forbidden(server: LiveServer) -> None:
 def test_the_command_takes_the_key_from_the_environment_and_never_shows_it(
     server: LiveServer, token: str | None, status: int
 ) -> None:
+    with Client(server.url, token=KEY, retry=QUICK) as client:
+        client.append("orders", [1])
     environment = {**os.environ, "TOPICS_URL": server.url} | ({} if token is None else {"TOPICS_TOKEN": token})
     for command in (["list"], ["list", "--json"], ["list", "--help"], ["state", "orders"]):
         ended = subprocess.run(

@@ -27,7 +27,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from broker.http.control import control_plane
-from broker.http.errors import STATUS
+from broker.http.errors import CODES
 from broker.http.openapi import document
 
 CHECKS: Final = [
@@ -106,10 +106,10 @@ def check(case: Case, response: Any) -> None:
         return
     error = json.loads(response.content)["error"]
     assert set(error) <= {"code", "message", "detail"}
-    assert STATUS[error["code"]][0] == status, error
+    assert CODES[error["code"]].status == status, error
     assert error["message"]
     headers = response.headers
-    assert ("retry-after" in headers) == (STATUS[error["code"]][1] is not None)
+    assert ("retry-after" in headers) == (CODES[error["code"]].wait_s is not None)
     assert ("www-authenticate" in headers) == (status == 401)
 
 
