@@ -62,6 +62,8 @@ class Shard:
         self._window = CommitWindow(options.gc_min_us, options.gc_max_us)
         #: When the writer was last done with a group.
         self._worked_ns = self._clock.monotonic_ns()
+        #: How many writes came while a group was synced: those that wait when the first of it is answered.
+        self._came_meanwhile: int | None = None
         self._resume_at_ns = 0
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         #: Writes of a generation build on one another's seqs; a failure ends the generation.
@@ -161,6 +163,8 @@ class Shard:
 
     def post(self, group: list[Submission]) -> None:
         """Called by the log, on the thread: bring the outcome to the loop."""
+        if self._came_meanwhile is None:
+            self._came_meanwhile = len(self._queue)  # from here on those may be among them who are answered now
         for each in group:
             each.posted = True
         self._call(self._resolve, group)
@@ -264,11 +268,13 @@ class Shard:
         group = self._take()
         if group:
             began = self._clock.monotonic_ns()
+            self._came_meanwhile = None
             self._commit(group)
             ended = self._clock.monotonic_ns()
             if any(each.needs_sync for each in group):
                 idle_ns = began - self._worked_ns
-                self._window.committed(len(group), len(self._queue), gathering_ns=idle_ns, syncing_ns=ended - began)
+                waiting = self._came_meanwhile or 0
+                self._window.committed(len(group), waiting, gathering_ns=idle_ns, syncing_ns=ended - began)
             self._worked_ns = ended
         self.harden()
         if self.on_synced is not None and self.log.syncs != self._syncs_told:

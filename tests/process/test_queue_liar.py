@@ -29,7 +29,7 @@ OPERATED = ("/redrive", "/pause", "/purge", "-dead/diff")
 TURNS = 14
 
 #: Runs in which a lie has to come out once.
-OCCASIONS = 4
+OCCASIONS = 10
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.errors import StorageFailed
+from storage.wal.submission import Submission
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, errors_among, options, outcome, records, seqs
@@ -52,6 +54,26 @@ async def test_a_lone_writer_waits_for_nobody(threads: Threads) -> None:
     async with asyncio.timeout(10):
         await threads.engine.put_topic("t", FSYNC)
         for n in range(20):
+            assert (await threads.engine.append("t", records(1))).first_seq == n + 1
+
+
+async def test_who_is_back_before_its_group_is_counted_is_no_company_of_it(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await threads.engine.put_topic("t", FSYNC)
+    shard = threads.engine.shards[0]
+    real = shard.log.commit
+
+    def commit(group: list[Submission]) -> None:
+        real(group)
+        for _ in range(200):  # the answered one has written again before this thread goes on
+            if shard._queue:
+                return
+            time.sleep(0.001)
+
+    monkeypatch.setattr(shard.log, "commit", commit)
+    async with asyncio.timeout(10):
+        for n in range(5):
             assert (await threads.engine.append("t", records(1))).first_seq == n + 1
 
 
