@@ -18,7 +18,7 @@ from rich.console import Console
 
 from pipeline.errors import BadOption, PipelineError
 from pipeline.export.arrow_engine import ArrowEngine
-from pipeline.export.display import Display, grid, summary
+from pipeline.export.display import Display, grid, show, summary
 from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.manifest import Chain, decode
 from pipeline.export.names import number_of_manifest
@@ -88,7 +88,9 @@ def export(
             names = _wanted(origin, topics)
             runner = _engine(engine, master)
             while True:
-                failed = _export_all(origin, store, runner, job, limits, names)
+                outcomes, failed = _export_all(origin, store, runner, job, limits, names)
+                if not follow or failed or any(each.manifests for each in outcomes):
+                    summary([each for each in outcomes if each.manifests or not follow], failed)
                 if not follow or failed:
                     break
                 time.sleep(_FOLLOW_S)
@@ -98,7 +100,7 @@ def export(
 
 def _export_all(
     origin: Place, store: Store, engine: Engine, job: Job, limits: Limits, names: list[str]
-) -> dict[str, PipelineError]:
+) -> tuple[list[Outcome], dict[str, PipelineError]]:
     """Every topic, one after the other: one that fails does not keep the others from it."""
     outcomes: list[Outcome] = []
     failed: dict[str, PipelineError] = {}
@@ -114,8 +116,7 @@ def _export_all(
             except PipelineError as error:
                 failed[name] = error
             display.done(name)
-    summary(outcomes, failed)
-    return failed
+    return outcomes, failed
 
 
 def _todo(exporter: Exporter, topic: str) -> int:
@@ -147,7 +148,7 @@ def show_status(
             found = status(store, name, origin)
             figures = (found.lag, found.exported - 1, found.files, found.rows)
             table.add_row(name, *(f"{each:,}" for each in figures), found.state)
-        Console().print(table)
+        show(table)
 
 
 @app.command("verify")

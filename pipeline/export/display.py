@@ -16,6 +16,9 @@ from pipeline.errors import PipelineError
 from pipeline.export import task
 from pipeline.export.exporter import Outcome
 
+#: Columns of a terminal that is none.
+_UNFOLDED = 1000
+
 
 class _Rate(ProgressColumn):
     """Records a second."""
@@ -89,18 +92,30 @@ def size(count: float) -> str:
 
 
 def grid(*headings: str) -> Table:
-    """A table without lines; headings that begin with > are of numbers."""
+    """A table without lines; headings that begin with > are of numbers. Nothing in it is cut: long names are folded."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in headings:
-        table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+        number = heading.startswith(">")
+        table.add_column(
+            heading.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
     return table
+
+
+def show(table: Table) -> None:
+    """A table on stdout: as wide as it needs to be where no terminal folds its lines."""
+    Console(highlight=False, width=None if sys.stdout.isatty() else _UNFOLDED).print(table)
 
 
 def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) -> None:
     """What was exported, topic by topic, and what was not."""
-    table = grid("topic", ">records", ">bytes", ">files", ">up to seq", ">lost at most", ">seconds", ">records/s")
-    for each in outcomes:
-        lost = sum(gap.missed_estimate for gap in each.gaps)
+    losses = [sum(gap.missed_estimate for gap in each.gaps) for each in outcomes]
+    # A column that nearly always says 0 hides the one time that it does not.
+    table = grid(
+        "topic", ">records", ">bytes", ">files", ">up to seq", *([">lost at most"] if any(losses) else []), ">seconds",
+        ">records/s"
+    )
+    for each, lost in zip(outcomes, losses, strict=True):
         rate = f"{each.records / each.seconds:,.0f}" if each.records and each.seconds else ""
         table.add_row(
             each.topic,
@@ -108,12 +123,12 @@ def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) ->
             size(each.bytes),
             f"{each.files:,}",
             f"{each.end - 1:,}",
-            f"{lost:,}",
+            *([f"{lost:,}"] if any(losses) else []),
             f"{each.seconds:.1f}",
             rate,
         )
     if outcomes:
-        Console(highlight=False).print(table)
+        show(table)
     errors = Console(stderr=True, highlight=False)
     for topic, error in failed.items():
         text = str(error)

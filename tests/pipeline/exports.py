@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow.parquet as pq
+from typer.testing import CliRunner
 
 from pipeline.broker import Broker
+from pipeline.cli import app
 from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.manifest import Chain
@@ -25,6 +27,13 @@ def ended_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
+
+
+def command(*arguments: str, status: int = 0) -> str:
+    """What `python -m pipeline` prints, ending with that exit status."""
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+    assert result.exit_code == status, result.output
+    return result.output
 
 
 class Exports:
