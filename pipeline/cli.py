@@ -18,12 +18,11 @@ from rich.console import Console
 
 from pipeline.errors import BadOption, PipelineError
 from pipeline.export.arrow_engine import ArrowEngine
+from pipeline.export.chains import chain_of, exported_topics
 from pipeline.export.display import Display, grid, show, summary
 from pipeline.export.exporter import Exporter, Limits, Outcome
-from pipeline.export.manifest import Chain, decode
-from pipeline.export.names import number_of_manifest
 from pipeline.export.parts import PartSettings
-from pipeline.export.store import META, Store, open_store, prove
+from pipeline.export.store import Store, open_store, prove
 from pipeline.export.task import Engine, Job
 from pipeline.export.upkeep import collect, compact, status
 from pipeline.export.verification import Verification
@@ -50,7 +49,7 @@ TopicsOption = Annotated[
     str, typer.Option("--topics", metavar="NAMES", help="Comma-separated; * and ? stand for any characters.")
 ]
 _FOLLOW_S = 5.0
-_FORMATS = ("parquet", "json")
+_FORMATS = ("parquet", "delta", "json")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -61,7 +60,9 @@ def export(
     url: UrlOption = "",
     token: TokenOption = None,
     path: PathOption = "",
-    kind: Annotated[str, typer.Option("--format", help="parquet or json (lines, gzipped).")] = "parquet",
+    kind: Annotated[
+        str, typer.Option("--format", help="parquet, delta (a Delta table), or json (lines, gzipped).")
+    ] = "parquet",
     partition_by: Annotated[str, typer.Option("--partition-by", help="date, or date,hour.")] = "date",
     since: Annotated[
         str, typer.Option("--since", metavar="TIME", help="Of what was never exported: from then on (ISO, or 7d).")
@@ -132,7 +133,7 @@ def files(to: ToOption, topics: TopicsOption) -> None:
     with _endings():
         store = open_store(to)
         for name in _exported(store, topics):
-            for entry in Chain(store, name).files():
+            for entry in chain_of(store, name).files():
                 print(f"{to.rstrip('/')}/{entry.file}")
 
 
@@ -240,8 +241,7 @@ def _wanted(origin: Place, topics: str) -> list[str]:
 
 def _exported(store: Store, topics: str) -> list[str]:
     """Names of exported topics that fit."""
-    first = [key for key, _ in store.list(META) if number_of_manifest(key) == 1]
-    found = sorted(decode(store.read(key) or b"", key).topic for key in first)
+    found = exported_topics(store)
     patterns = [each.strip() for each in topics.split(",")]
     chosen = [name for name in found if any(fnmatchcase(name, each) for each in patterns)]
     if not chosen:
@@ -251,7 +251,7 @@ def _exported(store: Store, topics: str) -> list[str]:
 
 def _choice(option: str, given: str, known: tuple[str, ...]) -> str:
     if given not in known:
-        raise BadOption(f"{option} is {' or '.join(known)}, not {given!r}.")
+        raise BadOption(f"{option} is {', '.join(known[:-1])} or {known[-1]}, not {given!r}.")
     return given
 
 

@@ -112,8 +112,14 @@ def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) ->
     losses = [sum(gap.missed_estimate for gap in each.gaps) for each in outcomes]
     # A column that nearly always says 0 hides the one time that it does not.
     table = grid(
-        "topic", ">records", ">bytes", ">files", ">up to seq", *([">lost at most"] if any(losses) else []), ">seconds",
-        ">records/s"
+        "topic",
+        ">records",
+        ">bytes",
+        ">files",
+        ">up to seq",
+        *([">lost at most"] if any(losses) else []),
+        ">seconds",
+        ">records/s",
     )
     for each, lost in zip(outcomes, losses, strict=True):
         rate = f"{each.records / each.seconds:,.0f}" if each.records and each.seconds else ""

@@ -13,6 +13,7 @@ Of two at once one puts the manifest; the other removes its own files and goes o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 from pipeline import planning
 from pipeline.errors import AnotherExporter, Gap, PipelineError, Recreated, StoreRefused
 from pipeline.export import names
+from pipeline.export.chains import chain_for
 from pipeline.export.manifest import APPEND, Chain, FileEntry, Manifest, Plan, decode_plan, encode, gap_entry
 from pipeline.export.store import Store
 from pipeline.export.task import Done, Engine, Job, Progress
@@ -94,14 +96,14 @@ class Exporter:
 
     def todo(self, topic: str) -> int:
         """Seqs that an export of the topic would look at now."""
-        found, _ = self._range(topic, Chain(self._store, topic).newest(), announce=False)
+        found, _ = self._range(topic, chain_for(self._store, topic, self._job).newest(), announce=False)
         return found.end - found.start
 
     def export(self, topic: str) -> Outcome:
         """Everything up to what is durable now (or `max_records`). Raises PipelineError; what counted before counts."""
         began = time.monotonic()
         outcome = Outcome(topic=topic)
-        chain = Chain(self._store, topic)
+        chain = chain_for(self._store, topic, self._job)
         while True:
             last = chain.newest()
             found, gaps = self._range(topic, last)
@@ -111,7 +113,11 @@ class Exporter:
             plan = self._claim(chain, (last.number if last else 0) + 1, found)
             if plan is None:
                 continue
-            manifest = self._step(chain, plan, found, gaps)
+            try:
+                manifest = self._step(chain, plan, found, gaps)
+            except BaseException:
+                self._release(plan)
+                raise
             if manifest is not None:
                 self._count(outcome, manifest, gaps)
                 break
@@ -197,6 +203,14 @@ class Exporter:
                 break
             time.sleep(_POLL_S)
         return None
+
+    def _release(self, plan: Plan) -> None:
+        """After an error nobody is at work on a plan any more, even where this process lives on."""
+        key = names.plan(plan.topic, plan.number)
+        with contextlib.suppress(PipelineError):
+            there = decode_plan(self._store.read(key) or b"")
+            if there is not None and there.run == self.run_id:
+                self._store.delete(key)
 
     def _step(self, chain: Chain, plan: Plan, found: Range, gaps: list[Gap]) -> Manifest | None:
         """Files and manifest; None when another run's manifest came first."""

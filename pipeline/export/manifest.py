@@ -111,11 +111,13 @@ def decode_plan(data: bytes) -> Plan | None:
 
 
 class Chain:
-    """A topic's manifests in a store."""
+    """A topic's manifests in a store, as objects; `pipeline.export.delta` has those of Delta tables."""
 
     def __init__(self, store: Store, topic: str) -> None:
         self.store = store
         self.topic = topic
+        #: What the keys of the topic's files begin with.
+        self.folder = names.component(topic)
 
     def numbers(self) -> list[int]:
         """Of the manifests there are, ascending. Raises ManifestDamaged when one is missing in between."""
@@ -151,6 +153,15 @@ class Chain:
     def files(self) -> list[FileEntry]:
         """The files that count now, by partition and seq."""
         return files_of(self.all())
+
+    def counts(self) -> tuple[int, int]:
+        """Files and records that count now."""
+        files = self.files()
+        return len(files), sum(entry.rows for entry in files)
+
+    def kept(self) -> set[str]:
+        """Files that the collection leaves alone however old they are."""
+        return {entry.file for entry in self.files()}
 
     def put(self, manifest: Manifest) -> bool:
         """Put a manifest; False when another run was first. Durable on return."""

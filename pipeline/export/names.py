@@ -23,6 +23,12 @@ def component(name: str) -> str:
     return out.decode()
 
 
+def delta_component(name: str) -> str:
+    """The same for the folder of a Delta table, with = in place of %: Delta's readers decode the path of a table once
+    too often, and would look elsewhere."""
+    return component(name).replace("%", "=")
+
+
 def partition_folder(ts_ms: int, hourly: bool) -> str:
     """`date=YYYY-MM-DD`, with `/hour=HH` where asked for; UTC."""
     moment = datetime.fromtimestamp(ts_ms / 1000, UTC)
@@ -32,7 +38,7 @@ def partition_folder(ts_ms: int, hourly: bool) -> str:
 def part(topic: str, folder: str, partition: int, start: int, end: int, epoch: int, attempt: str, kind: str) -> str:
     """Key of a file of records start <= seq < end. `attempt` is random, so that no two are one."""
     name = f"part-{partition}-{start:020d}-{end:020d}-{epoch}-{attempt}.{SUFFIXES[kind]}"
-    return f"{component(topic)}/{folder}/{name}"
+    return f"{delta_component(topic) if kind == 'delta' else component(topic)}/{folder}/{name}"
 
 
 def is_part(key: str) -> bool:
@@ -57,6 +63,11 @@ def manifest(topic: str, number: int) -> str:
 
 def plan(topic: str, number: int) -> str:
     return f"{chain_folder(topic)}/{number:020d}.plan.json"
+
+
+def delta_mark(topic: str) -> str:
+    """Key of the object that says: this topic's export is a Delta table."""
+    return f"{chain_folder(topic)}/delta.json"
 
 
 def number_of_manifest(key: str) -> int | None:

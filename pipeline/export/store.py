@@ -25,6 +25,9 @@ TMP = f"{META}/_tmp"
 class Store(Protocol):
     """Objects by key. Every call raises StoreRefused when the place fails."""
 
+    #: The place itself, as a path or a URL.
+    url: str
+
     def create(self, key: str, data: bytes) -> bool:
         """Put an object where none is; False when one is there. Durable on return, and whole at every instant."""
         ...
@@ -88,6 +91,7 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.url = str(root)
         try:
             (root / TMP).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -201,6 +205,7 @@ class Bucket:
                 "Exports to a bucket need the extra `cold`: pip install 'topics-broker[cold]'"
             ) from error
         self._api: Any = obstore
+        self.url = url.rstrip("/")
         self._taken = (AlreadyExistsError, PreconditionError)
         try:
             self._remote: Any = cast("Any", from_url)(url, client_options={"allow_http": True})

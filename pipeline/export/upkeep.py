@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from pipeline import planning
 from pipeline.errors import AnotherExporter, BadOption, ManifestDamaged
 from pipeline.export import names
-from pipeline.export.manifest import COMPACT, Chain, FileEntry, Manifest, decode_plan, files_of
+from pipeline.export.chains import chain_of
+from pipeline.export.manifest import COMPACT, FileEntry, Manifest, decode_plan
 from pipeline.export.parts import PartSettings, PartWriter
 from pipeline.export.store import TMP, Store
 from pipeline.origins import Place
@@ -65,12 +66,14 @@ def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Comp
     `folder` ("date=2026-01-31") narrows it. Killed anywhere: as an export. Raises AnotherExporter when an export put
     the next manifest meanwhile: nothing of it counts then, and running it again helps.
     """
-    chain = Chain(store, topic)
+    chain = chain_of(store, topic)
     last = chain.newest()
     if last is None:
         raise BadOption(f"Nothing of {topic} is exported there.")
     if last.format != "parquet":
-        raise BadOption(f"{topic} is exported as {last.format}: only parquet is compacted.")
+        raise BadOption(
+            f"{topic} is exported as {last.format}: only parquet is compacted (a Delta table by its OPTIMIZE)."
+        )
     files = [entry for entry in chain.files() if not folder or f"/{folder}" in entry.file]
     groups = list(groups_to_compact(files))
     if not groups:
@@ -122,11 +125,11 @@ def collect(store: Store, topic: str, now_s: float) -> list[str]:
 
     A file that a compaction removed is kept for a day behind that manifest, for those who read by an older list.
     """
-    chain = Chain(store, topic)
-    keys = store.list(names.component(topic))
+    chain = chain_of(store, topic)
+    keys = store.list(chain.folder)
     meta = store.list(names.chain_folder(topic))
     manifests = list(chain.all())
-    counting = {entry.file for entry in files_of(manifests)}
+    counting = chain.kept()
     young = {name for each in manifests if each.created_ms / 1000 > now_s - DAY_S for name in each.removed}
     if _live_plan(store, [key for key, _ in meta], now_s):
         return []  # what it writes is named by nothing yet
@@ -166,11 +169,10 @@ class Status(NamedTuple):
 
 def status(store: Store, topic: str, origin: Place) -> Status:
     """Raises SourceUnreadable, ManifestDamaged."""
-    chain = Chain(store, topic)
+    chain = chain_of(store, topic)
     last = chain.newest()
     view = origin.view(topic)
-    files = chain.files()
-    rows = sum(entry.rows for entry in files)
+    files, rows = chain.counts()
     if last is None:
         return Status(topic, planning.earliest(view), view.durable_seq, 0, 0, "never exported")
     end = last.end["0"]
@@ -179,7 +181,7 @@ def status(store: Store, topic: str, origin: Place) -> Status:
         state = "recreated"
     elif end < planning.earliest(view):
         state = "gap"
-    return Status(topic, end, view.durable_seq, len(files), rows, state)
+    return Status(topic, end, view.durable_seq, files, rows, state)
 
 
 __all__ = ["Compacted", "Status", "collect", "compact", "read_file", "status"]

@@ -15,7 +15,8 @@ from pipeline import planning
 from pipeline.batches import Shape
 from pipeline.errors import Gap
 from pipeline.export import names
-from pipeline.export.manifest import Chain, FileEntry, Manifest, files_of
+from pipeline.export.chains import chain_of
+from pipeline.export.manifest import FileEntry, Manifest
 from pipeline.export.store import Store
 from pipeline.export.upkeep import read_file
 from pipeline.origins import Place
@@ -53,8 +54,8 @@ class Verification:
 
     def run(self, origin: Place | None) -> Verified:
         """Raises ManifestDamaged, SourceUnreadable. Without an origin only the files are looked at."""
-        manifests = list(Chain(self._store, self._topic).all())
-        files = files_of(manifests)
+        chain = chain_of(self._store, self._topic)
+        manifests, files = list(chain.all()), chain.files()
         good = [entry for entry in files if self._is_whole(entry)]
         parquet = [entry for entry in good if entry.file.endswith(".parquet")]
         for epoch in sorted({names.epoch_of(entry.file) for entry in parquet}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +16,13 @@ from typer.testing import CliRunner
 from pipeline.broker import Broker
 from pipeline.cli import app
 from pipeline.export.arrow_engine import ArrowEngine
+from pipeline.export.chains import chain_of
 from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.manifest import Chain
 from pipeline.export.parts import PartSettings
 from pipeline.export.store import Store, open_store
-from pipeline.export.task import Engine, Job
+from pipeline.export.task import Done, Engine, Job, Progress
+from pipeline.splits import Split
 
 
 def ended_pid() -> int:
@@ -34,6 +37,24 @@ def command(*arguments: str, status: int = 0) -> str:
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
     assert result.exit_code == status, result.output
     return result.output
+
+
+class Overtaken:
+    """An engine that lets something else happen first, once: behind its own work, or before it."""
+
+    def __init__(self, overtake: Callable[[], object], engine: Engine | None = None, *, before: bool = False) -> None:
+        self._overtake: Callable[[], object] | None = overtake
+        self._engine = engine or ArrowEngine()
+        self._before = before
+
+    def run(self, splits: list[Split], job: Job, progress: Callable[[Progress], None]) -> list[Done]:
+        overtake, self._overtake = self._overtake or (lambda: None), None
+        if self._before:
+            overtake()
+        done = self._engine.run(splits, job, progress)
+        if not self._before:
+            overtake()
+        return done
 
 
 class Exports:
@@ -75,7 +96,7 @@ class Exports:
         return self.exporter(**settings).export(topic)
 
     def chain(self, topic: str) -> Chain:
-        return Chain(self.store, topic)
+        return chain_of(self.store, topic)
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
         """What a reader of the manifests finds, in the order of the files."""

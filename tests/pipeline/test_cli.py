@@ -47,7 +47,7 @@ def test_a_topic_that_fails_does_not_keep_the_others_from_it(broker: SmallSegmen
     ("arguments", "what"),
     [
         (("--topics", "x"), "either --url or --path"),
-        (("--topics", "x", "--url", "u", "--format", "xml"), "--format is parquet or json"),
+        (("--topics", "x", "--url", "u", "--format", "xml"), "--format is parquet, delta or json"),
         (("--topics", "x", "--url", "u", "--partition-by", "hour"), "--partition-by is date"),
         (("--topics", "x", "--url", "u", "--since", "soon"), "--since is a time"),
     ],

@@ -92,6 +92,23 @@ def test_evicted_records_are_refused_or_recorded(broker: SmallSegments, exports:
     assert exports.seqs("capped") == [*range(1, 81), *range(181, 281)]
 
 
+def test_a_run_that_fails_leaves_no_plan_that_others_wait_for(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append("failing", 5)
+    for error in (PipelineError("no"), KeyboardInterrupt()):
+
+        def fail(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr("pipeline.export.arrow_engine.export_split", fail)
+        with pytest.raises(type(error)):
+            exports.export("failing")
+        assert exports.store.list("_topics/failing") == []
+    monkeypatch.undo()
+    assert exports.export("failing").records == 5
+
+
 def test_expired_records_are_refused(broker: SmallSegments, exports: Exports) -> None:
     broker.append("expiring", 5)
     exports.export("expiring")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import IO, Any
 
 import pytest
 
-from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.store import Store
-from pipeline.export.task import Done, Job, Progress
-from pipeline.splits import Split
-from tests.pipeline.exports import Exports, ended_pid
+from tests.pipeline.exports import Exports, Overtaken, ended_pid
 from tests.support.small_segments import SmallSegments
 
 
@@ -86,20 +83,6 @@ def test_killed_at_every_change(
         broker.append(topic, 10, first=count)
         count += 10
     assert kills >= 4
-
-
-class Overtaken:
-    """An engine that lets another exporter do all the work first, once."""
-
-    def __init__(self, overtake: Callable[[], object]) -> None:
-        self._overtake: Callable[[], object] | None = overtake
-
-    def run(self, splits: list[Split], job: Job, progress: Callable[[Progress], None]) -> list[Done]:
-        overtake, self._overtake = self._overtake, None
-        done = ArrowEngine().run(splits, job, progress)
-        if overtake is not None:
-            overtake()
-        return done
 
 
 def test_the_second_manifest_of_a_number_counts_for_nothing(broker: SmallSegments, exports: Exports) -> None:

@@ -28,11 +28,35 @@ def test_a_directory_and_its_cold_tier_give_what_the_broker_gave(spark: SparkSes
         assert by_tier
         assert by_tier == by_broker[: len(by_tier)]
         damaged = sorted(cold.rglob("*.data"))[0]
-        content = bytearray(damaged.read_bytes())
-        content[50] ^= 1
-        damaged.write_bytes(content)
-        with pytest.raises(PySparkException, match=rf"{damaged.name} at offset 0 of topic t: checksum mismatch"):
+        at = damage(damaged)
+        with pytest.raises(PySparkException, match=rf"{damaged.name} at offset {at} of topic t: checksum mismatch"):
             read(spark, path=str(cold))
+        hot = sorted(broker.data_dir.glob("topics/**/*.data"))[-1]
+        at = damage(hot)
+        with pytest.raises(PySparkException, match=rf"{hot} at offset {at} of topic t: checksum mismatch"):
+            read(spark, path=data, coldPath=str(cold), startingOffsets='{"t":{"0":1500}}')
+
+
+def test_a_frame_that_a_broker_sends_damaged_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with SmallSegments(tmp_path / "broker") as broker:
+        broker.append("t", 600)
+        broker.await_sealed("t", 501)
+        at = damage(sorted(broker.data_dir.glob("topics/**/*.data"))[0])
+        with pytest.raises(
+            PySparkException, match=rf"/v0/topics/t/segments/1/data at offset {at} of topic t: checksum"
+        ):
+            read(spark, url=broker.url)
+
+
+def damage(path: Path) -> int:
+    """Flips a bit of the fourth record's data; the offset of its frame."""
+    content = bytearray(path.read_bytes())
+    at = 0
+    for _ in range(3):
+        at += int.from_bytes(content[at : at + 4], "little") + 4
+    content[content.index(b'{"data":', at) + 10] ^= 1
+    path.write_bytes(content)
+    return at
 
 
 def read(spark: SparkSession, **options: Any) -> list[tuple[Any, ...]]:
