@@ -219,9 +219,16 @@ def _engine(name: str, master: str) -> Engine:
     if _choice("--engine", name, ("spark", "arrow")) == "arrow":
         return ArrowEngine()
     from pipeline.export.spark_engine import SparkEngine
-    from pipeline.session import open_session
+    from pipeline.session import cache_folder, open_session
 
-    return SparkEngine(open_session(master))
+    # A terminal is for people: what Java has to say is kept apart. Elsewhere somebody collects it.
+    log = None
+    if sys.stderr.isatty():
+        log = cache_folder() / "spark.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True, highlight=False)
+    with console.status(f"Starting Spark ({master}); its messages go to {log} …"):
+        return SparkEngine(open_session(master, log=log))
 
 
 def _wanted(origin: Place, topics: str) -> list[str]:

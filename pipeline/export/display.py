@@ -44,7 +44,7 @@ class Display:
             transient=True,
             disable=not sys.stderr.isatty(),
         )
-        self._task = self._bar.add_task("exporting", total=None, size="0 B", left="")
+        self._task = self._bar.add_task("exporting", total=None, size="", left="")
         self._left: set[str] = set()
         self._bytes = 0
 
@@ -66,7 +66,7 @@ class Display:
     def progress(self, topic: str, step: task.Progress) -> None:
         """More of a topic is written."""
         self._bytes += step.bytes
-        self._bar.update(self._task, description=topic, advance=step.records, size=size(self._bytes))
+        self._bar.update(self._task, description=topic, advance=step.records, size=f"{size(self._bytes)} read")
 
     def done(self, topic: str) -> None:
         """A topic is complete, or has failed."""
