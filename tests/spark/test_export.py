@@ -67,6 +67,27 @@ class Driver:
         assert self.process.wait(2 * PATIENCE_S) == 0, self._log.read_text()
 
 
+def _at_work(out: Path, behind_s: float) -> Callable[[], bool]:
+    """So long after a run that begins now has made its plan."""
+    since = time.time()
+    plans: list[float] = []
+
+    def holds() -> bool:
+        if not plans:
+            plans.extend(each for path in out.glob("_topics/*/*.plan.json") if (each := _put_s(path)) >= since)
+        return bool(plans) and time.time() > plans[0] + behind_s
+
+    return holds
+
+
+def _put_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+@pytest.mark.timeout(1800)  # twenty times Spark's start, in long mode
 def test_killed_at_several_points_and_run_again(
     broker: SmallSegments, out: Path, java_home: str, long_mode: bool
 ) -> None:
@@ -77,14 +98,13 @@ def test_killed_at_several_points_and_run_again(
         lambda: any(out.glob("killed/*/*.parquet")),
         lambda: any(out.glob("_topics/killed/????????????????????.json")),
     ]
-    count = 4000
+    count, kill = 4000, 0
     for kill in range(20 if long_mode else len(points)):
         driver = Driver(broker, out, "killed", java_home)
         if kill < len(points):
             driver.kill_when(points[kill])
         else:
-            ends = time.monotonic() + random.uniform(0, 20)
-            driver.kill_when(lambda ends=ends: time.monotonic() > ends)
+            driver.kill_when(_at_work(out, random.uniform(0, 4)))
         broker.append("killed", 100, first=count)
         count += 100
     Driver(broker, out, "killed", java_home).finish()
@@ -94,6 +114,7 @@ def test_killed_at_several_points_and_run_again(
         assert [row["seq"] for row in rows] == list(range(1, count + 1))
         assert [row["value"] for row in rows] == [b'{"n":%d}' % n for n in range(count)]
         assert numbers == list(range(1, len(numbers) + 1))
+        print(f"{kill + 1} kills, {count} records, {len(numbers)} manifests")
 
 
 def test_two_at_once_write_nothing_twice(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
@@ -158,6 +179,7 @@ def test_what_goes_while_tasks_are_at_work_is_a_loss(spark: SparkSession, broker
         assert (outcome.records, outcome.end) == (0, 2001)
 
 
+@pytest.mark.timeout(900)
 def test_the_flights_of_a_year_by_the_date_they_left(spark: SparkSession, tmp_path: Path, long_mode: bool) -> None:
     """Each is committed on the day of its flight. Every 50th of them, but in long mode."""
     days: dict[int, list[bytes]] = {}
