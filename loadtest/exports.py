@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
+
+import msgspec
 
 from loadtest.compare import METRICS, ratio_of
 from loadtest.measure import Measured, Target, measure, prepare
@@ -58,42 +60,56 @@ def command(own: OwnBroker, to: str, topics: str, engine: str) -> list[str]:
     ]
 
 
-def resident_mb(group: int) -> float:
-    """Of all processes of a group, what they share counted once a process."""
-    total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getpgid(int(folder.name)) == group or _session(folder) == group:
-                found = re.search(r"VmRSS:\s+(\d+) kB", (folder / "status").read_text())
-                total += int(found[1]) if found else 0
-        except (OSError, ValueError):
-            continue
-    return total / 1000
+class Used(msgspec.Struct):
+    """By all processes of a session: memory at most, and processor time, while one topic was exported."""
 
+    most_mb: float = 0.0
+    first_s: float = -1.0
+    last_s: float = 0.0
 
-def _session(folder: Path) -> int:
-    return int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+    def see(self, session: int) -> None:
+        """Take a sample. What they share counts once a process."""
+        resident = ticks = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session:
+                resident += int(fields[21]) * resource.getpagesize()
+                ticks += sum(map(int, fields[11:15]))  # of itself, and of children that have ended
+        self.most_mb = max(self.most_mb, resident / 1e6)
+        self.last_s = max(self.last_s, ticks / os.sysconf("SC_CLK_TCK"))
+        if self.first_s < 0:
+            self.first_s = self.last_s
 
 
 def export(own: OwnBroker, given: argparse.Namespace) -> list[str]:
     """The three topics; lines that say what was seen."""
     to = tempfile.mkdtemp(prefix="topics-exports-", dir=given.dir or None)
-    most: dict[str, float] = {}
+    process: subprocess.Popen[str] | None = None
+    used = {name: Used() for name in (_WARM, _WHOLE, _QUARTER)}
     try:
-        line = command(own, to, ",".join((_WARM, _WHOLE, _QUARTER)), given.engine)
+        line = command(own, to, ",".join(used), given.engine)
         process = subprocess.Popen(line, cwd=_ROOT, stdout=subprocess.PIPE, start_new_session=True, text=True)
         while process.poll() is None:
             # Topics are exported by name; whose manifest is there is done.
-            at = next((name for name in (_WARM, _WHOLE, _QUARTER) if not list(_manifests(to, name))), _QUARTER)
-            most[at] = max(most.get(at, 0.0), resident_mb(process.pid))
+            used[next((name for name in used if not list(_manifests(to, name))), _QUARTER)].see(process.pid)
             time.sleep(_SAMPLE_S)
         said = process.stdout.read() if process.stdout else ""
         if process.returncode:
             raise BrokerFailed(f"The export ended with {process.returncode}: {said}")
     finally:
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         shutil.rmtree(to, ignore_errors=True)
-    memory = f"resident at most: {most.get(_WHOLE, 0):,.0f} MB, of a quarter {most.get(_QUARTER, 0):,.0f} MB"
-    return [*said.splitlines(), memory]
+    whole, quarter = used[_WHOLE], used[_QUARTER]
+    took = whole.last_s - whole.first_s
+    return [
+        *said.splitlines(),
+        f"{_WHOLE} took {took:.1f} s of processor beside the broker's: {given.records / took:,.0f} records/s a core",
+        f"resident at most: {whole.most_mb:,.0f} MB, of a quarter {quarter.most_mb:,.0f} MB",
+    ]
 
 
 def _manifests(to: str, name: str) -> Generator[Path]:
