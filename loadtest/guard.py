@@ -1,0 +1,115 @@
+"""Tells whether a hot path has become dearer: counts its instructions, which do not depend on what else is going on.
+
+    python -m loadtest.guard                    compare with loadtest/guard.json; 1 when a path costs over 10 % more
+    python -m loadtest.guard --update           what is found is what holds from now on
+
+Each path runs under `valgrind --tool=cachegrind` (no simulation of caches), so many times and three times as many; what
+the second run has more is the path alone, without the interpreter's start. Interpreters differ, so a path is compared
+as a multiple of the floor, a piece of work that any broker in Python would have to do, counted in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from loadtest.guard_work import PATHS
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = Path(__file__).with_suffix(".json")
+ALLOWED = 1.10
+_COUNT = re.compile(r"I\s+refs:\s+([\d,]+)")
+
+
+class Known(msgspec.Struct, kw_only=True):
+    """What is kept: multiples of the floor by path, and what they were found with."""
+
+    python: str
+    floor_instructions: int
+    multiples: dict[str, float]
+
+
+def counted(name: str, times: int) -> int:
+    """Instructions of a process that does this so often. Raises RuntimeError when it fails."""
+    done = subprocess.run(
+        [
+            *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"),
+            *(sys.executable, "-m", "loadtest.guard_work", name, str(times)),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = _COUNT.search(done.stderr)
+    if done.returncode != 0 or found is None:
+        raise RuntimeError(f"{name} could not be counted:\n{done.stderr[-2000:]}")
+    return int(found[1].replace(",", ""))
+
+
+def instructions(name: str) -> float:
+    """Of one time."""
+    _, times = PATHS[name]
+    return (counted(name, 3 * times) - counted(name, times)) / (2 * times)
+
+
+def lines(found: dict[str, float], known: Known | None) -> tuple[list[str], bool]:
+    """A line a path, and whether none is dearer than is allowed."""
+    shown: list[str] = []
+    holds = True
+    for name, count in found.items():
+        multiple = count / found["floor"]
+        before = None if known is None else known.multiples.get(name)
+        judged = ""
+        if before is not None:
+            judged = f"   was x {before:.2f}: {multiple / before - 1:+.1%}"
+            if multiple > before * ALLOWED:
+                judged += "   TOO DEAR"
+                holds = False
+        shown.append(f"{name:14} {count:12,.0f} instructions   x {multiple:.2f} of the floor{judged}")
+    return shown, holds
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0; 1 when a path has become dearer, 2 when nothing can be counted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.guard", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--update", action="store_true", help="keep what is found in loadtest/guard.json")
+    parser.add_argument("--paths", nargs="+", choices=[*PATHS], default=[*PATHS])
+    options = parser.parse_args(arguments)
+    names = list(dict.fromkeys(["floor", *options.paths]))
+    try:
+        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+            found = dict(zip(names, pool.map(instructions, names), strict=True))
+    except (OSError, RuntimeError) as error:
+        print(f"Cannot count instructions (is valgrind installed?): {error}", file=sys.stderr)
+        return 2
+    known = msgspec.json.decode(FILE.read_bytes(), type=Known) if FILE.exists() else None
+    shown, holds = lines(found, None if options.update else known)
+    print("\n".join(shown))
+    if options.update:
+        multiples = {name: round(count / found["floor"], 3) for name, count in found.items()}
+        kept = Known(
+            python=f"{platform.python_version()}, {platform.python_compiler()}",
+            floor_instructions=int(found["floor"]),
+            multiples={**(known.multiples if known is not None else {}), **multiples},
+        )
+        FILE.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+        print(f"kept in {FILE.relative_to(ROOT)}")
+        return 0
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

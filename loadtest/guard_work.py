@@ -1,0 +1,123 @@
+"""What `loadtest.guard` counts the instructions of: one hot path, so many times, in a process of its own.
+
+    python -m loadtest.guard_work append-100 200
+
+An engine without threads, in memory-backed storage where there is some, and a class of durability that syncs nothing:
+what is left is the work itself, and two runs of it are alike to a few instructions in a thousand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+import xxhash
+
+from broker.http import render
+from broker.http.hot_actions import BY_NAME, Action
+from loadtest.scenario import append_body, numbered
+from storage import Durability, Engine, Options, ReadQuery, TopicConfig
+from storage.config import TopicType
+
+RECORD_BYTES: Final = 100
+Work = Callable[[Engine, int], Awaitable[None]]
+
+
+class _Record(msgspec.Struct, gc=False):
+    data: msgspec.Raw
+
+
+class _Body(msgspec.Struct, gc=False):
+    records: list[_Record]
+
+
+def body_of(batch: int) -> bytes:
+    """The body of an append."""
+    return numbered(append_body(batch, RECORD_BYTES), 0)
+
+
+async def floor(_: Engine, times: int) -> None:
+    """What every path is compared with: a body of 100 records decoded, each hashed, all joined."""
+    decoder, body = msgspec.json.Decoder(_Body), body_of(100)
+    for _number in range(times):
+        datas = [each.data for each in decoder.decode(body).records]
+        sums = [*map(xxhash.xxh3_64_digest, datas)]
+        b"".join([b"".join(datas), *sums])
+
+
+async def _called(action: Action, engine: Engine, topic: str, body: bytes) -> Any:
+    done: asyncio.Future[Any] = engine.loop.create_future()
+
+    def unforeseen() -> None:
+        raise AssertionError("it went the other way")
+
+    if not action.take(engine, topic, {}, body, done.set_result, unforeseen):
+        raise AssertionError("it was not taken")
+    outcome = await done
+    if isinstance(outcome, Exception):
+        raise outcome
+    action.render(outcome, b"", 0.0)
+    return outcome
+
+
+def appending(batch: int) -> Work:
+    """Appends as they come over HTTP, from the body to the answer."""
+
+    async def work(engine: Engine, times: int) -> None:
+        await engine.put_topic("t", TopicConfig(durability=Durability.MEMORY))
+        body = body_of(batch)
+        for _ in range(times):
+            await _called(BY_NAME[b""], engine, "t", body)
+
+    return work
+
+
+async def reading(engine: Engine, times: int) -> None:
+    """1000 records from the newest, as an answer has them."""
+    await engine.put_topic("t", TopicConfig(durability=Durability.MEMORY))
+    for _ in range(10):
+        await _called(BY_NAME[b""], engine, "t", body_of(100))
+    query, shape = ReadQuery(limit=1000, max_bytes=8 << 20), render.Shape()
+    for _ in range(times):
+        render.records((await engine.read("t", query)).records, shape)
+
+
+async def working(engine: Engine, times: int) -> None:
+    """100 jobs claimed and acked, from the bodies to the answers."""
+    await engine.put_topic("q", TopicConfig(durability=Durability.MEMORY, type=TopicType.QUEUE))
+    for _ in range(400):
+        await _called(BY_NAME[b""], engine, "q", body_of(100))
+    for _ in range(times):
+        claimed = await _called(BY_NAME[b"claim"], engine, "q", b'{"node":"n","max":100}')
+        seqs = [job.record.seq for job in claimed.jobs]
+        await _called(BY_NAME[b"ack"], engine, "q", msgspec.json.encode({"node": "n", "seqs": seqs}))
+
+
+#: By name: the work, and how many times it is done to be counted.
+PATHS: Final[dict[str, tuple[Work, int]]] = {
+    "floor": (floor, 200),
+    "append-1": (appending(1), 200),
+    "append-100": (appending(100), 60),
+    "diff-1000": (reading, 30),
+    "claim-ack-100": (working, 60),
+}
+
+
+async def run(name: str, times: int) -> None:
+    """Once to have everything imported and made, then so many times."""
+    work, _ = PATHS[name]
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="topics-guard-", dir=parent) as folder:
+        async with Engine.open(folder, Options(wal_shards=1, wal_file_bytes=64 << 20), threaded=False) as engine:
+            gc.disable()
+            await work(engine, times)
+
+
+if __name__ == "__main__":
+    asyncio.run(run(sys.argv[1], int(sys.argv[2])))
