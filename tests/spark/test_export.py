@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as f
 
 from demo.flights import data_file, flights
 from pipeline.errors import DataLoss
+from pipeline.export.parts import PartSettings
 from pipeline.export.spark_engine import SparkEngine
 from pipeline.export.verification import Verification
 from tests.pipeline.exports import Exports, Overtaken, ended_pid
@@ -142,6 +144,18 @@ def test_a_manifest_that_comes_second_counts_for_nothing(spark: SparkSession, br
         assert (outcome.lost_races, outcome.records, outcome.manifests) == (1, 5, [2])
         assert exports.seqs("overtaken") == list(range(1, 706))
         assert len(exports.parts("overtaken")) == len(exports.chain("overtaken").files())
+
+
+def test_tasks_write_the_files_of_a_delta_table(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
+    broker.append("as_delta", 700)
+    broker.await_sealed("as_delta", 501)
+    with Exports(broker.url, str(out)) as exports:
+        job = {"engine": SparkEngine(spark), "parts": PartSettings(kind="delta")}
+        assert exports.export("as_delta", **job).records == 700
+        broker.append("as_delta", 30, first=700)
+        assert exports.export("as_delta", **job).records == 30
+    rows = DeltaTable(out / "as=5Fdelta").to_pyarrow_table(columns=["seq", "value"]).sort_by("seq").to_pydict()
+    assert rows == {"seq": list(range(1, 731)), "value": [b'{"n":%d}' % n for n in range(730)]}
 
 
 def test_losses_are_refused_or_recorded(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
