@@ -106,7 +106,7 @@ def test_killed_at_several_points_and_run_again(
         if kill < len(points):
             driver.kill_when(points[kill])
         else:
-            driver.kill_when(_at_work(out, random.uniform(0, 4)))
+            driver.kill_when(_at_work(out, random.uniform(0, 12)))
         broker.append("killed", 100, first=count)
         count += 100
     Driver(broker, out, "killed", java_home).finish()
