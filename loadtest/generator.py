@@ -26,7 +26,7 @@ from typing import cast
 import msgspec
 import uvloop
 
-from loadtest.scenario import Scenario, append_request, numbered, read_requests
+from loadtest.scenario import Scenario, append_request, numbered, read_requests, redis_request
 
 _TICK_S = 0.001
 _GRACE_S = 10.0
@@ -62,7 +62,9 @@ class Load:
         self.keep_ledger = bool(task.ledger)
         scenario, host = task.scenario, f"{task.host}:{task.port}"
         topics = scenario.topic_names
-        if scenario.kind == "read":
+        if scenario.kind == "redis":
+            self._requests = [[redis_request(scenario, topic)] for topic in topics]
+        elif scenario.kind == "read":
             self._requests = [read_requests(scenario, topic, host) for topic in topics]
         else:
             self._requests = [[append_request(scenario, topic, host)] for topic in topics]
@@ -209,6 +211,26 @@ class Connection(asyncio.Protocol):
             self.closed.set_result(None)
 
 
+class RedisConnection(Connection):
+    """A connection to a Redis: a request is so many commands at once, answered by a string of two lines each."""
+
+    __slots__ = ()
+
+    def send(self, request: bytes, since: float) -> None:
+        self._left = 2 * self._load.task.scenario.batch
+        self._ok = True
+        super().send(request, since)
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= data.count(b"\n")
+        if data.startswith(b"-"):
+            self._ok = False
+            self._left = 0
+        if not self._left:
+            self._load.answered(self._since, self._ok, 500)
+            self._load.free(self)
+
+
 def content_length(answer: bytes, head_end: int) -> int:
     """The Content-Length of an answer whose head ends there."""
     name = b"\r\ncontent-length: "
@@ -244,11 +266,10 @@ def summary(latencies: array[float]) -> dict[str, float]:
 async def _keep_connected(load: Load, index: int) -> None:
     """One connection, made anew when it breaks, until the load is over or nobody listens any more."""
     loop = asyncio.get_running_loop()
+    kind = RedisConnection if load.task.scenario.kind == "redis" else Connection
     while not load.over:
         try:
-            _, connection = await loop.create_connection(
-                lambda: Connection(load, index), load.task.host, load.task.port
-            )
+            _, connection = await loop.create_connection(lambda: kind(load, index), load.task.host, load.task.port)
         except OSError:
             return
         await connection.closed

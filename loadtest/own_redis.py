@@ -1,7 +1,8 @@
 """A Redis started for a comparison: a child of this process, on a free port, in a directory that is thrown away.
 
-It syncs its log before it answers (appendonly yes, appendfsync always), as a queue of class fsync does; it takes no
-RDB snapshots and never rewrites its log, so that nothing else goes on while it is measured.
+It syncs its log before it answers (appendonly yes, appendfsync always), as a topic of class fsync does, or once a
+second (everysec), not unlike one of class disk; it takes no RDB snapshots and never rewrites its log, so that nothing
+else goes on while it is measured.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from loadtest.scenario import encoded
+
 _START_WITHIN_S = 30.0
 _STOP_WITHIN_S = 30.0
 
@@ -22,15 +25,12 @@ def is_there() -> bool:
     return shutil.which("redis-server") is not None
 
 
-def encoded(*words: bytes) -> bytes:
-    """A command as RESP."""
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
-
-
 class OwnRedis:
     """Start, ask, close. Raises RuntimeError when it does not start or does not answer as it should."""
 
-    def __init__(self, *, parent: str = "") -> None:
+    def __init__(self, *, parent: str = "", sync: str = "always") -> None:
+        """`sync`: always or everysec."""
+        self._sync = sync
         self._work = Path(tempfile.mkdtemp(prefix="topics-redis-", dir=parent or None))
         self._process: subprocess.Popen[bytes] | None = None
         self.host = "127.0.0.1"
@@ -47,7 +47,7 @@ class OwnRedis:
             free.bind((self.host, 0))
             self.port = free.getsockname()[1]
         command = ["redis-server", "--bind", self.host, "--port", str(self.port), "--dir", str(self._work)]
-        command += ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"]
+        command += ["--appendonly", "yes", "--appendfsync", self._sync, "--auto-aof-rewrite-percentage", "0"]
         command += ["--save", "", "--daemonize", "no"]
         with (self._work / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -32,10 +32,10 @@ import msgspec
 from loadtest.compare import Ratio, ratio_of
 from loadtest.observed import busy_s, cpu_of
 from loadtest.own_broker import BrokerFailed, OwnBroker, ask
-from loadtest.own_redis import OwnRedis, encoded, is_there
+from loadtest.own_redis import OwnRedis, is_there
 from loadtest.queue_client import Seen, Task
 from loadtest.report import keep
-from loadtest.scenario import append_body, numbered, record
+from loadtest.scenario import append_body, encoded, numbered, record
 
 ROOT = Path(__file__).resolve().parents[1]
 _FILL_BATCH = 1000

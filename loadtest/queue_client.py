@@ -21,8 +21,7 @@ import msgspec
 import uvloop
 
 from loadtest.generator import content_length
-from loadtest.own_redis import encoded
-from loadtest.scenario import request
+from loadtest.scenario import encoded, request
 
 #: Far longer than a measurement: no lease runs out.
 LEASE_MS = 600_000

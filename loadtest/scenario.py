@@ -75,6 +75,18 @@ def append_request(scenario: Scenario, topic: str, host: str) -> bytes:
     return request("POST", path, append_body(scenario.batch, scenario.record_bytes), host)
 
 
+def redis_request(scenario: Scenario, stream: str) -> bytes:
+    """The same records as an `append_request` has, as commands to a Redis."""
+    start = encoded(b"XADD", stream.encode(), b"*", b"d", b"")[: -len(b"$0\r\n\r\n")]
+    records = [record(scenario.record_bytes, index) for index in range(scenario.batch)]
+    return b"".join(b"%b$%d\r\n%b\r\n" % (start, len(each), each) for each in records)
+
+
+def encoded(*words: bytes) -> bytes:
+    """A command as RESP."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
 def read_requests(scenario: Scenario, topic: str, host: str) -> list[bytes]:
     """Reads that walk through what was preloaded, `batch` records at a time."""
     return [

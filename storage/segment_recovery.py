@@ -7,6 +7,7 @@ the last mark is cut, missing indexes are made anew, files that nobody names go;
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Generator
 
 import structlog
@@ -18,7 +19,7 @@ from storage.errors import WalCorrupt
 from storage.filesystem import FileSystem
 from storage.log import Log
 from storage.lookup import plan
-from storage.manifest import COLD, UNKNOWN, Segment
+from storage.manifest import COLD, UNKNOWN, Segment, assumed
 from storage.segment import check, names
 from storage.segment.errors import SegmentCorrupt, SegmentError
 from storage.segment_store import SegmentStore, id_of
@@ -134,9 +135,21 @@ def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: b
     live = segment.alive(floor, segment.end_seq)
     if live != segment.live:
         segment.live = live
-        log.held.details(segment)
+        _measure(log, segment)
         segment.live_bytes = segment.bytes_between(floor, segment.end_seq)
         segment.details = None
+
+
+def _measure(log: Log, segment: Segment) -> None:
+    """Have the sizes of its records. Where they cannot be read they are assumed, as they are for caps: the engine
+    starts, and whoever reads those records is told."""
+    try:
+        log.held.details(segment)
+    except (SegmentCorrupt, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EIO:
+            raise
+        segment.details = assumed(segment)
+        _log.error("segment_sizes_assumed", topic_id=log.topic_id, error=str(error))
 
 
 def _folders(fs: FileSystem, root: str) -> dict[int, str]:

@@ -39,19 +39,19 @@ class Grant:
 
     def jobs(self) -> list[Job]:
         """Its jobs, each by itself: made anew by every call."""
-        found: list[Job] = []
-        leased = self.state != CLAIMING
-        for index, seq in enumerate(self.seqs):
-            job = Job(seq)
-            job.state, job.busy = self.state, self.busy
-            if leased:
-                job.lease_id, job.deadline, job.node = self.lease_ids[index], self.deadline, self.node
-                job.deliveries = 1
-                job.attempt, job.holder = self.attempt, self.holder
-            if self.sizes is not None:
-                job.size = self.sizes[index]
-            found.append(job)
-        return found
+        return [*map(self.job_at, range(len(self.seqs)))]
+
+    def job_at(self, index: int) -> Job:
+        """One of `jobs`."""
+        job = Job(self.seqs[index])
+        job.state, job.busy = self.state, self.busy
+        if self.state != CLAIMING:
+            job.lease_id, job.deadline, job.node = self.lease_ids[index], self.deadline, self.node
+            job.deliveries = 1
+            job.attempt, job.holder = self.attempt, self.holder
+        if self.sizes is not None:
+            job.size = self.sizes[index]
+        return job
 
 
 def rows(seqs: Sequence[int], lease_ids: Sequence[int], deadline: int) -> list[JobRow]:

@@ -8,7 +8,7 @@ one of a Grant: never both. Source: api.md §6.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -18,6 +18,8 @@ from storage.queues.policy import Limits
 
 #: A heap with this many more entries than jobs is made anew.
 _SLACK = 1024
+#: Live records that are looked at together for one that nobody has claimed.
+_STRIDE = 256
 
 
 class JobTable:
@@ -98,6 +100,21 @@ class JobTable:
         while back and not self._is_ready(back[0]):
             heappop(back)
         return back[0] if back else None
+
+    def first_fresh(self, live_seqs: Callable[[int, int], Sequence[int]]) -> int | None:
+        """The lowest live seq that nothing is known of. Those below it are not looked at again, by nobody."""
+        while seqs := live_seqs(self.taken, _STRIDE):
+            for seq in seqs:
+                self.taken = seq
+                if not self.knows_any((seq,)):
+                    return seq
+            self.taken += 1
+        return None
+
+    def look(self, seq: int) -> Job | None:
+        """What is known of a job, to be looked at: one of a grant is no more than its image."""
+        grant = self.grants.get(seq)
+        return self.jobs.get(seq) if grant is None else grant.job_at(bisect_left(grant.seqs, seq))
 
     def _is_ready(self, seq: int) -> bool:
         job = self.jobs.get(seq)

@@ -9,7 +9,7 @@ from itertools import islice
 from storage.catalog import Topic
 from storage.log import Log
 from storage.queues.checks import table_of
-from storage.queues.job import DEAD, DELAYED, LEASED, SHOWN, Job
+from storage.queues.job import DEAD, DELAYED, LEASED, READY, SHOWN, Job
 from storage.queues.values import JobState, JobView
 from storage.records import QueueFigures
 
@@ -32,22 +32,36 @@ def figures(topic: Topic, now_ms: int, *, waiting: int) -> QueueFigures:
 
 
 def _oldest_ready_age_ms(log: Log, now_ms: int) -> int | None:
-    assert log.queue is not None
-    seqs = [seq for seq in (log.queue.first_back(), next(_fresh(log, log.queue.taken), None)) if seq is not None]
+    table = log.queue
+    assert table is not None
+    back = table.first_back()
+    # Only where there is one: behind many delayed jobs it would be long looked for.
+    fresh = table.first_fresh(log.live_seqs) if table.ready(log.count) > table.counts[READY] else None
+    seqs = [seq for seq in (back, fresh) if seq is not None]
     stamp = log.held.time_of(min(seqs)) if seqs else None
     return None if stamp is None else max(0, now_ms - stamp)
 
 
 def jobs(log: Log, state: JobState | None, after: int, limit: int) -> list[JobView]:
-    """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`."""
+    """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`.
+
+    Of all states together it costs what is given; of one state, what is known of any.
+    """
     table = log.queue
     assert table is not None
-    wanted = (job for job in table.everything() if job.seq > after and state in (None, SHOWN[job.state]))
-    views = [_view(job) for job in nsmallest(limit, wanted, key=lambda job: job.seq)]
-    if state in (None, JobState.READY):
+    if state is None:
+        seqs = {*log.live_seqs(after + 1, limit)}
+        if table.gone:
+            seqs |= {job.seq for job in table.everything() if job.gone and job.seq > after}
+        return [_view(table.look(seq) or Job(seq)) for seq in nsmallest(limit, seqs)]
+    views: list[JobView] = []
+    if any(table.counts[each] for each, shown in enumerate(SHOWN) if shown is state):
+        wanted = (job for job in table.everything() if job.seq > after and SHOWN[job.state] is state)
+        views = [_view(job) for job in nsmallest(limit, wanted, key=lambda job: job.seq)]
+    if state is JobState.READY:
         fresh = islice(_fresh(log, max(after + 1, table.taken)), limit)
-        views += [JobView(seq=seq, state=JobState.READY, deliveries=0) for seq in fresh]
-    views.sort(key=lambda view: view.seq)
+        views += [_view(Job(seq)) for seq in fresh]
+        views.sort(key=lambda view: view.seq)
     return views[:limit]
 
 

@@ -183,6 +183,7 @@ class RouterAdmin:
             engine.check_open()
             router = engine.catalog.routes.by_name.get(name)
             if router is None:
+                self._check_known()
                 return False
             dest = engine.catalog.by_id[router.dest_id]
             router.leaving = True
@@ -193,6 +194,12 @@ class RouterAdmin:
             finally:
                 router.leaving = False  # gone by now, or as before
             return True
+
+    def _check_known(self) -> None:
+        """Of a stopped shard nobody knows what the next start will find: perhaps the router that is not seen here."""
+        for shard in self._engine.shards:
+            if shard.log.failed is not None:
+                raise shard.log.failure()
 
 
 def _first_cursor(source: Topic, definition: Definition) -> int:

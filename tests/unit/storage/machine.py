@@ -12,7 +12,7 @@ Everything runs inline on the test's loop, time stands still until the test move
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -59,6 +59,8 @@ class Machine:
         self.disk = SimDisk()
         self.clock = FakeClock()
         self._engine: Engine | None = None
+        #: Is done to the disk that the next start finds behind a crash.
+        self.before_start: Callable[[Machine], None] | None = None
 
     async def __aenter__(self) -> Machine:
         return self
@@ -101,6 +103,8 @@ class Machine:
             await self._engine.supervisor.stop()  # its tasks die with the process
             self._engine = None
         self.disk = found
+        if self.before_start is not None:
+            self.before_start(self)
         return await self.start(**changes)
 
 

@@ -41,6 +41,10 @@ def fail(machine: Machine) -> None:
     machine.disk.fail("pread", f"{FIRST}.*", sticky=True)
 
 
+def fail_data(machine: Machine) -> None:
+    machine.disk.fail("pread", f"{FIRST}.data", sticky=True)
+
+
 DAMAGES = pytest.mark.parametrize("damage", [remove, cut, fail])
 
 
@@ -200,3 +204,19 @@ async def test_a_disk_that_does_not_say_what_has_expired(machine: Machine) -> No
     machine.disk.clear_faults()
     await engine.append("t", [sized(10)])
     assert engine.state("t").earliest_seq == 4
+
+
+async def test_a_start_where_a_cap_has_gone_through_it(machine: Machine) -> None:
+    """What is left of it is counted anew, which takes the sizes of records that cannot be read."""
+    engine = await full(machine, cap_records=20)
+    damaged(machine, engine, fail_data)
+    assert await earliest(engine, 2) == [2, 3]
+    machine.before_start = fail_data
+    for _ in range(2):
+        engine = await machine.cut_power()
+        assert (engine.state("t").earliest_seq, engine.state("t").count) == (3, 20)
+        settled(engine)
+    assert isinstance(await outcome(engine.read("t", ReadQuery(from_seq=2))), SegmentUnreadable)
+    assert await earliest(engine, 4) == [4, 5, 6, 7]
+    assert (engine.state("t").count, engine.state("t").bytes) == (20, 200)
+    settled(engine)

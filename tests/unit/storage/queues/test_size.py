@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 import tracemalloc
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
+from storage.queues.values import JobState
 from storage.records import PlainRecords
 from tests.unit.storage.machine import Machine
+from tests.unit.storage.queues.jobs import add, with_jobs
 
 FEW, MANY = 10_000, 1_000_000
 #: What the queue's part may hold for a million jobs that nobody has touched, in all (bytes).
@@ -115,3 +118,35 @@ async def come_back(machine: Machine, engine: Engine, jobs: int, how: str) -> No
             await engine.queues.nack("q", "first", seqs, delay_ms=0 if how == "nacked" else 50)
     await machine.clock.advance(1001)
     assert engine.queues.figures("q").ready >= jobs
+
+
+async def looks(delayed: int) -> list[int]:
+    """Function calls of each way to look at a queue of so many delayed jobs and, behind them, one that is ready."""
+    async with Machine() as machine:
+        engine = await with_jobs(machine)
+        await add(engine, delayed, delay_ms=60_000)
+        await add(engine, 1)
+        engine.state("q")  # what this finds out needs not be found out again
+        page = partial(engine.queues.leases, "q", after=delayed - 9, limit=20)
+        ways: list[Callable[[], object]] = [
+            partial(engine.queues.figures, "q"),
+            page,
+            partial(engine.queues.leases, "q", JobState.LEASED),
+        ]
+        calls = [await calls_of(_at_once(way)) for way in ways]
+        assert engine.queues.figures("q").oldest_ready_age_ms == 0
+        assert [(each.seq, each.state) for each in page()] == [
+            *((seq, JobState.DELAYED) for seq in range(delayed - 8, delayed + 1)),
+            (delayed + 1, JobState.READY),
+        ]
+        return calls
+
+
+async def _at_once(look: Callable[[], object]) -> None:
+    look()
+
+
+async def test_what_is_shown_of_a_few_jobs_costs_no_more_behind_many_that_wait() -> None:
+    """Delayed jobs are known one by one: neither the age of the oldest ready one nor a page walks past them all."""
+    few, many = await looks(100), await looks(10_000)
+    assert all(after < 3 * before + 100 for before, after in zip(few, many, strict=True)), (few, many)

@@ -221,6 +221,19 @@ async def test_pages_are_by_name_and_by_topic(machine: Machine) -> None:
     assert [each.name for each in page(dest="y", source="w")] == ["B"]
 
 
+async def test_behind_a_stopped_shard_a_router_is_not_said_to_be_missing(machine: Machine) -> None:
+    """Its creation failed, so nobody was told of it; but its frame may be in the log, and then it is there again."""
+    engine = await machine.start()
+    await engine.put_topic("a", FSYNC)
+    await engine.put_topic("b", FSYNC)
+    assert not await engine.routers.delete("r")
+    machine.disk.fail("datasync", errno=errno.EIO)
+    assert isinstance(await outcome(engine.routers.put("r", Definition(source="a", dest="b"))), StorageFailed)
+    assert isinstance(await outcome(engine.routers.delete("r")), StorageFailed)
+    engine = await machine.kill()
+    assert await engine.routers.delete("r")
+
+
 async def test_a_router_of_a_stopped_shard_is_not_said_to_be_changed(machine: Machine) -> None:
     engine = await routed(machine)
     machine.disk.fail("datasync", errno=errno.EIO)
