@@ -37,6 +37,12 @@
 {{- if and .Values.service.nodePort (eq .Values.service.type "ClusterIP") -}}
 {{- fail "service.nodePort is set, but service.type is ClusterIP, which has none." -}}
 {{- end -}}
+{{- if and .Values.kafka.nodePort (eq .Values.service.type "ClusterIP") -}}
+{{- fail "kafka.nodePort is set, but service.type is ClusterIP, which has none." -}}
+{{- end -}}
+{{- if and .Values.kafka.enabled (eq (int .Values.kafka.port) (int .Values.service.port)) -}}
+{{- fail (printf "kafka.port and service.port are both %d: one Service cannot have a port twice." (int .Values.kafka.port)) -}}
+{{- end -}}
 {{- if and .Values.service.loadBalancerSourceRanges (ne .Values.service.type "LoadBalancer") -}}
 {{- fail "service.loadBalancerSourceRanges is set, but service.type is not LoadBalancer." -}}
 {{- end -}}

@@ -64,6 +64,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- ternary "https" "http" .Values.tls.enabled -}}
 {{- end -}}
 
+{{/* Where Kafka clients are told to connect to. */}}
+{{- define "topics.kafkaAddress" -}}
+{{- .Values.kafka.advertised | default (printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.kafka.port)) -}}
+{{- end -}}
+
 {{/* Where clients in the cluster find the broker. */}}
 {{- define "topics.url" -}}
 {{- printf "%s://%s.%s.svc:%d" (include "topics.scheme" .) (include "topics.fullname" .) .Release.Namespace (int .Values.service.port) -}}

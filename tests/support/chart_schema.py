@@ -32,6 +32,10 @@ BY_THE_CHART = frozenset(
         "allow_insecure_no_auth",
         # Probes have no key.
         "probe_auth",
+        "kafka_port",
+        "kafka_host",
+        "kafka_port_file",
+        "kafka_advertised",
         "drain_ms",
         "on_storage_failed",
         "trust_page_cache",
@@ -124,6 +128,12 @@ def network() -> dict[str, dict[str, Any]]:
             ipFamilyPolicy=one_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
             loadBalancerSourceRanges=TEXTS,
             annotations=STRINGS,
+        ),
+        "kafka": strict(
+            enabled=BOOLEAN,
+            port=PORT,
+            nodePort={"type": "integer", "minimum": 0, "maximum": 65_535},
+            advertised={"type": "string", "pattern": "^([^ :]+:[0-9]+|\\[[0-9a-fA-F:.]+\\]:[0-9]+)?$"},
         ),
         "ingress": strict(
             enabled=BOOLEAN,

@@ -109,7 +109,9 @@ class Session:
     def _addresses(self, name: str, partitions: int) -> list[str]:
         """The topic's partitions, at least so many."""
         addresses = [address(name, p) for p in range(MAX_PARTITIONS)]
-        return [each for p, each in enumerate(addresses) if p < partitions or (p and self.ledger.live(each) is not None)]
+        return [
+            each for p, each in enumerate(addresses) if p < partitions or (p and self.ledger.live(each) is not None)
+        ]
 
     def _made(self, life: Life, outcome: Outcome, setting: Setting | None) -> None:
         if setting is not None:
