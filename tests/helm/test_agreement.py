@@ -191,7 +191,8 @@ def test_kafka_clients_are_told_where_the_service_is(helm: Helm) -> None:
     service = find(documents, "Service")
     port = service["spec"]["ports"][1]
     told = settings(documents)["TOPICS_KAFKA_ADVERTISED"]
-    assert told == f"{service['metadata']['name']}.somewhere.svc:{port['port']}" and port["port"] == 9999
+    assert told == f"{service['metadata']['name']}.somewhere.svc:{port['port']}"
+    assert port["port"] == 9999
     other = helm.render("--set", "kafka.enabled=true", "--set", "kafka.advertised=kafka.example.com:443")
     assert settings(other)["TOPICS_KAFKA_ADVERTISED"] == "kafka.example.com:443"
 
