@@ -10,11 +10,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 LONG_MODE_VARIABLE = "TOPICS_TEST_LONG"
+SPARK_TESTS = "tests/spark"
 
 # No deadlines: a test must not fail because the machine is busy. too_slow likewise.
 settings.register_profile(
@@ -68,6 +70,21 @@ def _io_uring_refusal() -> str | None:
     from tests.support.backends import refusal
 
     return refusal()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files are dealt out whole; those of tests/spark all to one process, so that there is one Spark session."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSession(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            scope = super()._split_scope(nodeid)
+            return SPARK_TESTS if scope.startswith(f"{SPARK_TESTS}/") else scope
+
+    return OneSession(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,212 @@
+"""From verified frames, or from records of a read, to Arrow batches of exactly the declared columns. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, pieces
+from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
+
+_PLAIN = b'{"data":'
+#: Where none of these is, the body is its data and nothing else.
+_FURTHER = (b',"meta":', b',"deliver_at":', b',"ct":', b',"h":')
+_BASE64 = b'{"$base64":"'
+_MS_IN_US = 1000
+
+
+class Shape(NamedTuple):
+    """Which columns are wanted."""
+
+    headers: bool = False
+
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return arrow_schema(headers=self.headers)
+
+
+class Row(NamedTuple):
+    """A record as a read gives it; `data` and `meta` are JSON text."""
+
+    seq: int
+    ts: int
+    tag: bytes | None
+    node: bytes | None
+    data: bytes
+    meta: bytes | None
+
+
+class _Body(msgspec.Struct):
+    data: msgspec.Raw
+    meta: msgspec.Raw = msgspec.Raw()
+    h: list[tuple[str, str | None]] | None = None
+
+
+class _BinaryBody(msgspec.Struct):
+    v: bytes | None = None
+    k: bytes | None = None
+    h: list[tuple[str, Any]] | None = None
+
+
+_body = msgspec.json.Decoder(_Body)
+_binary_body = msgspec.msgpack.Decoder(_BinaryBody)
+
+
+class _Bodies:
+    """Values, metas and headers of many records, as columns."""
+
+    def __init__(self, count: int) -> None:
+        self.values: list[bytes | None] = [None] * count
+        self.metas: list[str | None] = [None] * count
+        self.given: dict[int, list[tuple[str, bytes | None]]] = {}
+        self.any_meta = False
+
+    def take(self, index: int, body: bytes, binary: bool) -> None:
+        if binary:
+            more = _binary_body.decode(body)
+            self.values[index] = more.v
+            if more.h is not None:
+                self.given[index] = [(name, _bytes_of(value)) for name, value in more.h]
+            return
+        found = _body.decode(body)
+        self.values[index] = bytes(found.data)
+        if meta := bytes(found.meta):
+            self.metas[index] = meta.decode()
+            self.any_meta = True
+        if found.h is not None:
+            self.given[index] = [(name, None if text is None else b64decode(text)) for name, text in found.h]
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    return value if value is None or isinstance(value, bytes) else str(value).encode()
+
+
+def from_frames(frames: Frames, topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
+    """A batch of all the frames. Raises ValueError (msgspec's) for a body that is no record: its sum was right."""
+    count = len(frames)
+    data = bytes(frames.data)
+    flags = frames.flags
+    bodies = _Bodies(count)
+    binary = (flags & BINARY) != 0
+    values: pa.Array
+    if not binary.any() and not any(key in data for key in _FURTHER):
+        values = _joined(data, frames.bodies + len(_PLAIN), frames.ends - 1)
+    else:
+        for index, (body, raw) in enumerate(zip(pieces(data, frames.bodies, frames.ends), binary, strict=True)):
+            if raw or any(key in body for key in _FURTHER):
+                bodies.take(index, body, bool(raw))
+            else:
+                bodies.values[index] = body[len(_PLAIN) : -1]
+        values = pa.array(bodies.values, pa.binary())
+    keys = _optional(data, frames.tags, frames.bodies, (flags & HAS_TAG) != 0, pa.binary())
+    nodes = _optional(data, frames.nodes, frames.tags, (flags & HAS_NODE) != 0, pa.string())
+    return _batch(frames.seqs, frames.stamps, keys, nodes, values, bodies, topic, partition, shape)
+
+
+def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
+    """A batch of records that a read gave. Raw bytes, which a read shows as `{"$base64":…}`, are bytes again."""
+    bodies = _Bodies(len(rows))
+    for index, row in enumerate(rows):
+        bodies.values[index] = _unshown(row.data) if row.data.startswith(_BASE64) else row.data
+        if row.meta:
+            bodies.metas[index] = row.meta.decode()
+            bodies.any_meta = True
+    return _batch(
+        np.fromiter((row.seq for row in rows), np.int64, len(rows)),
+        np.fromiter((row.ts for row in rows), np.int64, len(rows)),
+        pa.array([row.tag for row in rows], pa.binary()),
+        pa.array([None if row.node is None else row.node.decode() for row in rows], pa.string()),
+        pa.array(bodies.values, pa.binary()),
+        bodies,
+        topic,
+        partition,
+        shape,
+    )
+
+
+def _unshown(data: bytes) -> bytes:
+    text = data[len(_BASE64) : -2]
+    if not data.endswith(b'"}') or b'"' in text:
+        return data
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return data
+
+
+def _joined(data: bytes, starts: Array, ends: Array) -> pa.Array:
+    """The pieces as one binary column, without an object a piece that outlives this call."""
+    sizes = ends - starts
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    values = b"".join(pieces(data, starts, ends))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+
+
+def _optional(data: bytes, starts: Array, ends: Array, there: Array, kind: pa.DataType) -> pa.Array:
+    """The pieces where one is, null elsewhere."""
+    if not there.any():
+        return pa.nulls(len(there), kind)
+    found: list[Any] = [
+        piece if has else None for piece, has in zip(pieces(data, starts, ends), there.tolist(), strict=True)
+    ]
+    if kind == pa.string():
+        found = [None if piece is None else piece.decode() for piece in found]
+    return pa.array(found, kind)
+
+
+def _batch(
+    seqs: Array,
+    stamps: Array,
+    keys: pa.Array,
+    nodes: pa.Array,
+    values: pa.Array,
+    bodies: _Bodies,
+    topic: str,
+    partition: int,
+    shape: Shape,
+) -> pa.RecordBatch:
+    count = len(seqs)
+    columns: list[pa.Array] = [
+        keys,
+        values,
+        pa.repeat(pa.scalar(topic, pa.string()), count),
+        pa.array(np.full(count, partition, np.int32)),
+        pa.array(seqs - 1),
+        pa.array(stamps * _MS_IN_US).cast(TIMESTAMP),
+        pa.array(np.full(count, LOG_APPEND_TIME, np.int32)),
+    ]
+    metas = pa.array(bodies.metas, pa.string()) if bodies.any_meta else pa.nulls(count, pa.string())
+    if shape.headers:
+        columns.append(_headers(bodies, nodes))
+    columns += [pa.array(seqs), nodes, metas]
+    return pa.RecordBatch.from_arrays(columns, schema=shape.schema())
+
+
+def _headers(bodies: _Bodies, nodes: pa.Array) -> pa.Array:
+    """Kafka's headers: those that came with the record; else meta's members that are strings, and node, which wins."""
+    rows: list[list[dict[str, Any]] | None] = []
+    for index, (meta, node) in enumerate(zip(bodies.metas, cast("list[str | None]", nodes.to_pylist()), strict=True)):
+        pairs = bodies.given.get(index)
+        if pairs is None:
+            found = {name: value.encode() for name, value in _members(meta) if isinstance(value, str)}
+            if node is not None:
+                found["node"] = node.encode()
+            pairs = list(found.items())
+        rows.append([{"key": name, "value": value} for name, value in pairs] or None)
+    return pa.array(rows, HEADERS)
+
+
+def _members(meta: str | None) -> list[tuple[str, Any]]:
+    if meta is None:
+        return []
+    decoded = msgspec.json.decode(meta)
+    return list(cast("dict[str, Any]", decoded).items()) if isinstance(decoded, dict) else []
+
+
+__all__ = ["Row", "Shape", "from_frames", "from_rows"]

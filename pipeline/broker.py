@@ -1,0 +1,222 @@
+"""A broker as a place to read from: over the client, so that what may pass is tried again as everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from client import Client, RetryPolicy
+from client.calls import getting, read, topic_path
+from client.errors import ApiError, ConnectionFailed, NotFound, TopicNotFound, TopicsError
+from client.wire import Call, Reply
+from pipeline.batches import Row
+from pipeline.errors import Gap, PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged
+from pipeline.view import LogView, SegmentInfo
+from storage.format import idx_entry
+from storage.format.idx_entry import ENTRY_SIZE
+
+T = TypeVar("T")
+
+#: Bytes a request for a segment's data asks for, and what a read of the tail may answer.
+CHUNK_BYTES = 8 << 20
+_DIFF_LIMIT = 1000
+
+
+class _Record(msgspec.Struct):
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | None = msgspec.field(name="$node", default=None)
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    meta: msgspec.Raw = msgspec.Raw()
+
+
+class _Tombstone(msgspec.Struct):
+    gap_from: int
+    gap_to: int
+    reason: str
+
+
+class _Diff(msgspec.Struct):
+    records: list[_Record]
+    next_from_seq: int
+    tombstone: _Tombstone | None = None
+
+
+class Page(NamedTuple):
+    """Records of one read, and what was lost before them. Everything up to `last_seq` has been looked at."""
+
+    rows: list[Row]
+    last_seq: int
+    gap: Gap | None
+
+
+_DIFF = msgspec.json.Decoder(_Diff)
+_VIEW = msgspec.json.Decoder(LogView)
+
+
+class Broker:
+    """One broker. Close it, or use it in a `with` block; not shared between processes."""
+
+    def __init__(self, url: str, token: str | None = None, *, patience_s: float = 60.0) -> None:
+        self.url = url
+        try:
+            self.client = Client(url, token=token, retry=RetryPolicy(total_s=patience_s))
+        except TopicsError as error:
+            raise SourceUnreadable(str(error)) from error
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self.client.close()
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted. Raises SourceUnreadable."""
+        try:
+            return [each.topic for each in self.client.list_topics()]
+        except TopicsError as error:
+            raise self._unreadable("the list of topics", error) from error
+
+    def view(self, topic: str) -> LogView:
+        """The topic now. Raises SourceUnreadable."""
+        return self._run(Call(request=getting(topic_path(topic, "/segments")), parse=_parse_view), topic)
+
+    def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = _DIFF_LIMIT, from_ts: int = 0) -> Page:
+        """Records behind `after_seq`, as a read gives them. `gap` says what is lost from after_seq + 1 on.
+
+        Raises SourceUnreadable, SegmentDamaged.
+        """
+        call = read(
+            topic,
+            after_seq,
+            {
+                "limit": limit,
+                "max_batch_bytes": CHUNK_BYTES,
+                "include_tags": True,
+                "epoch": view.epoch,
+                "from_ts": from_ts or None,
+            },
+        )
+        found = self._run(Call(request=call.request, parse=lambda reply: _DIFF.decode(reply.body)), topic)
+        gone = found.tombstone
+        gap = None if gone is None else Gap(topic, 0, gone.gap_from, gone.gap_to, gone.reason)
+        return Page([_row(each) for each in found.records], found.next_from_seq, gap)
+
+    def reason(self, topic: str, view: LogView, seq: int) -> str:
+        """Why `seq`, below evict_floor, is gone."""
+        gap = self.page(topic, view, seq - 1, limit=1).gap
+        return gap.reason if gap is not None else "unknown"
+
+    def data(
+        self, topic: str, view: LogView, segment: SegmentInfo, start: int, end: int, ahead: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """(offset in .data, bytes) of seqs start <= seq < end of a sealed segment; `ahead` chunks are fetched at once.
+
+        Raises TopicChanged when the segment is not there any more, or was written anew.
+        """
+        begin = 0 if start <= segment.first_seq else self._place(topic, view, segment, start)
+        stop = segment.size if end >= segment.end_seq else self._place(topic, view, segment, end)
+        offsets = range(begin, stop, CHUNK_BYTES)
+        if len(offsets) == 1:
+            yield begin, self._range(topic, view, segment, "data", begin, stop)
+            return
+        with ThreadPoolExecutor(ahead) as pool:
+            waiting: list[tuple[int, Future[bytes]]] = []
+            try:
+                for offset in offsets:
+                    until = min(offset + CHUNK_BYTES, stop)
+                    waiting.append((offset, pool.submit(self._range, topic, view, segment, "data", offset, until)))
+                    if len(waiting) >= ahead:
+                        yield waiting[0][0], waiting.pop(0)[1].result()
+                while waiting:
+                    yield waiting[0][0], waiting.pop(0)[1].result()
+            finally:
+                for _, each in waiting:
+                    each.cancel()
+
+    def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes:
+        """Nothing: what is deleted is sent as deleted."""
+        return b""
+
+    def data_name(self, topic: str, segment: SegmentInfo) -> str:
+        """How errors call the file."""
+        return f"{self.url}{topic_path(topic)}/segments/{segment.first_seq}/data"
+
+    def _place(self, topic: str, view: LogView, segment: SegmentInfo, seq: int) -> int:
+        """Offset in .data where seq, which the segment covers, or what follows it, begins."""
+        at = (seq - segment.first_seq) * ENTRY_SIZE
+        entry = self._range(topic, view, segment, "idx", at, at + ENTRY_SIZE)
+        try:
+            return idx_entry.unpack(entry, 0).offset
+        except (idx_entry.IdxDamaged, ValueError) as error:
+            name = f"{self.url}{topic_path(topic)}/segments/{segment.first_seq}/idx"
+            raise SegmentDamaged(name, at, "the index entry fails its check", topic) from error
+
+    def _range(self, topic: str, view: LogView, segment: SegmentInfo, ext: str, begin: int, end: int) -> bytes:
+        etag = f"{view.topic_id}.{segment.first_seq}.{segment.generation}"
+        headers = {"Range": f"bytes={begin}-{end - 1}"}
+        if ext == "data":
+            headers["If-Match"] = f'"{etag}"'
+        target = topic_path(topic, f"/segments/{segment.first_seq}/{ext}")
+        reply = self._run(Call(request=getting(target, headers=headers), parse=lambda reply: reply), topic)
+        if not reply.headers.get("etag", "").strip('"').startswith(etag):
+            raise TopicChanged(f"{topic}: segment {segment.first_seq} was written anew.")
+        if reply.status != 206 or len(reply.body) != end - begin:
+            # A file that goes during an answer ends before its length; the client's http reports most of these.
+            raise TopicChanged(f"{topic}: segment {segment.first_seq} ended before byte {end}.")
+        return reply.body
+
+    def _run(self, call: Call[T], topic: str) -> T:
+        try:
+            return self.client.run(call)
+        except TopicNotFound as error:
+            raise TopicMissing(f"{topic}: there is no such topic at {self.url}.") from error
+        except NotFound as error:
+            raise TopicChanged(f"{topic}: {error}") from error
+        except ApiError as error:
+            if error.status in (412, 416):
+                raise TopicChanged(f"{topic}: {error}") from error
+            if error.code == "segment_corrupt":
+                raise _damaged(topic, error) from error
+            raise self._unreadable(f"topic {topic}", error) from error
+        except TopicsError as error:
+            raise self._unreadable(f"topic {topic}", error) from error
+
+    def _unreadable(self, what: str, error: TopicsError) -> SourceUnreadable:
+        advice = "" if isinstance(error, ConnectionFailed) else " Check the URL, the token and its scopes (read)."
+        return SourceUnreadable(f"Cannot read {what} from {self.url}: {error}{advice}")
+
+
+class TopicMissing(SourceUnreadable):
+    """There is no topic of that name."""
+
+
+def _damaged(topic: str, error: ApiError) -> PipelineError:
+    detail: dict[str, Any] = error.detail
+    offset = detail.get("offset")
+    return SegmentDamaged(
+        str(detail.get("file", "?")), int(offset) if isinstance(offset, int) else 0, str(error), topic
+    )
+
+
+def _parse_view(reply: Reply) -> LogView:
+    return _VIEW.decode(reply.body)
+
+
+def _row(record: _Record) -> Row:
+    return Row(
+        record.seq,
+        record.ts,
+        None if record.tag is None else record.tag.encode(),
+        None if record.node is None else record.node.encode(),
+        bytes(record.data),
+        bytes(record.meta) or None,
+    )

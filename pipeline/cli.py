@@ -1,0 +1,286 @@
+"""The commands of `python -m pipeline`. Exit status: 0 done, 1 refused or wrong, 2 usage, 130 interrupted."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline.errors import BadOption, PipelineError
+from pipeline.export.arrow_engine import ArrowEngine
+from pipeline.export.chains import chain_of, exported_topics
+from pipeline.export.display import Display, grid, show, summary
+from pipeline.export.exporter import Exporter, Limits, Outcome
+from pipeline.export.parts import PartSettings
+from pipeline.export.store import Store, open_store, prove
+from pipeline.export.task import Engine, Job
+from pipeline.export.upkeep import collect, compact, status
+from pipeline.export.verification import Verification
+from pipeline.origins import Place, open_origin
+
+app = typer.Typer(
+    name="pipeline",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Exports topics to files, each record once. docs/pipeline.md says more.",
+)
+
+UrlOption = Annotated[str, typer.Option("--url", envvar="TOPICS_URL", metavar="URL", help="Where the broker is.")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option("--token", envvar="TOPICS_TOKEN", metavar="KEY", help="Key, if the broker wants one (scope read)."),
+]
+PathOption = Annotated[
+    str, typer.Option("--path", metavar="DIR", help="Read a stopped broker's data directory, or a cold tier, instead.")
+]
+ToOption = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the files are: a folder, or s3://….")]
+TopicsOption = Annotated[
+    str, typer.Option("--topics", metavar="NAMES", help="Comma-separated; * and ? stand for any characters.")
+]
+_FOLLOW_S = 5.0
+_FORMATS = ("parquet", "delta", "json")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@app.command("export")
+def export(
+    to: ToOption,
+    topics: TopicsOption,
+    url: UrlOption = "",
+    token: TokenOption = None,
+    path: PathOption = "",
+    kind: Annotated[
+        str, typer.Option("--format", help="parquet, delta (a Delta table), or json (lines, gzipped).")
+    ] = "parquet",
+    partition_by: Annotated[str, typer.Option("--partition-by", help="date, or date,hour.")] = "date",
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Of what was never exported: from then on (ISO, or 7d).")
+    ] = "",
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", min=1, help="At most so many seqs a topic.")
+    ] = None,
+    headers: Annotated[bool, typer.Option("--headers", help="With a column of headers.")] = False,
+    fail_on_loss: Annotated[
+        bool, typer.Option("--fail-on-data-loss/--allow-data-loss", help="Refuse gaps, or record them and go on.")
+    ] = True,
+    engine: Annotated[str, typer.Option("--engine", help="spark, or arrow: in this process, without Java.")] = "spark",
+    master: Annotated[str, typer.Option("--spark-master", help="Where Spark runs.")] = "local[2]",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")] = False,
+) -> None:
+    """Export what was not exported yet, up to what is durable now."""
+    with _endings():
+        parts = PartSettings(kind=_choice("--format", kind, _FORMATS), hourly=_hourly(partition_by))
+        job = Job(url=url, token=token, path=path, to=to, parts=parts, headers=headers, fail_on_loss=fail_on_loss)
+        store = open_store(to)
+        prove(store)
+        limits = Limits(since_ms=_moment_ms(since), max_records=max_records)
+        with _origin(url, token, path) as origin:
+            names = _wanted(origin, topics)
+            runner = _engine(engine, master)
+            while True:
+                outcomes, failed = _export_all(origin, store, runner, job, limits, names)
+                if not follow or failed or any(each.manifests for each in outcomes):
+                    summary([each for each in outcomes if each.manifests or not follow], failed)
+                if not follow or failed:
+                    break
+                time.sleep(_FOLLOW_S)
+                names = _wanted(origin, topics)
+        raise typer.Exit(1 if failed else 0)
+
+
+def _export_all(
+    origin: Place, store: Store, engine: Engine, job: Job, limits: Limits, names: list[str]
+) -> tuple[list[Outcome], dict[str, PipelineError]]:
+    """Every topic, one after the other: one that fails does not keep the others from it."""
+    outcomes: list[Outcome] = []
+    failed: dict[str, PipelineError] = {}
+    with Display() as display:
+        exporter = Exporter(
+            origin, store, engine, job, limits, version=_version(), say=display.say, progress=display.progress
+        )
+        display.plan({name: _todo(exporter, name) for name in names})
+        for name in names:
+            try:
+                outcomes.append(exporter.export(name))
+                collect(store, name, time.time())
+            except PipelineError as error:
+                failed[name] = error
+            display.done(name)
+    return outcomes, failed
+
+
+def _todo(exporter: Exporter, topic: str) -> int:
+    try:
+        return exporter.todo(topic)
+    except PipelineError:
+        return 0  # exporting it will say why
+
+
+@app.command("files")
+def files(to: ToOption, topics: TopicsOption) -> None:
+    """Print the files that count, one a line: what to read."""
+    with _endings():
+        store = open_store(to)
+        for name in _exported(store, topics):
+            for entry in chain_of(store, name).files():
+                print(f"{to.rstrip('/')}/{entry.file}")
+
+
+@app.command("status")
+def show_status(
+    to: ToOption, topics: TopicsOption, url: UrlOption = "", token: TokenOption = None, path: PathOption = ""
+) -> None:
+    """Show how far each topic's export is behind."""
+    with _endings(), _origin(url, token, path) as origin:
+        store = open_store(to)
+        table = grid("topic", ">lag", ">exported up to", ">files", ">records", "state")
+        for name in _wanted(origin, topics):
+            found = status(store, name, origin)
+            figures = (found.lag, found.exported - 1, found.files, found.rows)
+            table.add_row(name, *(f"{each:,}" for each in figures), found.state)
+        show(table)
+
+
+@app.command("verify")
+def verify(
+    to: ToOption, topics: TopicsOption, url: UrlOption = "", token: TokenOption = None, path: PathOption = ""
+) -> None:
+    """Count and hash all files again, against their manifests and, with --url or --path, against the records."""
+    with _endings():
+        store = open_store(to)
+        wrong = 0
+        for name in _exported(store, topics):
+            if url or path:
+                with _origin(url, token, path) as origin:
+                    found = Verification(store, name).run(origin)
+            else:
+                found = Verification(store, name).run(None)
+            for sentence in found.problems:
+                print(f"PROBLEM: {name}: {sentence}")
+            for sentence in found.notes:
+                print(f"note: {name}: {sentence}")
+            problems = f"{len(found.problems)} problem{'' if len(found.problems) == 1 else 's'}"
+            print(f"{name}: {problems}; {found.rows:,} records in {found.files:,} files, {found.compared:,} compared")
+            wrong += len(found.problems)
+        raise typer.Exit(1 if wrong else 0)
+
+
+@app.command("compact")
+def compact_command(
+    to: ToOption,
+    topics: TopicsOption,
+    folder: Annotated[str, typer.Option("--date", metavar="YYYY-MM-DD", help="Of this date only.")] = "",
+) -> None:
+    """Rewrite small files into large ones, date by date."""
+    with _endings():
+        store = open_store(to)
+        prove(store)
+        for name in _exported(store, topics):
+            found = compact(store, name, version=_version(), folder=f"date={folder}" if folder else "")
+            print(f"{name}: {found.before:,} files are {found.after:,} now, {found.rows:,} records rewritten")
+            collect(store, name, time.time())
+
+
+# -- what commands share -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _endings() -> Generator[None]:
+    try:
+        yield
+    except PipelineError as error:
+        Console(stderr=True, highlight=False).print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(2 if isinstance(error, BadOption) else 1) from None
+    except KeyboardInterrupt:
+        print("Interrupted. What was exported counts; the rest comes with the next run.", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _origin(url: str, token: str | None, path: str) -> Generator[Place]:
+    if bool(url) == bool(path):
+        raise BadOption("Say where to read: either --url or --path.")
+    with open_origin(url=url, token=token, path=path) as origin:
+        yield origin
+
+
+def _engine(name: str, master: str) -> Engine:
+    if _choice("--engine", name, ("spark", "arrow")) == "arrow":
+        return ArrowEngine()
+    from pipeline.export.spark_engine import SparkEngine
+    from pipeline.session import open_session
+
+    return SparkEngine(open_session(master))
+
+
+def _wanted(origin: Place, topics: str) -> list[str]:
+    """Names given, and what the patterns among them fit."""
+    patterns = [each.strip() for each in topics.split(",") if each.strip()]
+    plain = {each for each in patterns if not re.search(r"[*?\[]", each)}
+    found = plain | {
+        name
+        for name in (origin.topics() if len(plain) < len(patterns) else ())
+        for each in patterns
+        if fnmatchcase(name, each)
+    }
+    if not found:
+        raise BadOption(f"No topic is named {topics}.")
+    return sorted(found)
+
+
+def _exported(store: Store, topics: str) -> list[str]:
+    """Names of exported topics that fit."""
+    found = exported_topics(store)
+    patterns = [each.strip() for each in topics.split(",")]
+    chosen = [name for name in found if any(fnmatchcase(name, each) for each in patterns)]
+    if not chosen:
+        raise BadOption(f"No exported topic is named {topics}.")
+    return chosen
+
+
+def _choice(option: str, given: str, known: tuple[str, ...]) -> str:
+    if given not in known:
+        raise BadOption(f"{option} is {', '.join(known[:-1])} or {known[-1]}, not {given!r}.")
+    return given
+
+
+def _hourly(text: str) -> bool:
+    parts = [each.strip() for each in text.split(",")]
+    if parts not in (["date"], ["date", "hour"]):
+        raise BadOption("--partition-by is date or date,hour.")
+    return len(parts) == 2
+
+
+def _moment_ms(text: str) -> int | None:
+    if not text:
+        return None
+    if match := re.fullmatch(r"(\d+)([smhd])", text):
+        return int((time.time() - int(match[1]) * _UNITS[match[2]]) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadOption(f"--since is a time like 2026-01-31T00:00:00Z, or 7d, not {text!r}.") from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("topics-broker")
+    except metadata.PackageNotFoundError:
+        return "sources"
+
+
+def main() -> None:
+    """Runs the program."""
+    app(prog_name=f"python -m {Path(__file__).parent.name}")

@@ -1,0 +1,314 @@
+"""Exports topics, each record once for readers of manifests, wherever it is killed. Source: pipeline.md §2.
+
+    step                                 killed before the next one
+    1  read the newest manifest          nothing happened
+    2  put the plan of the next          a later run sees that its process is gone, or that it has expired
+    3  write files                       they are named by no manifest: nobody reads them, the collection takes them
+    4  look that each is there           as 3
+    5  put the manifest if none is there the files count, and `end` is the bookmark: both by this one object
+    6  drop the plan                     it is of a manifest that is there: it means nothing
+
+Of two at once one puts the manifest; the other removes its own files and goes on behind what was put.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pipeline import planning
+from pipeline.errors import AnotherExporter, Gap, PipelineError, Recreated, StoreRefused
+from pipeline.export import names
+from pipeline.export.chains import chain_for
+from pipeline.export.manifest import APPEND, Chain, FileEntry, Manifest, Plan, decode_plan, encode, gap_entry
+from pipeline.export.store import Store
+from pipeline.export.task import Done, Engine, Job, Progress
+from pipeline.options import ReadOptions
+from pipeline.planning import Range
+from pipeline.reading import fail_on_gap
+from pipeline.splits import splits_of, target_for
+from pipeline.view import LogView
+
+#: How long a plan holds others off when nobody can tell whether its process lives.
+PLAN_S = 900
+_POLL_S = 0.2
+#: Lost races in a row before an exporter gives up.
+_RACES = 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What an export of a topic did."""
+
+    topic: str
+    records: int = 0
+    bytes: int = 0
+    files: int = 0
+    end: int = 1
+    manifests: list[int] = field(default_factory=list[int])
+    gaps: list[Gap] = field(default_factory=list[Gap])
+    seconds: float = 0.0
+    lost_races: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is exported. `since_ms` counts where nothing was exported before; `max_records` a manifest."""
+
+    since_ms: int | None = None
+    max_records: int | None = None
+    min_partitions: int = 1
+
+
+class Exporter:
+    """Exports from one origin to one store. `say` gets sentences for people."""
+
+    def __init__(
+        self,
+        origin: planning.Catalogue,
+        store: Store,
+        engine: Engine,
+        job: Job,
+        limits: Limits,
+        *,
+        version: str,
+        pid: int | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str, Progress], None] = lambda _topic, _progress: None,
+    ) -> None:
+        self._origin = origin
+        self._store = store
+        self._engine = engine
+        self._job = job
+        self._limits = limits
+        self._version = version
+        self._say = say
+        self._progress = progress
+        #: The process that others look at to see whether this run has ended.
+        self._pid = os.getpid() if pid is None else pid
+        self.run_id = uuid.uuid4().hex
+
+    def todo(self, topic: str) -> int:
+        """Seqs that an export of the topic would look at now."""
+        found, _ = self._range(topic, chain_for(self._store, topic, self._job).newest(), announce=False)
+        return found.end - found.start
+
+    def export(self, topic: str) -> Outcome:
+        """Everything up to what is durable now (or `max_records`). Raises PipelineError; what counted before counts."""
+        began = time.monotonic()
+        outcome = Outcome(topic=topic)
+        chain = chain_for(self._store, topic, self._job)
+        while True:
+            last = chain.newest()
+            found, gaps = self._range(topic, last)
+            outcome.end = found.start
+            if found.start >= found.end and not gaps:
+                break
+            plan = self._claim(chain, (last.number if last else 0) + 1, found)
+            if plan is None:
+                continue
+            try:
+                manifest = self._step(chain, plan, found, gaps)
+            except BaseException:
+                self._release(plan)
+                raise
+            if manifest is not None:
+                self._count(outcome, manifest, gaps)
+                break
+            outcome.lost_races += 1
+            if outcome.lost_races >= _RACES:
+                raise AnotherExporter(f"{topic}: other exporters were first {_RACES} times. Run one at a time.")
+        outcome.seconds = time.monotonic() - began
+        return outcome
+
+    def _count(self, outcome: Outcome, manifest: Manifest, gaps: list[Gap]) -> None:
+        outcome.end = manifest.end["0"]
+        outcome.manifests.append(manifest.number)
+        outcome.files += len(manifest.added)
+        outcome.records += sum(each.rows for each in manifest.added)
+        outcome.bytes += sum(each.bytes for each in manifest.added)
+        outcome.gaps += gaps
+
+    # -- where to begin ----------------------------------------------------------------------------------------------
+
+    def _range(self, topic: str, last: Manifest | None, *, announce: bool = True) -> tuple[Range, list[Gap]]:
+        """What comes next, and what of it is lost already. Raises DataLoss where that is an error."""
+        view = self._origin.view(topic)
+        gaps: list[Gap] = []
+        if last is None:
+            start = self._first(topic, view)
+        else:
+            start = last.end["0"]
+            if (last.cluster_id, last.epoch) != (view.cluster_id, view.epoch):
+                gaps.append(_recreated(topic, last, view))
+                start = self._after_recreation(last, view)
+            elif start > view.head_seq + 1:
+                raise PipelineError(
+                    f"{topic}: it was exported up to seq {start - 1}, and its last seq is {view.head_seq}. That cannot "
+                    "be the same topic: look where --to and --url point."
+                )
+        end = max(start, view.end)
+        if self._limits.max_records is not None:
+            end = min(end, start + self._limits.max_records)
+        found = Range(topic=topic, view=view, start=start, end=end)
+        if announce:
+            gaps += planning.gaps_of(self._origin, found)
+            for gap in gaps if self._job.fail_on_loss else ():
+                fail_on_gap(gap)
+        return found, gaps
+
+    def _first(self, topic: str, view: LogView) -> int:
+        if self._limits.since_ms is None:
+            return planning.earliest(view)
+        return planning.seq_at(self._origin, topic, view, self._limits.since_ms)
+
+    def _after_recreation(self, last: Manifest, view: LogView) -> int:
+        if (last.cluster_id, last.topic_id) == (view.cluster_id, view.topic_id):
+            # The same log, of which a recovery has lost something: what it still has of it is exported already.
+            return min(last.end["0"], view.head_seq + 1)
+        return planning.earliest(view)
+
+    # -- one manifest ------------------------------------------------------------------------------------------------
+
+    def _claim(self, chain: Chain, number: int, found: Range) -> Plan | None:
+        """The plan of the next manifest; None when another one is, or was, at work on it: look again."""
+        key = names.plan(found.topic, number)
+        plan = Plan(
+            number=number,
+            topic=found.topic,
+            run=self.run_id,
+            start={"0": found.start},
+            end={"0": found.end},
+            expires_ms=_now_ms() + PLAN_S * 1000,
+            host=this_host(),
+            pid=self._pid,
+        )
+        if self._store.create(key, encode(plan)):
+            return plan
+        there = decode_plan(self._store.read(key) or b"")
+        if there is None or is_over(there, _now_ms()):
+            self._store.replace(key, encode(plan))
+            self._say(f"{found.topic}: taking over manifest {number} from a run that did not end.")
+            return plan
+        self._say(f"{found.topic}: another exporter (run {there.run[:8]}) is at work on manifest {number}: waiting.")
+        while not is_over(there, _now_ms()):
+            if self._store.size(names.manifest(found.topic, number)) is not None:
+                self._say(f"{found.topic}: the other exporter was first with manifest {number}: going on behind it.")
+                break
+            time.sleep(_POLL_S)
+        return None
+
+    def _release(self, plan: Plan) -> None:
+        """After an error nobody is at work on a plan any more, even where this process lives on."""
+        key = names.plan(plan.topic, plan.number)
+        with contextlib.suppress(PipelineError):
+            there = decode_plan(self._store.read(key) or b"")
+            if there is not None and there.run == self.run_id:
+                self._store.delete(key)
+
+    def _step(self, chain: Chain, plan: Plan, found: Range, gaps: list[Gap]) -> Manifest | None:
+        """Files and manifest; None when another run's manifest came first."""
+        dones = self._write(plan, found)
+        files = [entry for done in dones for entry in done.files]
+        for done in dones:
+            gaps += done.gaps
+        self._look(files)
+        manifest = Manifest(
+            number=plan.number,
+            prev=plan.number - 1,
+            kind=APPEND,
+            topic=found.topic,
+            cluster_id=found.view.cluster_id,
+            topic_id=found.view.topic_id,
+            epoch=found.view.epoch,
+            run=self.run_id,
+            end={"0": found.end},
+            added=sorted(files, key=lambda entry: (entry.partition, entry.min_seq)),
+            gaps=[gap_entry(gap) for gap in gaps],
+            format=self._job.parts.kind,
+            version=self._version,
+            created_ms=_now_ms(),
+        )
+        if chain.put(manifest):
+            self._store.delete(names.plan(found.topic, plan.number))
+            return manifest
+        self._say(f"{found.topic}: another exporter was first with manifest {plan.number}: going on behind it.")
+        for entry in files:
+            self._store.delete(entry.file)
+        return None
+
+    def _write(self, plan: Plan, found: Range) -> list[Done]:
+        target = target_for([(found.view, found.start, found.end)], self._limits.min_partitions)
+        splits = list(splits_of(found.topic, found.view, found.start, found.end, target_bytes=target))
+        renewed = time.monotonic()
+
+        def progress(step: Progress) -> None:
+            nonlocal renewed
+            if time.monotonic() - renewed > PLAN_S / 3:
+                renewed = time.monotonic()
+                later = _now_ms() + PLAN_S * 1000
+                self._store.replace(names.plan(found.topic, plan.number), encode(_expiring(plan, later)))
+            self._progress(found.topic, step)
+
+        return self._engine.run(splits, self._job, progress) if splits else []
+
+    def _look(self, files: Iterable[FileEntry]) -> None:
+        for entry in files:
+            size = self._store.size(entry.file)
+            if size != entry.bytes:
+                raise StoreRefused(f"{entry.file} has {size} bytes, not the {entry.bytes} that were written.")
+
+
+def _expiring(plan: Plan, expires_ms: int) -> Plan:
+    import msgspec
+
+    return msgspec.structs.replace(plan, expires_ms=expires_ms)
+
+
+def _recreated(topic: str, last: Manifest, view: LogView) -> Gap:
+    return Gap(topic, 0, last.end["0"], max(last.end["0"], view.evict_floor - 1), "recreated")
+
+
+def this_host() -> str:
+    """Names this boot of this machine, so that a pid means something."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
+
+
+def is_over(plan: Plan, now_ms: int) -> bool:
+    """Whether nobody is at work on a plan any more: it has expired, or its process on this machine is gone."""
+    if plan.expires_ms <= now_ms:
+        return True
+    return plan.host == this_host() and not _runs(plan.pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return True
+    return stat.rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def options_of(job: Job) -> ReadOptions:
+    """The options of a read of the same origin."""
+    return replace(ReadOptions(), url=job.url, token=job.token, path=job.path, fail_on_loss=job.fail_on_loss)
+
+
+__all__ = ["Exporter", "Limits", "Outcome", "Recreated", "is_over", "options_of", "this_host"]

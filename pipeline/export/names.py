@@ -1,0 +1,82 @@
+"""Names of files and folders of an export. Pure. Source: pipeline.md §2 (layout)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from pipeline.export.store import META
+
+_SAFE = re.compile(rb"[A-Za-z0-9.-]")
+_MANIFEST = re.compile(r"(\d{20})\.json")
+_PLAN = re.compile(r"(\d{20})\.plan\.json")
+_PART = re.compile(r"part-(\d+)-(\d{20})-(\d{20})-(\d+)-([0-9a-f]{8})\.[a-z.]+")
+SUFFIXES = {"parquet": "parquet", "delta": "parquet", "json": "json.gz"}
+
+
+def component(name: str) -> str:
+    """A topic's name as one part of a path: all but [A-Za-z0-9.-] percent-encoded, and a leading . or _ too."""
+    out = b"".join(
+        bytes((byte,)) if _SAFE.match(bytes((byte,))) and not (index == 0 and byte == ord(".")) else b"%%%02X" % byte
+        for index, byte in enumerate(name.encode())
+    )
+    return out.decode()
+
+
+def delta_component(name: str) -> str:
+    """The same for the folder of a Delta table, with = in place of %: Delta's readers decode the path of a table once
+    too often, and would look elsewhere."""
+    return component(name).replace("%", "=")
+
+
+def partition_folder(ts_ms: int, hourly: bool) -> str:
+    """`date=YYYY-MM-DD`, with `/hour=HH` where asked for; UTC."""
+    moment = datetime.fromtimestamp(ts_ms / 1000, UTC)
+    return moment.strftime("date=%Y-%m-%d/hour=%H" if hourly else "date=%Y-%m-%d")
+
+
+def part(topic: str, folder: str, partition: int, start: int, end: int, epoch: int, attempt: str, kind: str) -> str:
+    """Key of a file of records start <= seq < end. `attempt` is random, so that no two are one."""
+    name = f"part-{partition}-{start:020d}-{end:020d}-{epoch}-{attempt}.{SUFFIXES[kind]}"
+    return f"{delta_component(topic) if kind == 'delta' else component(topic)}/{folder}/{name}"
+
+
+def is_part(key: str) -> bool:
+    """Whether a key names a file of records."""
+    return _PART.fullmatch(key.rsplit("/", 1)[-1]) is not None
+
+
+def epoch_of(key: str) -> int:
+    """The epoch of the topic that a file of records is from."""
+    match = _PART.fullmatch(key.rsplit("/", 1)[-1])
+    return int(match[4]) if match else 0
+
+
+def chain_folder(topic: str) -> str:
+    """Folder of a topic's manifests and plans."""
+    return f"{META}/{component(topic)}"
+
+
+def manifest(topic: str, number: int) -> str:
+    return f"{chain_folder(topic)}/{number:020d}.json"
+
+
+def plan(topic: str, number: int) -> str:
+    return f"{chain_folder(topic)}/{number:020d}.plan.json"
+
+
+def delta_mark(topic: str) -> str:
+    """Key of the object that says: this topic's export is a Delta table."""
+    return f"{chain_folder(topic)}/delta.json"
+
+
+def number_of_manifest(key: str) -> int | None:
+    """20 digits of a manifest's key; None for any other."""
+    match = _MANIFEST.fullmatch(key.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None
+
+
+def number_of_plan(key: str) -> int | None:
+    """The same of a plan's."""
+    match = _PLAN.fullmatch(key.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None

@@ -1,0 +1,220 @@
+"""Writes batches of records into files, one a date (and hour), and says what is in each. Runs in a task."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import uuid
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import IO, Any, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.export import names
+from pipeline.export.manifest import FileEntry
+from pipeline.export.store import Store
+
+_DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
+#: Columns whose values repeat. (pyarrow says that it takes a flag alone, and takes names, too.)
+_DICTIONARIES: Any = ["topic", "node", "key"]
+#: A row group: what is kept in memory before it is written.
+GROUP_ROWS = 1 << 18
+GROUP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSettings:
+    """How files are made."""
+
+    kind: str = "parquet"
+    hourly: bool = False
+    compression: str = "zstd"
+
+
+class _Sink(Protocol):
+    def write(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Hashing(io.RawIOBase):
+    """Passes bytes on, and knows how many there were and their sha256."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self.digest.update(view)
+        self.size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self.size
+
+
+class _Parquet:
+    def __init__(self, file: _Hashing, schema: pa.Schema, compression: str) -> None:
+        # TIMESTAMP_MICROS is what us becomes; the zone in the schema says that it is UTC.
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(file, mode="w"), schema, compression=compression, use_dictionary=_DICTIONARIES
+        )
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=len(table))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Json:
+    """A JSON object a line, gzipped. What is no text (of keys, values, headers) is in Base64 behind a `$base64`."""
+
+    def __init__(self, file: _Hashing) -> None:
+        self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", file), mode="wb", compresslevel=3, mtime=0)
+
+    def write(self, table: pa.Table) -> None:
+        for row in table.to_pylist():
+            row["timestamp"] = row["timestamp"].isoformat()
+            text = json.dumps(row, ensure_ascii=False, default=_as_text, separators=(",", ":"))
+            self._file.write(text.encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _as_text(value: Any) -> Any:
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError:
+        return {"$base64": b64encode(value).decode()}
+
+
+class _Part:
+    """A file being written: records of one date, in seq order. Nothing of it counts before a manifest names it."""
+
+    def __init__(self, writer: PartWriter, folder: str, schema: pa.Schema) -> None:
+        self.folder = folder
+        self._schema = schema
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
+        self._rows = 0
+        self._first: tuple[int, int] | None = None
+        self._last = (0, 0)
+        self._stack = contextlib.ExitStack()
+        # The name tells the range that was asked for: which records came of it is in the manifest.
+        self._key = writer.key(folder)
+        self._file = _Hashing(self._stack.enter_context(writer.store.writing(self._key)))
+        settings = writer.settings
+        self._sink: _Sink = (
+            _Json(self._file) if settings.kind == "json" else _Parquet(self._file, schema, settings.compression)
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        seqs, stamps = batch.column("seq"), batch.column("timestamp")
+        if self._first is None:
+            self._first = (seqs[0].as_py(), _ms(stamps, 0))
+        self._last = (seqs[-1].as_py(), _ms(stamps, -1))
+        self._held.append(batch)
+        self._held_rows += len(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_rows >= GROUP_ROWS or self._held_bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._sink.write(pa.Table.from_batches(self._held, self._schema))
+            self._rows += self._held_rows
+            self._held, self._held_rows, self._held_bytes = [], 0, 0
+
+    def finish(self, partition: int) -> FileEntry:
+        """The file is durable on return."""
+        self._flush()
+        self._sink.close()
+        self._stack.close()
+        assert self._first is not None
+        return FileEntry(
+            file=self._key,
+            partition=partition,
+            rows=self._rows,
+            bytes=self._file.size,
+            min_seq=self._first[0],
+            max_seq=self._last[0],
+            min_ts=self._first[1],
+            max_ts=self._last[1],
+            sha256=self._file.digest.hexdigest(),
+        )
+
+    def give_up(self, error: BaseException) -> None:
+        """Whatever is there of it is for the collection."""
+        self._stack.__exit__(type(error), error, error.__traceback__)
+
+
+def _ms(stamps: pa.Array, index: int) -> int:
+    return cast("int", stamps[index].value) // 1000
+
+
+class PartWriter:
+    """Files for one range of a topic's partition: seqs start <= seq < end of an epoch."""
+
+    def __init__(
+        self, store: Store, settings: PartSettings, topic: str, partition: int, start: int, end: int, epoch: int
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self._topic = topic
+        self._partition = partition
+        self._range = (start, end)
+        self._epoch = epoch
+
+    def key(self, folder: str) -> str:
+        """A name that nobody has used."""
+        start, end = self._range
+        attempt = uuid.uuid4().hex[:8]
+        return names.part(self._topic, folder, self._partition, start, end, self._epoch, attempt, self.settings.kind)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FileEntry]:
+        """Files of the batches, each as soon as it is complete. Times must not go back."""
+        part: _Part | None = None
+        try:
+            for batch in batches:
+                for folder, piece in by_folder(batch, self.settings.hourly):
+                    if part is not None and part.folder != folder:
+                        yield part.finish(self._partition)
+                        part = None
+                    if part is None:
+                        part = _Part(self, folder, batch.schema)
+                    part.add(piece)
+            if part is not None:
+                done, part = part.finish(self._partition), None
+                yield done
+        except BaseException as error:
+            if part is not None:
+                with contextlib.suppress(Exception):
+                    part.give_up(error)
+            raise
+
+
+def by_folder(batch: pa.RecordBatch, hourly: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The stretches of a batch that belong into one folder. Times never go back within a log."""
+    stamps = pc.cast(batch.column("timestamp"), pa.int64()).to_numpy() // 1000
+    slots = stamps // (_HOUR_MS if hourly else _DAY_MS)
+    borders = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(batch)]
+    for begin, end in pairwise(borders):
+        if begin < end:
+            yield names.partition_folder(int(stamps[begin]), hourly), batch.slice(begin, end - begin)

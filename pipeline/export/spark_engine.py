@@ -1,0 +1,126 @@
+"""Runs the tasks of an export on Spark: a split a task, in whatever cluster the session is of.
+
+Tasks write files themselves: their names, hashes and places are part of what exactly-once rests on. What they report
+is counted by `observe` in the same pass, and compared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import Gap, PipelineError, SourceUnreadable
+from pipeline.export.manifest import FileEntry
+from pipeline.export.task import Done, Job, Progress, export_split
+from pipeline.splits import Split
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FACTS = "split int, rows bigint, done binary"
+_TICK_S = 0.5
+
+
+class _Done(msgspec.Struct):
+    files: list[FileEntry]
+    gaps: list[Gap]
+
+
+class SparkEngine:
+    """Splits as tasks of one job of `session`."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def run(self, splits: list[Split], job: Job, progress: Callable[[Progress], None]) -> list[Done]:
+        """See `Engine`."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        context = self._session.sparkContext
+        records, size = context.accumulator(0), context.accumulator(0)
+
+        def step(done: Progress) -> None:
+            records.add(done.records)
+            size.add(done.bytes)
+
+        def task(numbered: tuple[int, Split]) -> tuple[int, int, bytes]:
+            number, split = numbered
+            return _facts(number, export_split(split, job, step))
+
+        counted = Observation()
+        # A split is a partition. Not by way of mapInArrow, which cannot do without pandas.
+        tasks = context.parallelize(list(enumerate(splits)), len(splits)).map(task)
+        facts = self._session.createDataFrame(tasks, _FACTS).observe(counted, f.sum("rows").alias("rows"))
+        with _ticking(lambda: (records.value, size.value), progress):
+            try:
+                rows = facts.collect()
+            except PySparkException as error:
+                raise _plain(error) from error
+        dones = [_done(bytes(row["done"])) for row in rows]
+        written = sum(entry.rows for done in dones for entry in done.files)
+        if sorted(row["split"] for row in rows) != list(range(len(splits))) or counted.get["rows"] != written:
+            raise SourceUnreadable("Spark did not run every split exactly once: nothing of this run counts.")
+        return dones
+
+
+def _facts(number: int, done: Done) -> tuple[int, int, bytes]:
+    rows = sum(entry.rows for entry in done.files)
+    return number, rows, msgspec.msgpack.encode(_Done(done.files, list(done.gaps)))
+
+
+def _done(body: bytes) -> Done:
+    found = msgspec.msgpack.decode(body, type=_Done)
+    return Done(found.files, found.gaps)
+
+
+def _plain(error: Any) -> PipelineError:
+    """The error of the task, which Spark hands on as the text of a traceback."""
+    lines = [line for line in str(error).splitlines() if line.startswith("pipeline.")]
+    if not lines:
+        return SourceUnreadable(
+            f"Spark could not run the export: {str(error).splitlines()[0] if str(error) else error}"
+        )
+    kind, _, text = lines[-1].partition(": ")
+    found = next((each for each in _all_errors(PipelineError) if kind.endswith(f".{each.__name__}")), SourceUnreadable)
+    made = found.__new__(found)
+    Exception.__init__(made, text)
+    return made
+
+
+def _all_errors(kind: type[PipelineError]) -> Iterator[type[PipelineError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _all_errors(each)
+
+
+class _ticking:
+    """Tells `progress` now and then how much has been done; Spark adds up a task's when the task ends."""
+
+    def __init__(self, read: Callable[[], tuple[int, int]], progress: Callable[[Progress], None]) -> None:
+        self._read = read
+        self._progress = progress
+        self._told = (0, 0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._tell()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_TICK_S):
+            self._tell()
+
+    def _tell(self) -> None:
+        now = self._read()
+        self._progress(Progress(now[0] - self._told[0], now[1] - self._told[1]))
+        self._told = now

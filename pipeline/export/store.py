@@ -1,0 +1,283 @@
+"""Where exports go: a directory, or a bucket. Keys are relative paths with `/`. Source: pipeline.md §2.
+
+What exactly-once rests on is `create`: it puts an object whole if none is there, and says whether it did. A directory
+does it by link(2) of a synced file, a bucket by If-None-Match; `prove` shows at the start that the place refuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import uuid
+from collections.abc import Generator
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+from pipeline.errors import BadOption, StoreRefused
+
+_SCHEMES = ("s3", "gs", "az")
+#: Folder of manifests, plans, and of what is not finished. Spark skips names that begin with _.
+META = "_topics"
+TMP = f"{META}/_tmp"
+
+
+class Store(Protocol):
+    """Objects by key. Every call raises StoreRefused when the place fails."""
+
+    #: The place itself, as a path or a URL.
+    url: str
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Put an object where none is; False when one is there. Durable on return, and whole at every instant."""
+        ...
+
+    def replace(self, key: str, data: bytes) -> None:
+        """Put an object, whatever is there. Only for plans, which decide nothing."""
+        ...
+
+    def read(self, key: str) -> bytes | None:
+        """The object; None when there is none."""
+        ...
+
+    def size(self, key: str) -> int | None:
+        """Its bytes; None when there is none."""
+        ...
+
+    def list(self, prefix: str) -> list[tuple[str, float]]:
+        """(key, seconds since the epoch when it was put) of all below the folder `prefix`, sorted."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove it; fine when it is not there."""
+        ...
+
+    def writing(self, key: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+        """A file to write, which is the object `key` when the block ends well: durable, and never over another."""
+        ...
+
+    def local(self, key: str) -> contextlib.AbstractContextManager[str]:
+        """A path that the object can be read at while the block lasts."""
+        ...
+
+
+def open_store(location: str) -> Store:
+    """The store at a path or a URL (s3://, gs://, az://). Raises BadOption, StoreRefused."""
+    scheme, found, _ = location.partition("://")
+    if not found:
+        return Directory(Path(location).absolute())
+    if scheme == "file":
+        return Directory(Path(location.removeprefix("file://")))
+    if scheme not in _SCHEMES:
+        raise BadOption(f"--to is a directory or a URL of {', '.join(_SCHEMES)}; {scheme}:// is not known.")
+    return Bucket(location)
+
+
+def prove(store: Store) -> None:
+    """Show that the store refuses a second create. Raises StoreRefused when it does not."""
+    key = f"{TMP}/probe-{uuid.uuid4().hex}"
+    try:
+        if not store.create(key, b"first") or store.create(key, b"second") or store.read(key) != b"first":
+            raise StoreRefused(
+                "The place for the files does not refuse to create an object that is there already. Two exporters at "
+                "once, or one that was killed, would write records twice: use another store."
+            )
+    finally:
+        store.delete(key)
+
+
+class Directory:
+    """A local directory, or one on a file system that has link(2)."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.url = str(root)
+        try:
+            (root / TMP).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreRefused(f"{root} cannot be made: {error.strerror}.") from error
+
+    def create(self, key: str, data: bytes) -> bool:
+        target = self._folder_of(key)
+        tmp = self._root / TMP / uuid.uuid4().hex
+        try:
+            with tmp.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(tmp, target)
+            except FileExistsError:
+                return False
+            _sync(target.parent)
+        except OSError as error:
+            raise StoreRefused(f"{target} cannot be written: {error.strerror}.") from error
+        finally:
+            tmp.unlink(missing_ok=True)
+        return True
+
+    def replace(self, key: str, data: bytes) -> None:
+        target = self._folder_of(key)
+        tmp = self._root / TMP / uuid.uuid4().hex
+        with _refusing(target):
+            tmp.write_bytes(data)
+            tmp.replace(target)
+
+    def read(self, key: str) -> bytes | None:
+        with _refusing(self._root / key):
+            try:
+                return (self._root / key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def size(self, key: str) -> int | None:
+        try:
+            return (self._root / key).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def list(self, prefix: str) -> list[tuple[str, float]]:
+        found: list[tuple[str, float]] = []
+        for folder, _, names in os.walk(self._root / prefix):
+            for name in names:
+                path = Path(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((path.relative_to(self._root).as_posix(), path.stat().st_mtime))
+        return sorted(found)
+
+    def delete(self, key: str) -> None:
+        (self._root / key).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def writing(self, key: str) -> Generator[IO[bytes]]:
+        target = self._folder_of(key)
+        with _refusing(target):
+            with target.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _sync(target.parent)
+
+    @contextlib.contextmanager
+    def local(self, key: str) -> Generator[str]:
+        yield str(self._root / key)
+
+    def _folder_of(self, key: str) -> Path:
+        target = self._root / key
+        missing: list[Path] = []
+        folder = target.parent
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for each in reversed(missing):
+            with _refusing(each):
+                each.mkdir(exist_ok=True)
+                _sync(each.parent)
+        return target
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreRefused(f"{path} cannot be used: {error.strerror or error}.") from error
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Bucket:
+    """A bucket of an object store, through obstore; credentials come from the environment."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore
+            from obstore.exceptions import AlreadyExistsError, PreconditionError
+            from obstore.store import from_url
+        except ModuleNotFoundError as error:
+            raise StoreRefused(
+                "Exports to a bucket need the extra `cold`: pip install 'topics-broker[cold]'"
+            ) from error
+        self._api: Any = obstore
+        self.url = url.rstrip("/")
+        self._taken = (AlreadyExistsError, PreconditionError)
+        try:
+            self._remote: Any = cast("Any", from_url)(url, client_options={"allow_http": True})
+        except Exception as error:
+            raise StoreRefused(f"The bucket of --to cannot be opened: {type(error).__name__}.") from error
+
+    def create(self, key: str, data: bytes) -> bool:
+        try:
+            self._api.put(self._remote, key, data, mode="create", use_multipart=False)
+        except self._taken:
+            # It may be our own, put by a try whose answer was lost: the content says whose it is.
+            return self.read(key) == data
+        except Exception as error:
+            if self.read(key) == data:
+                return True
+            raise self._refused(key, error) from error
+        return True
+
+    def replace(self, key: str, data: bytes) -> None:
+        with self._asking(key):
+            self._api.put(self._remote, key, data, use_multipart=False)
+
+    def read(self, key: str) -> bytes | None:
+        with self._asking(key):
+            try:
+                return bytes(self._api.get(self._remote, key).bytes())
+            except FileNotFoundError:
+                return None
+
+    def size(self, key: str) -> int | None:
+        with self._asking(key):
+            try:
+                return int(self._api.head(self._remote, key)["size"])
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> list[tuple[str, float]]:
+        with self._asking(prefix):
+            pages: list[Any] = list(self._api.list(self._remote, prefix=prefix))
+            return sorted((each["path"], each["last_modified"].timestamp()) for page in pages for each in page)
+
+    def delete(self, key: str) -> None:
+        with self._asking(key), contextlib.suppress(FileNotFoundError):
+            self._api.delete(self._remote, key)
+
+    @contextlib.contextmanager
+    def writing(self, key: str) -> Generator[IO[bytes]]:
+        with tempfile.TemporaryFile() as file:
+            yield file
+            file.seek(0)
+            with self._asking(key):
+                self._api.put(self._remote, key, file)
+
+    @contextlib.contextmanager
+    def local(self, key: str) -> Generator[str]:
+        with tempfile.NamedTemporaryFile() as file:
+            data = self.read(key)
+            if data is None:
+                raise StoreRefused(f"There is no object {key} in the bucket.")
+            file.write(data)
+            file.flush()
+            yield file.name
+
+    @contextlib.contextmanager
+    def _asking(self, key: str) -> Generator[None]:
+        try:
+            yield
+        except StoreRefused:
+            raise
+        except Exception as error:
+            raise self._refused(key, error) from error
+
+    def _refused(self, key: str, error: Exception) -> StoreRefused:
+        # Not the text of the error: it may hold what the store was opened with.
+        return StoreRefused(f"The bucket cannot be used for {key}: {type(error).__name__}.")

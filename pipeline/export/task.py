@@ -1,0 +1,76 @@
+"""What is done with one split, in whatever process an engine runs it: read, verify, write files, tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from pipeline.batches import Shape
+from pipeline.errors import Gap
+from pipeline.export.manifest import FileEntry
+from pipeline.export.parts import PartSettings, PartWriter
+from pipeline.export.store import open_store
+from pipeline.origins import open_origin
+from pipeline.reading import SplitReader, fail_on_gap
+from pipeline.splits import Split
+
+
+class Progress(NamedTuple):
+    """What has been written since the last one."""
+
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """How a split becomes files: what every task of an export shares. Carries the key of the broker: not for logs."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    path: str = ""
+    cold_path: str = ""
+    to: str
+    parts: PartSettings
+    headers: bool = False
+    fail_on_loss: bool = True
+    fetch_concurrency: int = 2
+
+
+class Done(NamedTuple):
+    """What came of a split."""
+
+    files: list[FileEntry]
+    gaps: list[Gap]
+
+
+class Engine(Protocol):
+    """Runs the tasks."""
+
+    def run(self, splits: list[Split], job: Job, progress: Callable[[Progress], None]) -> list[Done]:
+        """`export_split` of each, in any order; all of them are done on return. Raises PipelineError."""
+        ...
+
+
+def export_split(split: Split, job: Job, progress: Callable[[Progress], None] | None = None) -> Done:
+    """The records of a split as files, durable on return. Raises PipelineError."""
+    gaps: list[Gap] = []
+    store = open_store(job.to)
+    with open_origin(url=job.url, token=job.token, path=job.path, cold_path=job.cold_path) as origin:
+        on_gap = fail_on_gap if job.fail_on_loss else gaps.append
+        reader = SplitReader(origin, split, Shape(job.headers), on_gap, job.fetch_concurrency)
+        writer = PartWriter(store, job.parts, split.topic, split.partition, split.start, split.end, split.view.epoch)
+        files = list(writer.write(_counted(reader.batches(), progress)))
+    return Done(files, gaps)
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch], progress: Callable[[Progress], None] | None
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if progress is not None:
+            progress(Progress(len(batch), batch.nbytes))
+        yield batch

@@ -1,0 +1,178 @@
+"""From the bytes of a segment's .data to columns: every frame verified, deleted ones dropped. Pure.
+
+The grid of a frame stands in `storage.format.segment_frame`. Here it is read by columns: the lengths are hopped over
+(runs of one size at once), headers and ends are gathered with numpy, and only the checksum is a call a frame. 100-byte
+records cost about half a microsecond each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from storage.format.binary import binary_value, is_binary
+from storage.format.checksum import checksum
+from storage.format.segment_frame import APPEND, DELETED, HEADER_SIZE, LIVE, OVERHEAD
+from storage.format.wal_frame import FIXED_LEN
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+HAS_TAG, HAS_NODE, BINARY = 1, 2, 16
+_TAIL_SIZE = OVERHEAD - HEADER_SIZE
+_HEADER = np.dtype(
+    {
+        "names": ["length", "flags", "topic_id", "seq", "ts", "node", "tag", "data"],
+        "formats": ["<u4", "u1", "<u8", "<u8", "<u8", "<u2", "<u2", "<u4"],
+    }
+)
+_TAIL = np.dtype({"names": ["sum", "deleted"], "formats": ["<u8", "u1"]})
+#: A frame's own limit: what the WAL takes at most, with room. Nothing longer is believed.
+MAX_FRAME_BYTES = 1 << 30
+
+
+class FrameDamaged(ValueError):
+    """The frame at `offset` of the bytes given fails its check."""
+
+    def __init__(self, offset: int, what: str) -> None:
+        super().__init__(what)
+        self.offset = offset
+        self.what = what
+
+
+class Frames(NamedTuple):
+    """Verified live frames in `data`, in seq order: where node, tag and body of each lie, and their numbers."""
+
+    data: bytes | bytearray
+    seqs: Array
+    stamps: Array
+    flags: Array
+    nodes: Array
+    tags: Array
+    bodies: Array
+    ends: Array
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def take(self, chosen: Array) -> Frames:
+        """Those that `chosen` (a mask, or a slice's worth of indexes) says."""
+        return Frames(self.data, *(column[chosen] for column in self[1:]))
+
+    def within(self, start: int, end: int) -> Frames:
+        """Those with start <= seq < end."""
+        seqs = self.seqs
+        if not len(seqs) or (seqs[0] >= start and seqs[-1] < end):
+            return self
+        return self.take((seqs >= start) & (seqs < end))
+
+    def without(self, dead: bytes, first_seq: int) -> Frames:
+        """Those whose bit, counted from first_seq on and little-endian, is not set in `dead`."""
+        if not dead or not len(self.seqs):
+            return self
+        gone = np.unpackbits(np.frombuffer(dead, np.uint8), bitorder="little")
+        return self.take(gone[self.seqs - first_seq] == 0)
+
+
+def whole_frames(data: bytes | bytearray) -> tuple[Array, int]:
+    """Where the whole frames at the front of `data` begin, and where the last of them ends.
+
+    Raises FrameDamaged for a length that no frame has. The rest is the beginning of another frame.
+    """
+    size, at, total = 0, 0, len(data)
+    parts: list[Array] = []
+    lonely: list[int] = []
+    while at + OVERHEAD <= total:
+        size = int.from_bytes(data[at : at + 4], "little") + 4
+        if not OVERHEAD <= size <= MAX_FRAME_BYTES:
+            raise FrameDamaged(at, f"frame_len is {size - 4}")
+        if at + size > total:
+            break
+        run = _run_of(data, at, size, total)
+        if run > 1:
+            if lonely:
+                parts.append(np.array(lonely, np.int64))
+                lonely = []
+            parts.append(at + size * np.arange(run, dtype=np.int64))
+            at += size * run
+        else:
+            lonely.append(at)
+            at += size
+    if lonely:
+        parts.append(np.array(lonely, np.int64))
+    return (np.concatenate(parts) if parts else np.empty(0, np.int64)), at
+
+
+#: So many of one size at least, or it is not worth looking.
+_RUN = 8
+
+
+def _run_of(data: bytes | bytearray, at: int, size: int, total: int) -> int:
+    """How many whole frames of this size lie one behind the other from `at` on, by their lengths."""
+    last = at + (_RUN - 1) * size
+    if last + size > total or data[last : last + 4] != data[at : at + 4]:
+        return 1
+    count = (total - at) // size
+    heads = np.frombuffer(data, np.uint8, count * size, at).reshape(count, size)[:, :4]
+    same = (heads == heads[0]).all(axis=1)
+    return count if same.all() else int(same.argmin())
+
+
+def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Frames, int, int]:
+    """(live frames, bytes they took of `data`, seq of the last frame seen) of a log whose seqs go on behind
+    `after_seq` and end before `end_seq`.
+
+    Raises FrameDamaged for the first frame that is not what was written, or not of this log and place.
+    """
+    starts, used = whole_frames(data)
+    count = len(starts)
+    if not count:
+        empty = np.empty(0, np.int64)
+        return Frames(data, empty, empty, empty, empty, empty, empty, empty), 0, after_seq
+    raw = np.frombuffer(data, np.uint8)
+    heads = raw[starts[:, None] + np.arange(HEADER_SIZE)].reshape(-1).view(_HEADER)
+    sizes = heads["length"].astype(np.int64) + 4
+    lengths = FIXED_LEN + heads["node"].astype(np.int64) + heads["tag"] + heads["data"]
+    ends = starts + sizes - _TAIL_SIZE
+    _refuse(starts, lengths + 4 != sizes, "frame_len does not fit the lengths in the header")
+    tails = raw[ends[:, None] + np.arange(_TAIL_SIZE)].reshape(-1).view(_TAIL)
+    _refuse(starts, tails["sum"] != _checksums(data, starts, ends), "checksum mismatch")
+    deleted = tails["deleted"]
+    _refuse(starts, (deleted != LIVE) & (deleted != DELETED), "the delete byte is neither live nor deleted")
+    _refuse(starts, heads["topic_id"] != topic_id, "the frame is of another log")
+    seqs = heads["seq"].astype(np.int64)
+    before = np.concatenate((np.array([after_seq], np.int64), seqs[:-1]))
+    _refuse(starts, (seqs <= before) | (seqs >= end_seq), "the frame's seq does not belong there")
+    nodes = starts + HEADER_SIZE
+    tags = nodes + heads["node"]
+    stamps, flags = heads["ts"].astype(np.int64), heads["flags"]
+    frames = Frames(data, seqs, stamps, flags, nodes, tags, tags + heads["tag"], ends)
+    live = deleted == LIVE
+    return (frames if live.all() else frames.take(live)), used, int(seqs[-1])
+
+
+def _checksums(data: bytes, starts: Array, ends: Array) -> Array:
+    # What is summed is the type byte and the frame behind its length: the last byte of the length, which the lengths
+    # in the header give again, makes room for it, so that nothing is copied a frame.
+    room = bytearray(data)
+    np.frombuffer(room, np.uint8)[starts + 3] = APPEND[0]
+    view = memoryview(room)
+    slices = map(slice, (starts + 3).tolist(), ends.tolist())
+    return np.fromiter(map(checksum, map(view.__getitem__, slices)), np.uint64, len(starts))
+
+
+def _refuse(starts: Array, wrong: Array, what: str) -> None:
+    if wrong.any():
+        raise FrameDamaged(int(starts[int(wrong.argmax())]), what)
+
+
+def pieces(data: bytes | bytearray, starts: Array, ends: Array) -> Iterator[bytes]:
+    """data[start:end] for each."""
+    return map(bytes(data).__getitem__, map(slice, starts.tolist(), ends.tolist()))
+
+
+def value_of_binary(body: bytes) -> bytes | None:
+    """The bytes of a record of raw bytes."""
+    assert is_binary(body)
+    return binary_value(body)

@@ -1,0 +1,371 @@
+"""Reading without a broker: the data directory of one that has stopped, or a cold tier. Source: pipeline.md §1.
+
+Of a data directory .lock is held (shared: any number of readers, and no broker) while it is planned and while a task
+reads, so that no broker opens it amid a read. A task also sees that nobody has had it open since the plan. A cold tier
+is read by its topic.json: objects never change, but for the .idx, where the deletions are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pipeline.batches import Row, Shape
+from pipeline.broker import Page, TopicMissing
+from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicChanged
+from pipeline.reading import SplitReader, fail_on_gap
+from pipeline.splits import splits_of
+from pipeline.view import LogView, Loss, SegmentInfo
+from storage import layout
+from storage.cold.open import open_store
+from storage.cold.store import ColdError, ColdMissing, ColdStore
+from storage.cold.tier import TOPIC_FILE
+from storage.errors import StorageError
+from storage.format import idx_entry
+from storage.posix import PosixFileSystem
+from storage.segment import names
+from storage.stopped import StoppedDirectory, StoppedLog
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 8 << 20
+#: So long a directory may still be held by what is left of a broker that was killed.
+_LOCK_S = 3.0
+_SILENT = ("delete", "consumed")
+
+
+def is_data_directory(path: str) -> bool:
+    """Whether a path is a data directory, not a cold tier."""
+    return "://" not in path and Path(path, layout.FORMAT).exists()
+
+
+class _Local(ABC):
+    """What both have in common: records come from segments alone."""
+
+    @abstractmethod
+    def view(self, topic: str) -> LogView: ...
+
+    def reason(self, topic: str, view: LogView, seq: int) -> str:
+        """Why `seq`, below evict_floor, is gone."""
+        return view.evicted_by or "unknown"
+
+    def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = 1, from_ts: int = 0) -> Page:
+        """The first record behind `after_seq` that is not older than `from_ts`, without its content."""
+        full = self.view(topic)
+        for split in splits_of(topic, full, after_seq + 1, full.end):
+            for batch in SplitReader(self, split, Shape(), fail_on_gap).batches():  # pyright: ignore[reportArgumentType]
+                stamps = batch.column("timestamp").cast("int64").to_pylist()
+                for seq, stamp in zip(batch.column("seq").to_pylist(), stamps, strict=True):
+                    if stamp >= from_ts * 1000:
+                        return Page([Row(seq, stamp // 1000, None, None, b"", None)], seq, None)
+        return Page([], full.end - 1, None)
+
+
+class DirectoryOrigin(_Local):
+    """A data directory; `cold_path`: the cold tier that its older segments are in."""
+
+    def __init__(self, path: str, cold_path: str = "") -> None:
+        self._path = os.path.abspath(path)
+        self._cold_path = cold_path
+        self._stopped: StoppedDirectory | None = None
+        self._lock = _shared_lock(self._path)
+        self._mark = _mark_of(self._path)
+
+    def close(self) -> None:
+        """Lets a broker open the directory again."""
+        if self._stopped is not None:
+            self._stopped.close()
+        os.close(self._lock)
+
+    def topics(self) -> list[str]:
+        """Raises SourceUnreadable, when a start would refuse the directory."""
+        return self._open().names()
+
+    def view(self, topic: str) -> LogView:
+        """Raises SourceUnreadable."""
+        stopped = self._open()
+        try:
+            log = stopped.log(topic)
+        except KeyError:
+            raise TopicMissing(f"{topic}: there is no such topic in {self._path}.") from None
+        segments = [
+            SegmentInfo(
+                first_seq=each.first_seq,
+                end_seq=each.end_seq,
+                size=each.bytes,
+                first_ts=each.first_ts,
+                last_ts=each.last_ts,
+                generation=each.gen,
+                file=each.data,
+                cold=each.cold,
+                dead=each.dead,
+            )
+            for each in log.segments
+        ]
+        with self._reading(topic):
+            segments += [
+                SegmentInfo(
+                    first_seq=each.first_seq,
+                    end_seq=each.end_seq,
+                    size=len(each.frames),
+                    first_ts=each.first_ts,
+                    last_ts=each.last_ts,
+                    file=f"{self._path}/{layout.join('wal', '')}",
+                    frames=each.frames,
+                    dead=each.dead,
+                )
+                for each in stopped.tail(topic)
+            ]
+        return _view(stopped.cluster_id, log, segments, self._mark)
+
+    def data(
+        self, topic: str, view: LogView, segment: SegmentInfo, start: int, end: int, ahead: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes), always from the beginning. Raises TopicChanged when a broker has had the directory."""
+        if view.mark and view.mark != self._mark:
+            raise SourceUnreadable(f"A broker has had {self._path} open since the read was planned: read again.")
+        if segment.frames:
+            yield 0, segment.frames
+        elif segment.cold:
+            store = _cold_store(self._cold_path, f"Segments of {topic} are in a cold tier: say where (coldPath).")
+            key = f"{view.cluster_id}/{names.TOPICS}/{view.topic_id:016x}/{Path(segment.file).name}"
+            yield from _object(store, key, segment.size)
+        else:
+            with self._reading(topic), open(segment.file, "rb") as file:
+                at = 0
+                while at < segment.size and (piece := file.read(min(CHUNK_BYTES, segment.size - at))):
+                    yield at, piece
+                    at += len(piece)
+                if at < segment.size:
+                    raise SegmentDamaged(segment.file, at, f"the file ends here, not at {segment.size}", topic)
+
+    def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes:
+        return segment.dead
+
+    def data_name(self, topic: str, segment: SegmentInfo) -> str:
+        """The path of the file."""
+        return segment.file
+
+    def _open(self) -> StoppedDirectory:
+        if self._stopped is None:
+            with self._reading("all topics"):
+                self._stopped = StoppedDirectory(PosixFileSystem(), self._path, self._cold_path)
+        return self._stopped
+
+    @contextmanager
+    def _reading(self, what: str) -> Generator[None]:
+        try:
+            yield
+        except StorageError as error:
+            raise SourceUnreadable(f"Cannot read {what} of {self._path}: {error}") from error
+        except OSError as error:
+            raise SourceUnreadable(f"Cannot read {what} of {self._path}: {error.strerror or error}.") from error
+
+
+def _shared_lock(path: str) -> int:
+    lock = os.path.join(path, layout.LOCK)
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SourceUnreadable(f"{lock} cannot be opened: {error.strerror}. Is {path} a data directory?") from error
+    patience = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() < patience:
+                time.sleep(0.05)  # a broker that has just ended may have a process that is about to
+                continue
+            os.close(descriptor)
+            raise SourceUnreadable(
+                f"A broker has {path} open. Stop it first, or read through it: option url in place of path."
+            ) from None
+
+
+def _mark_of(path: str) -> str:
+    """Changes whenever somebody has had the directory open: whoever does writes into .lock, and snapshots."""
+    with open(os.path.join(path, layout.LOCK), "rb") as file:
+        stat = os.fstat(file.fileno())
+        meta = sorted(os.listdir(layout.meta_dir(path))) if os.path.isdir(layout.meta_dir(path)) else []
+        return f"{stat.st_mtime_ns} {file.read(4096)!r} {meta}"
+
+
+def _view(cluster_id: str, log: StoppedLog, segments: list[SegmentInfo], mark: str) -> LogView:
+    return LogView(
+        cluster_id=cluster_id,
+        topic_id=log.topic_id,
+        epoch=log.epoch,
+        earliest_seq=log.earliest_seq,
+        evict_floor=log.evict_floor,
+        head_seq=log.head_seq,
+        durable_seq=log.head_seq,
+        loss=[Loss(first=first, last=last, cause=cause) for first, last, cause in log.loss],
+        segments=segments,
+        evicted_by=_evicted_by(log.floors),
+        mark=mark,
+    )
+
+
+def _evicted_by(floors: dict[str, int]) -> str:
+    causes = [cause for cause, floor in floors.items() if cause not in _SILENT and floor > 1]
+    return causes[0] if len(causes) == 1 else "mixed" if causes else ""
+
+
+# -- cold tier ---------------------------------------------------------------------------------------------------------
+
+
+class _TopicFile(msgspec.Struct, kw_only=True):
+    cluster_id: str
+    name: str
+    partition: int
+    epoch: int
+    floors: dict[str, int]
+    loss: list[tuple[int, int, str]]
+    segments: list[dict[str, int]]
+    end_seq: int
+
+
+class ColdOrigin(_Local):
+    """A cold tier: all of a COLD_DIR (if only one cluster is in it), or the folder of a cluster."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._store = _cold_store(path, "")
+        self._topics: dict[str, tuple[str, _TopicFile]] | None = None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def topics(self) -> list[str]:
+        """Raises SourceUnreadable."""
+        return sorted(self._listed())
+
+    def _listed(self) -> dict[str, tuple[str, _TopicFile]]:
+        """By topic: key of its folder, and topic.json."""
+        if self._topics is None:
+            found: dict[str, tuple[str, _TopicFile]] = {}
+            for key in _asking(lambda: self._store.list(""), self._path):
+                folder, _, name = key.rpartition("/")
+                if name != TOPIC_FILE:
+                    continue
+                file = self._topic_file(key)
+                if file.name in found and found[file.name][1].cluster_id != file.cluster_id:
+                    raise BadOption(f"{self._path} holds topic {file.name} of two clusters: name the folder of one.")
+                # Of two of one name the later log counts.
+                if file.name not in found or folder > found[file.name][0]:
+                    found[file.name] = folder, file
+            self._topics = found
+        return self._topics
+
+    def _topic_file(self, key: str) -> _TopicFile:
+        data = _asking(lambda: self._store.get(key), self._path)
+        try:
+            return msgspec.json.decode(data, type=_TopicFile)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise SegmentDamaged(f"{self._path}/{key}", 0, f"it is no topic file: {error}") from error
+
+    def view(self, topic: str) -> LogView:
+        """Up to where the tier has all there is. Raises SourceUnreadable."""
+        if topic not in self._listed():
+            raise TopicMissing(f"{topic}: there is no such topic in {self._path}.")
+        folder, file = self._listed()[topic]
+        topic_id = int(folder.rpartition("/")[2], 16)
+        floors = file.floors
+        evicted = max([1, *(floor for cause, floor in floors.items() if cause not in _SILENT)])
+        segments: list[SegmentInfo] = []
+        for each in file.segments:
+            if each["end_seq"] > file.end_seq:
+                continue  # what lies before it is not all here
+            key = f"{folder}/{names.file_name(each['first_seq'], each['gen'], names.DATA)}"
+            segments.append(
+                SegmentInfo(
+                    first_seq=each["first_seq"],
+                    end_seq=each["end_seq"],
+                    size=_asking(lambda key=key: self._store.size(key), self._path),
+                    generation=each["gen"],
+                    last_ts=(1 << 62),  # topic.json does not say: a search by time looks into each
+                    file=key,
+                    cold=True,
+                )
+            )
+        return LogView(
+            cluster_id=file.cluster_id,
+            topic_id=topic_id,
+            epoch=file.epoch,
+            earliest_seq=max([1, *floors.values()]),
+            evict_floor=evicted,
+            head_seq=file.end_seq - 1,
+            durable_seq=file.end_seq - 1,
+            loss=[Loss(first=first, last=last, cause=cause) for first, last, cause in file.loss],
+            segments=segments,
+            evicted_by=_evicted_by(floors),
+        )
+
+    def data(
+        self, topic: str, view: LogView, segment: SegmentInfo, start: int, end: int, ahead: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes), always from the beginning. Raises TopicChanged when the object went since the plan."""
+        yield from _object(self._store, segment.file, segment.size)
+
+    def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes:
+        """From the .idx in the tier, every entry verified. Raises SegmentDamaged, TopicChanged."""
+        key = segment.file.removesuffix(names.DATA) + names.IDX
+        try:
+            idx = _asking(lambda: self._store.get(key), self._path)
+        except _Gone as error:
+            raise TopicChanged(f"{topic}: {key} went since the read was planned.") from error
+        count = segment.end_seq - segment.first_seq
+        if bad := idx_entry.damaged(idx):
+            place = bad[0] * idx_entry.ENTRY_SIZE
+            raise SegmentDamaged(f"{self._path}/{key}", place, "the index entry fails its check", topic)
+        if len(idx) != count * idx_entry.ENTRY_SIZE:
+            raise SegmentDamaged(f"{self._path}/{key}", len(idx), f"the index has not {count} entries", topic)
+        bits = idx_entry.dead_bits(idx)
+        return bits.to_bytes(-(-count // 8), "little") if bits else b""
+
+    def data_name(self, topic: str, segment: SegmentInfo) -> str:
+        """Where the object is."""
+        return f"{self._path.rstrip('/')}/{segment.file}"
+
+
+class _Gone(SourceUnreadable):
+    """There is no such object."""
+
+
+def _cold_store(location: str, missing: str) -> ColdStore:
+    if not location:
+        raise BadOption(missing)
+    if "://" not in location and not Path(location).is_dir():
+        raise SourceUnreadable(f"{location} is neither a data directory nor a cold tier: it is no folder.")
+    try:
+        return open_store(location, PosixFileSystem())
+    except (ValueError, StorageError) as error:
+        raise SourceUnreadable(f"The cold tier cannot be opened: {error}") from error
+
+
+def _asking(ask: Callable[[], T], place: str) -> T:
+    try:
+        return ask()
+    except ColdMissing as error:
+        raise _Gone(f"{place}: {error}") from error
+    except ColdError as error:
+        raise SourceUnreadable(f"Cannot read {place}: {error}") from error
+
+
+def _object(store: ColdStore, key: str, size: int) -> Iterator[tuple[int, bytes]]:
+    for offset in range(0, size, CHUNK_BYTES):
+        try:
+            yield offset, store.get_range(key, offset, min(CHUNK_BYTES, size - offset))
+        except ColdMissing as error:
+            raise TopicChanged(f"{key} went since the read was planned.") from error
+        except ColdError as error:
+            raise SourceUnreadable(f"Cannot read {key}: {error}") from error

@@ -1,0 +1,174 @@
+"""What a read is told, from the strings that Spark hands on. Names are case-insensitive, as Spark's are. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from pipeline.errors import BadOption
+
+#: As Kafka's source has them: offsets count from 0, seqs from 1.
+EARLIEST, LATEST = -2, -1
+Bound = str | dict[str, dict[int, int]]
+
+_URLS = ("url", "kafka.bootstrap.servers")
+_NAMES = ("topic", "topics", "subscribe", "topicspattern", "subscribepattern", "assign")
+_KNOWN = {
+    *_URLS,
+    *_NAMES,
+    "token",
+    "path",
+    "coldpath",
+    "startingoffsets",
+    "endingoffsets",
+    "startingtimestamp",
+    "endingtimestamp",
+    "failondataloss",
+    "maxoffsetspertrigger",
+    "minpartitions",
+    "fetchconcurrency",
+    "includeheaders",
+    "valueschema",
+}
+#: Options of Kafka's source that mean nothing here and change nothing of what is read.
+_IGNORED = re.compile(r"kafka\.|groupidprefix$|fetchoffset\.|kafkaconsumer\.|__")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Where to read, which topics, and from where to where. Either `url` or `path` is set."""
+
+    url: str = ""
+    token: str | None = None
+    path: str = ""
+    cold_path: str = ""
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    starting: Bound | None = None
+    ending: Bound | None = None
+    starting_ts: int | None = None
+    ending_ts: int | None = None
+    fail_on_loss: bool = True
+    max_records: int | None = None
+    min_partitions: int = 1
+    fetch_concurrency: int = 2
+    headers: bool = False
+    value_schema: str = ""
+
+
+def parse(options: Mapping[str, str]) -> ReadOptions:
+    """Raises BadOption naming the option and what it may be."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    for name in given:
+        if name not in _KNOWN and not _IGNORED.match(name):
+            raise BadOption(f"There is no option {name}. docs/pipeline.md lists them.")
+    url = _one_of(given, _URLS)
+    path = given.get("path", "")
+    if bool(url) == bool(path):
+        raise BadOption("Say where to read: either url (or kafka.bootstrap.servers), or path.")
+    topics, pattern = _wanted(given)
+    starting, ending = (_bound(given.get(name), name) for name in ("startingoffsets", "endingoffsets"))
+    starting_ts, ending_ts = (_whole(given, name, 0) for name in ("startingtimestamp", "endingtimestamp"))
+    if starting is not None and starting_ts is not None:
+        raise BadOption("startingOffsets and startingTimestamp exclude each other.")
+    if ending is not None and ending_ts is not None:
+        raise BadOption("endingOffsets and endingTimestamp exclude each other.")
+    return ReadOptions(
+        url=url.split(",")[0].strip(),
+        token=given.get("token"),
+        path=path,
+        cold_path=given.get("coldpath", ""),
+        topics=topics,
+        pattern=pattern,
+        starting=starting,
+        ending=ending,
+        starting_ts=starting_ts,
+        ending_ts=ending_ts,
+        fail_on_loss=_flag(given, "failondataloss", True),
+        max_records=_whole(given, "maxoffsetspertrigger", 1),
+        min_partitions=_whole(given, "minpartitions", 1) or 1,
+        fetch_concurrency=_whole(given, "fetchconcurrency", 1) or 2,
+        headers=_flag(given, "includeheaders", False),
+        value_schema=given.get("valueschema", ""),
+    )
+
+
+def _one_of(given: Mapping[str, str], names: tuple[str, ...]) -> str:
+    found = [given[name] for name in names if given.get(name)]
+    if len(found) > 1:
+        raise BadOption(f"Only one of {', '.join(names)} can be given.")
+    return found[0] if found else ""
+
+
+def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    found = [name for name in _NAMES if given.get(name)]
+    if len(found) != 1:
+        raise BadOption(
+            "Say which topics: exactly one of topic, topics, topicsPattern, subscribe, subscribePattern, assign."
+        )
+    text = given[found[0]]
+    if found[0].endswith("pattern"):
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise BadOption(f"{found[0]} is no regular expression: {error}.") from error
+        return (), text
+    if found[0] == "assign":
+        assigned = _json(text, "assign", '{"orders": [0]}')
+        if any(set(cast("list[int]", partitions)) != {0} for partitions in assigned.values()):
+            raise BadOption("assign names a partition that is not there: topics have partition 0 only.")
+        return tuple(sorted(assigned)), None
+    names = (text,) if found[0] == "topic" else tuple(name.strip() for name in text.split(",") if name.strip())
+    return tuple(sorted(set(names))), None
+
+
+def _bound(text: str | None, name: str) -> Bound | None:
+    if text is None or text.lower() in ("earliest", "latest"):
+        return None if text is None else text.lower()
+    found = _json(text, name, '{"orders": {"0": 17}}, earliest or latest')
+    try:
+        return {topic: {int(key): int(offset) for key, offset in each.items()} for topic, each in found.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BadOption(f'{name} is earliest, latest, or JSON like {{"orders": {{"0": 17}}}}.') from error
+
+
+def _json(text: str, name: str, example: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise BadOption(f"{name} is JSON like {example}: {error}.") from error
+
+
+def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
+    if name not in given:
+        return None
+    if not given[name].strip().isdecimal() or int(given[name]) < least:
+        raise BadOption(f"{name} is a whole number, {least} or more, not {given[name]!r}.")
+    return int(given[name])
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise BadOption(f"{name} is true or false, not {given[name]!r}.")
+    return text == "true"
+
+
+def first_seq(bound: Bound | None, topic: str, default: str) -> int:
+    """The seq that a bound says for partition 0 of a topic: EARLIEST, LATEST, or one from 1 on (offset 0 is seq 1).
+
+    Raises BadOption for a topic that a bound given as JSON does not name.
+    """
+    chosen = default if bound is None else bound
+    if isinstance(chosen, str):
+        return EARLIEST if chosen == "earliest" else LATEST
+    if topic not in chosen or 0 not in chosen[topic]:
+        raise BadOption(f"The offsets given name no partition 0 of topic {topic}.")
+    offset = chosen[topic][0]
+    if offset < EARLIEST:
+        raise BadOption(f"{offset} is no offset (topic {topic}): 0 or more, -1 for the latest, -2 for the earliest.")
+    return offset if offset < 0 else offset + 1

@@ -1,0 +1,30 @@
+"""Opens what is read: a broker, the directory of a stopped one, or a cold tier."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from typing import Protocol
+
+from pipeline.broker import Broker
+from pipeline.local import ColdOrigin, DirectoryOrigin, is_data_directory
+from pipeline.planning import Catalogue
+from pipeline.reading import Origin
+
+
+class Place(Origin, Catalogue, Protocol):
+    """Both sides of an origin: planning, and reading in a task."""
+
+
+@contextmanager
+def open_origin(*, url: str = "", token: str | None = None, path: str = "", cold_path: str = "") -> Generator[Place]:
+    """The origin at a URL or a path, closed behind the block. Raises PipelineError."""
+    if url:
+        with closing(Broker(url, token)) as broker:
+            yield broker
+    elif is_data_directory(path):
+        with closing(DirectoryOrigin(path, cold_path)) as directory:
+            yield directory
+    else:
+        with closing(ColdOrigin(path)) as cold:
+            yield cold

@@ -1,0 +1,51 @@
+"""The columns of a record, as users of Spark know them from Kafka. Pure; needs pyarrow, not pyspark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+#: Of `timestampType`, as Kafka counts: the time is that of the commit (LogAppendTime).
+LOG_APPEND_TIME = 1
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+CORRUPT = "_corrupt"
+
+_BASE = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", TIMESTAMP),
+    pa.field("timestampType", pa.int32()),
+]
+_OURS = [pa.field("seq", pa.int64()), pa.field("node", pa.string()), pa.field("meta", pa.string())]
+_HEADERS_FIELD = pa.field("headers", HEADERS)
+
+_DDL = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "seq": "bigint",
+    "node": "string",
+    "meta": "string",
+}
+
+
+def arrow_schema(*, headers: bool = False) -> pa.Schema:
+    """The columns without typed ones: exactly what is declared to Spark, in that order."""
+    return pa.schema([*_BASE, *([_HEADERS_FIELD] if headers else []), *_OURS])
+
+
+def ddl(*, headers: bool = False, value_schema: str = "") -> str:
+    """The same as Spark's DDL, with the typed columns of `value_schema` and `_corrupt` behind them."""
+    columns = [f"`{name}` {_DDL[name]}" for name in arrow_schema(headers=headers).names]
+    if value_schema:
+        columns += [value_schema, f"`{CORRUPT}` string"]
+    return ", ".join(columns)

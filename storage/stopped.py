@@ -1,0 +1,158 @@
+"""A stopped data directory as a start would find it, without a start: for those who read it in bulk.
+
+The recovery is the real one, on a file system that keeps its changes in memory (`storage.overlay`), so that what is
+deleted, evicted or torn off is exactly what a broker would say. Nothing in the directory changes. The caller holds
+.lock (shared is enough), so that nobody opens the directory meanwhile. Source: storage.md §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from storage.core import EngineCore
+from storage.filesystem import FileSystem
+from storage.format.segment_frame import from_wal
+from storage.log import Log
+from storage.manifest import Segment
+from storage.options import Options
+from storage.overlay import OverlayFileSystem
+from storage.recovery import Recovered
+from storage.segment import names
+from storage.segment_store import id_of
+from storage.wal.fetch import WalReader
+
+#: Of a tail that is handed out at a time.
+_TAIL_BYTES = 4 << 20
+
+
+class StoppedSegment(NamedTuple):
+    """Seqs first_seq <= seq < end_seq in the file `data` (absolute; of a cold one its name in the tier).
+
+    Of bit i of `dead` (little-endian) set, there is no live record first_seq + i, whatever the file says.
+    """
+
+    data: str
+    cold: bool
+    first_seq: int
+    end_seq: int
+    gen: int
+    bytes: int
+    first_ts: int
+    last_ts: int
+    dead: bytes
+
+
+class StoppedTail(NamedTuple):
+    """Records that are in no segment: their frames, as a segment would have them. `dead` as in StoppedSegment."""
+
+    frames: bytes
+    first_seq: int
+    end_seq: int
+    first_ts: int
+    last_ts: int
+    dead: bytes
+
+
+class StoppedLog(NamedTuple):
+    """One log. Whatever is there survives anything: a start would sync it before it is ready."""
+
+    name: str
+    topic_id: int
+    epoch: int
+    partition: int
+    head_seq: int
+    earliest_seq: int
+    floors: dict[str, int]
+    evict_floor: int
+    loss: list[tuple[int, int, str]]
+    segments: list[StoppedSegment]
+
+
+class StoppedDirectory:
+    """Raises on opening what a start would raise: NotFound errors, OpenError, DataError, OSError. Close it."""
+
+    def __init__(self, fs: FileSystem, root: str, cold_dir: str = "") -> None:
+        self._overlay = OverlayFileSystem(fs)
+        # One process: others would not see the overlay.
+        options = Options(recovery_processes=1, cold_dir=cold_dir)
+        self._engine = EngineCore(root, options, fs=self._overlay, threaded=False)
+        # The engine's own recovery, and none of what follows it: no writers, no workers.
+        self._recovered: Recovered = self._engine._recover()  # pyright: ignore[reportPrivateUsage]
+        self.cluster_id = self._engine.cluster_id
+        self._root = self._engine.path
+        folders = self._engine._directories  # pyright: ignore[reportPrivateUsage]
+        self._wal = WalReader(self._overlay, folders)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._wal.close()
+        self._recovered.store.close()
+        self._overlay.close()
+
+    def names(self) -> list[str]:
+        """Of all topics, sorted."""
+        return sorted(self._recovered.catalog.topics)
+
+    def log(self, name: str) -> StoppedLog:
+        """The log of a topic. Raises KeyError."""
+        topic = self._recovered.catalog.topics[name]
+        log = topic.log
+        return StoppedLog(
+            name=name,
+            topic_id=log.topic_id,
+            epoch=log.epoch,
+            partition=log.partition,
+            head_seq=log.head,
+            earliest_seq=log.earliest_seq,
+            floors=dict(log.marks.floors),
+            evict_floor=log.marks.evict_floor,
+            loss=list(log.marks.loss),
+            segments=[self._segment(log, each) for each in log.held.manifest.segments if each.count],
+        )
+
+    def _segment(self, log: Log, segment: Segment) -> StoppedSegment:
+        id = id_of(log.topic_id, segment)
+        size = -(-segment.count // 8)
+        return StoppedSegment(
+            data=names.path(self._root, id, names.DATA),
+            cold=segment.tier == "cold",
+            first_seq=segment.first_seq,
+            end_seq=segment.end_seq,
+            gen=segment.gen,
+            bytes=segment.data_bytes,
+            first_ts=segment.first_ts,
+            last_ts=segment.last_ts,
+            dead=segment.dead.to_bytes(size, "little") if segment.dead else b"",
+        )
+
+    def tail(self, name: str) -> Iterator[StoppedTail]:
+        """What is in no segment, a few MiB a time. Raises KeyError, WalFileGone, OSError."""
+        log = self._recovered.catalog.topics[name].log
+        tail = log.tail
+        parts: list[bytes] = []
+        first = end = stamp = last = size = 0
+        for span in tail.spans(log.held.absorbed + 1, log.head + 1):
+            if not span.place:
+                continue
+            data, at = self._wal.read(log.shard, [span])[span.first_seq]
+            if not parts:
+                first, stamp = span.first_seq, span.ts
+            for length in span.sizes:
+                parts.append(from_wal(data, at, length))
+                at += length
+                size += length
+            end, last = span.first_seq + len(span.sizes), span.ts
+            if size >= _TAIL_BYTES:
+                yield StoppedTail(b"".join(parts), first, end, stamp, last, _dead(log, first, end))
+                parts, size = [], 0
+        if parts:
+            yield StoppedTail(b"".join(parts), first, end, stamp, last, _dead(log, first, end))
+
+
+def _dead(log: Log, first: int, end: int) -> bytes:
+    bits = log.tail.deleted_bits(first, end)
+    return bits.to_bytes(-(-(end - first) // 8), "little") if bits else b""
+
+
+__all__ = ["StoppedDirectory", "StoppedLog", "StoppedSegment", "StoppedTail"]

@@ -1,0 +1,25 @@
+"""A real broker with small segments, and exports from it by pyarrow alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.exports import Exports
+from tests.support.small_segments import SmallSegments
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallSegments]:
+    """A broker for the tests of a module; each uses topics of its own."""
+    with SmallSegments(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def exports(broker: SmallSegments, tmp_path: Path) -> Iterator[Exports]:
+    """Exports of `broker` to a folder of this test's own."""
+    with Exports(broker.url, str(tmp_path / "out")) as exports:
+        yield exports

@@ -1,0 +1,117 @@
+"""Exports to one place, and what readers of its manifests find there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from pipeline.broker import Broker
+from pipeline.cli import app
+from pipeline.export.arrow_engine import ArrowEngine
+from pipeline.export.chains import chain_of
+from pipeline.export.exporter import Exporter, Limits, Outcome
+from pipeline.export.manifest import Chain
+from pipeline.export.parts import PartSettings
+from pipeline.export.store import Store, open_store
+from pipeline.export.task import Done, Engine, Job, Progress
+from pipeline.splits import Split
+
+
+def ended_pid() -> int:
+    """The number of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def command(*arguments: str, status: int = 0) -> str:
+    """What `python -m pipeline` prints, ending with that exit status."""
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+class Overtaken:
+    """An engine that lets something else happen first, once: behind its own work, or before it."""
+
+    def __init__(self, overtake: Callable[[], object], engine: Engine | None = None, *, before: bool = False) -> None:
+        self._overtake: Callable[[], object] | None = overtake
+        self._engine = engine or ArrowEngine()
+        self._before = before
+
+    def run(self, splits: list[Split], job: Job, progress: Callable[[Progress], None]) -> list[Done]:
+        overtake, self._overtake = self._overtake or (lambda: None), None
+        if self._before:
+            overtake()
+        done = self._engine.run(splits, job, progress)
+        if not self._before:
+            overtake()
+        return done
+
+
+class Exports:
+    """From the broker at `url` to `to`."""
+
+    def __init__(self, url: str, to: str) -> None:
+        self.origin = Broker(url)
+        self.store: Store = open_store(to)
+        self.job = Job(url=url, to=to, parts=PartSettings())
+        self.said: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.origin.close()
+
+    def exporter(
+        self,
+        *,
+        store: Store | None = None,
+        engine: Engine | None = None,
+        pid: int | None = None,
+        limits: Limits | None = None,
+        **job: Any,
+    ) -> Exporter:
+        return Exporter(
+            self.origin,
+            store or self.store,
+            engine or ArrowEngine(),
+            replace(self.job, **job),
+            limits or Limits(),
+            version="test",
+            pid=pid,
+            say=self.said.append,
+        )
+
+    def export(self, topic: str, **settings: Any) -> Outcome:
+        return self.exporter(**settings).export(topic)
+
+    def chain(self, topic: str) -> Chain:
+        return chain_of(self.store, topic)
+
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        """What a reader of the manifests finds, in the order of the files."""
+        found: list[dict[str, Any]] = []
+        for entry in self.chain(topic).files():
+            with self.store.local(entry.file) as path:
+                found += pq.ParquetFile(path).read().to_pylist()
+        return found
+
+    def seqs(self, topic: str) -> list[int]:
+        return [row["seq"] for row in self.rows(topic)]
+
+    def parts(self, topic: str) -> list[str]:
+        """Every file of records there is, counted or not."""
+        return [key for key, _ in self.store.list(topic)]
+
+    def path(self, key: str) -> Path:
+        return Path(self.job.to, key)

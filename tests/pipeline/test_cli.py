@@ -1,0 +1,101 @@
+"""`python -m pipeline`, by pyarrow alone."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.pipeline.exports import command as run
+from tests.support.broker_process import PATIENCE_S, ROOT, TETHER
+from tests.support.small_segments import SmallSegments
+
+
+def test_an_export_from_the_command_line(broker: SmallSegments, tmp_path: Path) -> None:
+    to, url = ("--to", str(tmp_path / "out")), ("--url", broker.url)
+    for topic, count in (("cli.a", 30), ("cli.b", 20), ("other", 5)):
+        broker.append(topic, count)
+    first = run("export", *url, "--topics", "cli.*", *to, "--engine", "arrow")
+    assert [line.split()[:2] for line in first.splitlines()[1:3]] == [["cli.a", "30"], ["cli.b", "20"]]
+    files = run("files", "--topics", "cli.a", *to).split()
+    assert len(files) == 1
+    assert Path(files[0]).is_file()
+    broker.append("cli.a", 7, first=30)
+    assert [line.split()[:2] for line in run("status", *url, "--topics", "cli.*", *to).splitlines()[1:3]] == [
+        ["cli.a", "7"],
+        ["cli.b", "0"],
+    ]
+    assert "0 problems; 30 records in 1 files, 30 compared" in run("verify", *url, "--topics", "cli.a", *to)
+    Path(files[0]).write_bytes(b"")
+    assert "PROBLEM: cli.a" in run("verify", "--topics", "cli.a", *to, status=1)
+
+
+def test_a_topic_that_fails_does_not_keep_the_others_from_it(broker: SmallSegments, tmp_path: Path) -> None:
+    to, url = ("--to", str(tmp_path / "out")), ("--url", broker.url)
+    broker.append("good", 5)
+    said = run("export", *url, "--topics", "absent,good", *to, "--engine", "arrow", status=1)
+    assert "Error: absent: there is no such topic" in said
+    assert "good" in run("files", "--topics", "good", *to)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--topics", "x"), "either --url or --path"),
+        (("--topics", "x", "--url", "u", "--format", "xml"), "--format is parquet, delta or json"),
+        (("--topics", "x", "--url", "u", "--partition-by", "hour"), "--partition-by is date"),
+        (("--topics", "x", "--url", "u", "--since", "soon"), "--since is a time"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
+    assert what in run("export", *arguments, "--to", str(tmp_path), status=2)
+
+
+def test_headers_are_a_column_where_asked_for(broker: SmallSegments, tmp_path: Path) -> None:
+    broker.append("headed", 2)
+    where = ("--url", broker.url, "--topics", "headed", "--to", str(tmp_path / "out"), "--engine", "arrow")
+    run("export", *where, "--headers")
+    [file] = run("files", "--topics", "headed", "--to", str(tmp_path / "out")).split()
+    assert pq.ParquetFile(file).read(["headers"]).to_pydict()["headers"] == [
+        [{"key": "fifth", "value": b"yes"}, {"key": "node", "value": b"node-0"}],
+        [{"key": "node", "value": b"node-1"}],
+    ]
+
+
+def test_an_export_that_follows_goes_on_until_it_is_interrupted(broker: SmallSegments, tmp_path: Path) -> None:
+    out, log = tmp_path / "out", tmp_path / "log"
+    broker.append("followed", 5)
+    command = [sys.executable, "-m", "pipeline", "export", "--url", broker.url, "--topics", "followed*", "--follow"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*TETHER, *command, "--to", str(out), "--engine", "arrow"], cwd=ROOT, stdout=file, stderr=file
+        )
+
+    def exported(topic: str, number: int) -> Callable[[], bool]:
+        def done() -> bool:
+            assert process.poll() is None, log.read_text()
+            return (out / "_topics" / topic / f"{number:020d}.json").exists()
+
+        return done
+
+    broker.until(exported("followed", 1))
+    broker.append("followed", 3, first=5)
+    broker.append("followed.later", 4)  # a topic that the pattern fits, and that was not there before
+    broker.until(exported("followed", 2))
+    broker.until(exported("followed.later", 1))
+    broker.until(lambda: "followed.later" in log.read_text())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    said = log.read_text()
+    assert "Interrupted. What was exported counts" in said
+    # A round in which nothing comes says nothing.
+    assert [line.split()[:2] for line in said.splitlines() if line.startswith("followed")] == [
+        ["followed", "5"],
+        *sorted([["followed", "3"], ["followed.later", "4"]]),
+    ]
+    assert len(run("files", "--topics", "followed*", "--to", str(out)).split()) == 3

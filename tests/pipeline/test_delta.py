@@ -1,0 +1,236 @@
+"""Exports as Delta tables: the commit is the bookmark, and Delta's own reader finds every record once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.errors import BadOption, DataLoss, ManifestDamaged
+from pipeline.export.delta import DeltaChain
+from pipeline.export.exporter import Limits
+from pipeline.export.parts import PartSettings
+from pipeline.export.upkeep import DAY_S, collect, compact, status
+from pipeline.export.verification import Verification
+from tests.pipeline.exports import Exports, Overtaken, command, ended_pid
+from tests.support.small_segments import SmallSegments
+from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
+
+DELTA = PartSettings(kind="delta")
+
+
+def table(exports: Exports, topic: str) -> DeltaTable:
+    return DeltaTable(exports.path(topic))
+
+
+def read(found: DeltaTable) -> list[dict[str, Any]]:
+    """What Delta's reader finds, by seq."""
+    return sorted(found.to_pyarrow_table().to_pylist(), key=lambda row: row["seq"])
+
+
+def values(count: int) -> list[bytes]:
+    return [b'{"n":%d}' % n for n in range(count)]
+
+
+def test_every_record_once_over_several_runs(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("runs", 1300)
+    broker.await_sealed("runs", 1001)
+    assert exports.export("runs", parts=DELTA).records == 1300
+    assert exports.export("runs", parts=DELTA).manifests == []
+    broker.append("runs", 70, first=1300)
+    assert exports.export("runs", parts=DELTA).records == 70
+    rows = read(table(exports, "runs"))
+    assert [row["value"] for row in rows] == values(1370)
+    assert {row["timestamp"].strftime("%Y-%m-%d") for row in rows} == {str(row["date"]) for row in rows}
+    cluster = exports.chain("runs").load(1).cluster_id
+    assert table(exports, "runs").transaction_version(f"{cluster}/runs") == 1371
+    assert [key for key, _ in exports.store.list("_topics/runs")] == ["_topics/runs/delta.json"]
+    assert exports.chain("runs").numbers() == [1, 2]
+    found = Verification(exports.store, "runs").run(exports.origin)
+    assert (found.compared, found.problems) == (1370, [])
+    shown = status(exports.store, "runs", exports.origin)
+    assert (shown.lag, shown.rows, shown.state) == (0, 1370, "up to date")
+
+
+def test_hours_and_headers_are_columns_and_stay_as_they_are(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("odd:name", 3)
+    hourly = PartSettings(kind="delta", hourly=True)
+    exports.export("odd:name", parts=hourly, headers=True)
+    [row, *_] = read(table(exports, "odd=3Aname"))
+    assert (row["timestamp"].hour, row["headers"][0]) == (row["hour"], {"key": "fifth", "value": b"yes"})
+    broker.append("odd:name", 3, first=3)
+    with pytest.raises(BadOption, match="partitioned by date,hour"):
+        exports.export("odd:name", parts=DELTA, headers=True)
+    with pytest.raises(BadOption, match="has other columns"):
+        exports.export("odd:name", parts=hourly)
+    assert exports.export("odd:name", parts=hourly, headers=True).records == 3
+
+
+class Killed(BaseException):
+    """As SIGKILL: nobody handles it."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_the_commit(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    topic = f"killed-{after}"
+    broker.append(topic, 40)
+    commit = DeltaChain._commit  # pyright: ignore[reportPrivateUsage]
+
+    def killed(*arguments: Any) -> None:
+        if after:
+            assert commit(*arguments) is None
+        raise Killed
+
+    monkeypatch.setattr(DeltaChain, "_commit", killed)
+    with pytest.raises(Killed):
+        exports.export(topic, parts=DELTA, pid=ended_pid())
+    monkeypatch.undo()
+    assert exports.export(topic, parts=DELTA).records == (0 if after else 40)
+    assert [row["value"] for row in read(table(exports, topic))] == values(40)
+
+
+def test_a_commit_whose_answer_is_lost_counts_once(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append("unanswered", 10)
+    commit = DeltaChain._commit  # pyright: ignore[reportPrivateUsage]
+
+    def unanswered(*arguments: Any) -> Exception:
+        return commit(*arguments) or TimeoutError()
+
+    monkeypatch.setattr(DeltaChain, "_commit", unanswered)
+    assert exports.export("unanswered", parts=DELTA).manifests == [1]
+    assert [row["value"] for row in read(table(exports, "unanswered"))] == values(10)
+
+
+def test_of_two_at_once_one_commits(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("overtaken", 30)
+
+    def overtake() -> None:
+        assert exports.export("overtaken", parts=DELTA).records == 30
+        broker.append("overtaken", 5, first=30)
+
+    outcome = exports.export("overtaken", parts=DELTA, engine=Overtaken(overtake), pid=ended_pid())
+    assert (outcome.lost_races, outcome.records, outcome.manifests) == (1, 5, [2])
+    assert [row["value"] for row in read(table(exports, "overtaken"))] == values(35)
+    assert len([key for key in exports.parts("overtaken") if key.endswith(".parquet")]) == 2
+
+
+def test_commits_that_race_for_a_version(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the table and the commit another exporter commits the same: Delta would take both."""
+    broker.append("raced", 30)
+    commit = DeltaChain._commit  # pyright: ignore[reportPrivateUsage]
+    others: list[int] = []
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        others.append(exports.export("raced", parts=DELTA).records)
+        return commit(*arguments)
+
+    monkeypatch.setattr(DeltaChain, "_commit", late)
+    outcome = exports.export("raced", parts=DELTA, pid=ended_pid())
+    assert (others, outcome.records, outcome.lost_races) == ([30], 0, 1)
+    assert [row["value"] for row in read(table(exports, "raced"))] == values(30)
+
+
+def test_another_tool_may_rewrite_and_the_export_goes_on(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("tidied", 20)
+    for _ in range(2):
+        exports.export("tidied", parts=DELTA, limits=Limits(max_records=10))
+    assert collect(exports.store, "tidied", 4e9) == []
+    assert table(exports, "tidied").optimize.compact()["numFilesRemoved"] == 2
+    broker.append("tidied", 5, first=20)
+    assert exports.export("tidied", parts=DELTA).manifests == [3]
+    assert [row["value"] for row in read(table(exports, "tidied"))] == values(25)
+    assert status(exports.store, "tidied", exports.origin).rows == 25
+    # What OPTIMIZE took out is for VACUUM, not for us: somebody may read an older version.
+    assert collect(exports.store, "tidied", 4e9) == []
+    with pytest.raises(BadOption, match="Another tool has rewritten"):
+        exports.chain("tidied").files()
+    with pytest.raises(BadOption, match="OPTIMIZE"):
+        compact(exports.store, "tidied", version="test")
+
+
+def test_strays_are_collected_after_a_day(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("stray", 5)
+    exports.export("stray", parts=DELTA)
+    [entry] = exports.chain("stray").files()
+    stray = exports.path(entry.file[:-16] + "00000000.parquet")
+    stray.write_bytes(b"of a run that was killed")
+    now = stray.stat().st_mtime
+    assert collect(exports.store, "stray", now + 60) == []
+    assert collect(exports.store, "stray", now + DAY_S + 60) == [stray.relative_to(exports.job.to).as_posix()]
+    assert [row["value"] for row in read(table(exports, "stray"))] == values(5)
+
+
+def test_gaps_and_a_recreated_topic_are_in_the_commit(broker: SmallSegments, exports: Exports) -> None:
+    broker.client.put_topic("lossy", cap_records=100)
+    broker.append("lossy", 80)
+    exports.export("lossy", parts=DELTA)
+    broker.append("lossy", 200, first=80)
+    with pytest.raises(DataLoss, match=r"seqs 81 to 180 are lost \(reason: cap\)"):
+        exports.export("lossy", parts=DELTA)
+    exports.export("lossy", parts=DELTA, fail_on_loss=False)
+    broker.client.delete_topic("lossy")
+    broker.append("lossy", 4)
+    exports.export("lossy", parts=DELTA, fail_on_loss=False)
+    gaps = [(gap.first, gap.last, gap.reason) for each in exports.chain("lossy").all() for gap in each.gaps]
+    assert gaps == [(81, 180, "cap"), (281, 281, "recreated")]
+    assert sorted(row["seq"] for row in read(table(exports, "lossy"))) == sorted(
+        [*range(1, 81), *range(181, 281), *range(1, 5)]
+    )
+
+
+def test_a_log_that_contradicts_itself_is_an_error(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("changed", 5)
+    exports.export("changed", parts=DELTA)
+    log = exports.path("changed/_delta_log/00000000000000000001.json")
+    log.write_bytes(log.read_bytes().replace(b'"version":6', b'"version":3'))
+    with pytest.raises(ManifestDamaged, match="the table's transaction says 3"):
+        exports.export("changed", parts=DELTA)
+
+
+def test_a_topic_keeps_its_format(broker: SmallSegments, exports: Exports, tmp_path: Path) -> None:
+    broker.append("kept", 5)
+    where = ("--url", broker.url, "--to", exports.job.to, "--topics", "kept", "--engine", "arrow")
+    command("export", *where, "--format", "delta")
+    assert "is exported there as delta" in command("export", *where, status=1)
+    assert len(command("files", "--to", exports.job.to, "--topics", "kept").split()) == 1
+    other = ("--url", broker.url, "--to", str(tmp_path / "other"), "--topics", "kept", "--engine", "arrow")
+    command("export", *other)
+    for kind in ("delta", "json"):
+        assert "is exported there as parquet" in command("export", *other, "--format", kind, status=1)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with s3_server() as endpoint:
+        credentials(monkeypatch, endpoint)
+        yield f"s3://{BUCKET}/below"
+
+
+def test_a_table_in_a_bucket(broker: SmallSegments, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.append("in:bucket", 30)
+    with Exports(broker.url, bucket) as exports:
+        exports.export("in:bucket", parts=DELTA, limits=Limits(max_records=10))
+        commit = DeltaChain._commit  # pyright: ignore[reportPrivateUsage]
+
+        def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(DeltaChain, "_commit", commit)
+            assert exports.export("in:bucket", parts=DELTA).records == 20
+            return commit(*arguments)
+
+        monkeypatch.setattr(DeltaChain, "_commit", late)
+        outcome = exports.export("in:bucket", parts=DELTA, pid=ended_pid())
+        assert (outcome.records, outcome.lost_races) == (0, 1)
+        assert exports.seqs("in:bucket") == list(range(1, 31))
+        options = {"AWS_ALLOW_HTTP": "true"}
+        rows = read(DeltaTable(f"{bucket}/in=3Abucket", storage_options=options))
+        assert [row["value"] for row in rows] == values(30)

@@ -1,0 +1,151 @@
+"""An export, by pyarrow alone: every record once, from where the last one ended."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import threading
+from datetime import UTC, datetime
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.errors import DataLoss, PipelineError, Recreated
+from pipeline.export.exporter import Limits
+from pipeline.export.parts import PartSettings
+from tests.pipeline.exports import Exports
+from tests.support.small_segments import SmallSegments
+
+
+def test_every_record_once_over_several_runs(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("runs", 1300)
+    broker.await_sealed("runs", 1001)
+    first = exports.export("runs")
+    assert (first.records, first.end, first.manifests) == (1300, 1301, [1])
+    assert exports.export("runs").manifests == []
+    broker.append("runs", 70, first=1300)
+    assert exports.export("runs").records == 70
+    rows = exports.rows("runs")
+    assert [row["seq"] for row in rows] == list(range(1, 1371))
+    assert [json.loads(row["value"])["n"] for row in rows] == list(range(1370))
+    assert [row["key"] for row in rows[:3]] == [b"third", None, None]
+
+
+def test_files_and_manifest_are_as_specified(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("odd:name", 10)
+    exports.export("odd:name")
+    [entry] = exports.chain("odd:name").files()
+    stamp = broker.client.get_record("odd:name", 1).ts
+    day = datetime.fromtimestamp(stamp / 1000, UTC).strftime("%Y-%m-%d")
+    epoch = broker.client.state("odd:name").epoch
+    assert entry.file.startswith(f"odd%3Aname/date={day}/part-0-{1:020d}-{11:020d}-{epoch}-")
+    data = exports.path(entry.file).read_bytes()
+    assert (entry.bytes, entry.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert (entry.rows, entry.min_seq, entry.max_seq, entry.min_ts) == (10, 1, 10, stamp)
+    meta = pq.ParquetFile(exports.path(entry.file))
+    assert "timeUnit=microseconds" in str(meta.schema)
+    assert meta.metadata.row_group(0).column(1).compression == "ZSTD"
+    manifest = exports.chain("odd:name").load(1)
+    assert (manifest.kind, manifest.prev, manifest.end, manifest.gaps) == ("append", 0, {"0": 11}, [])
+
+
+def test_an_export_of_at_most_so_many_goes_on_from_there(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("limited", 25)
+    limits = Limits(max_records=10)
+    assert [exports.export("limited", limits=limits).records for _ in range(4)] == [10, 10, 5, 0]
+    assert exports.seqs("limited") == list(range(1, 26))
+
+
+def test_json_lines_by_hour(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("lines", 3)
+    exports.export("lines", parts=PartSettings(kind="json", hourly=True))
+    [entry] = exports.chain("lines").files()
+    assert "/hour=" in entry.file
+    rows = [json.loads(line) for line in gzip.decompress(exports.path(entry.file).read_bytes()).splitlines()]
+    assert [row["value"] for row in rows] == ['{"n":0}', '{"n":1}', '{"n":2}']
+
+
+def test_two_at_once_share_the_work_and_write_nothing_twice(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("both", 1200)
+    runs = [exports.exporter() for _ in range(2)]
+    threads = [threading.Thread(target=run.export, args=("both",)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert exports.seqs("both") == list(range(1, 1201))
+    assert len(exports.parts("both")) == len(exports.chain("both").files())
+
+
+def test_evicted_records_are_refused_or_recorded(broker: SmallSegments, exports: Exports) -> None:
+    broker.client.put_topic("capped", cap_records=100)
+    broker.append("capped", 80)
+    exports.export("capped")
+    broker.append("capped", 200, first=80)
+    with pytest.raises(DataLoss, match=r"seqs 81 to 180 are lost \(reason: cap\)"):
+        exports.export("capped")
+    outcome = exports.export("capped", fail_on_loss=False)
+    assert [(gap.first, gap.last, gap.reason) for gap in outcome.gaps] == [(81, 180, "cap")]
+    [gap] = exports.chain("capped").load(2).gaps
+    assert (gap.first, gap.last, gap.reason, gap.missed_estimate) == (81, 180, "cap", 100)
+    assert exports.seqs("capped") == [*range(1, 81), *range(181, 281)]
+
+
+def test_a_run_that_fails_leaves_no_plan_that_others_wait_for(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append("failing", 5)
+    for error in (PipelineError("no"), KeyboardInterrupt()):
+
+        def fail(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr("pipeline.export.arrow_engine.export_split", fail)
+        with pytest.raises(type(error)):
+            exports.export("failing")
+        assert exports.store.list("_topics/failing") == []
+    monkeypatch.undo()
+    assert exports.export("failing").records == 5
+
+
+def test_expired_records_are_refused(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("expiring", 5)
+    exports.export("expiring")
+    broker.append("expiring", 5, first=5)
+    broker.client.put_topic("expiring", ttl_ms=1)
+    broker.until(lambda: broker.client.state("expiring").earliest_seq == 11)
+    with pytest.raises(DataLoss, match=r"seqs 6 to 10 are lost \(reason: ttl\)"):
+        exports.export("expiring")
+
+
+def test_deletions_are_silent(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("deleted", 600)
+    broker.await_sealed("deleted", 501)
+    broker.client.delete_records("deleted", match="third")
+    exports.export("deleted")
+    assert exports.seqs("deleted") == [seq for seq in range(1, 601) if (seq - 1) % 3]
+
+
+def test_a_recreated_topic_is_refused_or_recorded(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("again", 10)
+    exports.export("again")
+    broker.client.delete_topic("again")
+    broker.append("again", 4)
+    with pytest.raises(Recreated, match="deleted and made again"):
+        exports.export("again")
+    outcome = exports.export("again", fail_on_loss=False)
+    assert [gap.reason for gap in outcome.gaps] == ["recreated"]
+    assert sorted(exports.seqs("again")) == sorted([*range(1, 11), *range(1, 5)])
+
+
+def test_a_bookmark_behind_the_head_is_an_error(broker: SmallSegments, exports: Exports) -> None:
+    import msgspec
+
+    broker.append("short", 5)
+    exports.export("short")
+    path = exports.path("_topics/short/00000000000000000001.json")
+    manifest = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode({**manifest, "end": {"0": 99}}))
+    with pytest.raises(PipelineError, match="exported up to seq 98, and its last seq is 5"):
+        exports.export("short")

@@ -1,0 +1,50 @@
+"""Options as Spark hands them on, and offsets as Kafka's users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import BadOption
+from pipeline.options import EARLIEST, LATEST, ReadOptions, first_seq, parse
+
+PLACE = {"url": "http://there:1"}
+
+
+def test_kafkas_names_are_understood() -> None:
+    found = parse({"Kafka.Bootstrap.Servers": "a:1,b:2", "SUBSCRIBE": "x, y", "failondataloss": "FALSE"})
+    assert (found.url, found.topics, found.fail_on_loss) == ("a:1", ("x", "y"), False)
+    assert parse({**PLACE, "assign": '{"x":[0]}', "kafka.security.protocol": "PLAINTEXT"}).topics == ("x",)
+
+
+def test_defaults() -> None:
+    assert parse({**PLACE, "topic": "x"}) == ReadOptions(url="http://there:1", topics=("x",))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"topic": "x"}, "where to read"),
+        ({**PLACE, "path": "/data", "topic": "x"}, "where to read"),
+        (PLACE, "which topics"),
+        ({**PLACE, "topic": "x", "subscribe": "y"}, "which topics"),
+        ({**PLACE, "topic": "x", "topik": "y"}, "no option topik"),
+        ({**PLACE, "topicsPattern": "("}, "no regular expression"),
+        ({**PLACE, "assign": '{"x":[1]}'}, "partition 0 only"),
+        ({**PLACE, "topic": "x", "startingOffsets": "soon"}, "startingoffsets is JSON"),
+        ({**PLACE, "topic": "x", "startingOffsets": '{"x":7}'}, "earliest, latest, or JSON"),
+        ({**PLACE, "topic": "x", "minPartitions": "-1"}, "whole number"),
+        ({**PLACE, "topic": "x", "failOnDataLoss": "maybe"}, "true or false"),
+        ({**PLACE, "topic": "x", "startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, str], what: str) -> None:
+    with pytest.raises(BadOption, match=what):
+        parse(options)
+
+
+def test_offsets_count_from_0_and_seqs_from_1() -> None:
+    bound = parse({**PLACE, "topic": "x", "startingOffsets": '{"x":{"0":0},"y":{"0":-2},"z":{"0":-1}}'}).starting
+    assert [first_seq(bound, topic, "latest") for topic in "xyz"] == [1, EARLIEST, LATEST]
+    assert first_seq(None, "x", "earliest") == EARLIEST
+    with pytest.raises(BadOption, match="name no partition 0 of topic w"):
+        first_seq(bound, "w", "latest")

@@ -1,0 +1,72 @@
+"""A real broker whose segments are small and sealed soon, for those who read them in bulk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from client import Client, NewRecord
+from tests.support.broker_process import BrokerProcess
+
+SEGMENT_RECORDS = 500
+#: What is absorbed together stays together: larger ones would make larger segments.
+BATCH = 250
+_SOON = {
+    "segment_max_events": SEGMENT_RECORDS,
+    "checkpoint_records": 100,
+    "checkpoint_interval_ms": 20,
+    "expiry_interval_ms": 20,
+    "flag_age_ms": 20,
+    "wal_shards": 1,
+}
+
+
+class SmallSegments(BrokerProcess):
+    """Ready once it is made; `client` talks to it. Other settings as BrokerProcess has them."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        directory.mkdir(exist_ok=True)
+        super().__init__(directory, **{**_SOON, **settings})
+        self.start()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = Client(self.url)
+
+    def kill(self) -> None:
+        self.client.close()
+        super().kill()
+
+    def start_again(self) -> None:
+        """After a stop; at another port."""
+        self.start()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = Client(self.url)
+
+    def append(self, topic: str, count: int, first: int = 0) -> None:
+        """Records {"n": first} and so on, durable on return; every third with a tag, every fifth with meta."""
+        for begin in range(first, first + count, BATCH):
+            self.client.append(
+                topic,
+                [
+                    NewRecord(
+                        data=b'{"n":%d}' % n,
+                        tag="third" if n % 3 == 0 else None,
+                        node=f"node-{n % 2}",
+                        meta={"fifth": "yes", "n": n} if n % 5 == 0 else None,
+                    )
+                    for n in range(begin, min(begin + BATCH, first + count))
+                ],
+            )
+
+        self.until(lambda: self._durable(topic))
+
+    def _durable(self, topic: str) -> bool:
+        view = self.ok("GET", f"/v0/topics/{topic}/segments")
+        return view["durable_seq"] == view["head_seq"]
+
+    def await_sealed(self, topic: str, end_seq: int) -> None:
+        """Waits until everything below `end_seq` is in sealed segments."""
+
+        def sealed() -> bool:
+            segments = self.ok("GET", f"/v0/topics/{topic}/segments")["segments"]
+            return max((each["end_seq"] for each in segments if each["sealed"]), default=0) >= end_seq
+
+        self.until(sealed)
