@@ -265,7 +265,7 @@ def test_generated_keys_are_what_the_broker_takes(default: Sequence[Document]) -
 def test_credentials_of_the_cold_tier_are_for_the_broker_alone(helm: Helm) -> None:
     documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
     assert {"secretRef": {"name": "bucket-credentials"}} in broker(documents)["envFrom"]
-    for kind in ("Pod", "CronJob"):
+    for kind in ("Pod", "CronJob backup"):
         assert "envFrom" not in container(pods(documents)[kind])
 
 

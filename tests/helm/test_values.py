@@ -152,6 +152,8 @@ def test_each_of_them_is_refused_alone() -> None:
         (["cold.secretRef=credentials"], "cold.url does not name one"),
         (["persistence.enabled=false", "persistence.existingClaim=c"], "the claim would not be used"),
         (["backup.schedule=@daily"], "does not say where backups go"),
+        (["export.schedule=@daily"], "does not say what is mounted at /export"),
+        (["export.schedule=@daily", "export.to=/lake", "export.existingClaim=c"], "no folder of /export"),
         (["drainMs=40001"], "too short for drainMs of 40001"),
         (["terminationGracePeriodSeconds=24"], "terminationGracePeriodSeconds is 24, too short"),
         (["service.nodePort=30000"], "service.type is ClusterIP"),
