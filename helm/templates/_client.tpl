@@ -29,24 +29,29 @@ securityContext:
 image: {{ include "topics.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
-  - name: TOPICS_URL
-    value: {{ include "topics.url" . }}
-  {{- if .Values.auth.enabled }}
-  - name: TOPICS_TOKEN
-    valueFrom:
-      secretKeyRef:
-        name: {{ include "topics.secretName" . }}
-        key: {{ .Values.auth.secretKeys.admin }}
-  {{- end }}
-  {{- if and .Values.tls.enabled .Values.tls.caKey }}
-  - name: SSL_CERT_FILE
-    value: /etc/topics/ca/ca.crt
-  {{- end }}
+  {{- include "topics.clientEnv" (dict "root" . "key" .Values.auth.secretKeys.admin) | nindent 2 }}
 securityContext:
   {{- include "topics.containerSecurity" . | nindent 2 }}
 resources:
   requests: {cpu: 10m, memory: 64Mi}
   limits: {memory: 256Mi}
+{{- end -}}
+
+{{/* Where the broker is, and how to be let in: takes root, and key, a key of the Secret. */}}
+{{- define "topics.clientEnv" -}}
+- name: TOPICS_URL
+  value: {{ include "topics.url" .root }}
+{{- if .root.Values.auth.enabled }}
+- name: TOPICS_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "topics.secretName" .root }}
+      key: {{ .key }}
+{{- end }}
+{{- if and .root.Values.tls.enabled .root.Values.tls.caKey }}
+- name: SSL_CERT_FILE
+  value: /etc/topics/ca/ca.crt
+{{- end }}
 {{- end -}}
 
 {{- define "topics.caMount" -}}

@@ -3,6 +3,9 @@
 {{/* The port that the container listens on; Services and probes call it by its name, http. */}}
 {{- define "topics.containerPort" -}}4000{{- end -}}
 
+{{/* The same for Kafka clients, called kafka. */}}
+{{- define "topics.kafkaPort" -}}9092{{- end -}}
+
 {{/* Numbers come out of YAML as floats, and large ones would be printed as 6.7108864e+07. */}}
 {{- define "topics.settingValue" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) (float64 .)) -}}
@@ -36,6 +39,10 @@
 {{- end -}}
 {{- if .Values.backup.existingClaim -}}
 {{- $_ := set $all "TOPICS_BACKUP_DIR" "/backup" -}}
+{{- end -}}
+{{- if .Values.kafka.enabled -}}
+{{- $_ := set $all "TOPICS_KAFKA_PORT" (include "topics.kafkaPort" .) -}}
+{{- $_ := set $all "TOPICS_KAFKA_ADVERTISED" (include "topics.kafkaAddress" .) -}}
 {{- end -}}
 {{- range $name, $value := .Values.settings -}}
 {{- $_ := set $all $name (include "topics.settingValue" $value) -}}

@@ -31,11 +31,23 @@
 {{- if and .Values.backup.schedule (not .Values.backup.existingClaim) -}}
 {{- fail "backup.schedule is set, but backup.existingClaim does not say where backups go." -}}
 {{- end -}}
+{{- if and .Values.export.schedule (hasPrefix "/" .Values.export.to) (not .Values.export.existingClaim) -}}
+{{- fail (printf "export.to is the folder %s, but export.existingClaim does not say what is mounted at /export." .Values.export.to) -}}
+{{- end -}}
+{{- if and .Values.export.schedule (hasPrefix "/" .Values.export.to) (not (hasPrefix "/export" .Values.export.to)) -}}
+{{- fail (printf "export.to is %s, which is no folder of /export, where the claim is mounted." .Values.export.to) -}}
+{{- end -}}
 {{- if lt (int (mul .Values.terminationGracePeriodSeconds 1000)) (int (add .Values.drainMs 20000)) -}}
 {{- fail (printf "terminationGracePeriodSeconds is %d, too short for drainMs of %d: behind the drain requests in flight have 10 s, and the last snapshot needs some; leave 20 s." (int .Values.terminationGracePeriodSeconds) (int .Values.drainMs)) -}}
 {{- end -}}
 {{- if and .Values.service.nodePort (eq .Values.service.type "ClusterIP") -}}
 {{- fail "service.nodePort is set, but service.type is ClusterIP, which has none." -}}
+{{- end -}}
+{{- if and .Values.kafka.nodePort (eq .Values.service.type "ClusterIP") -}}
+{{- fail "kafka.nodePort is set, but service.type is ClusterIP, which has none." -}}
+{{- end -}}
+{{- if and .Values.kafka.enabled (eq (int .Values.kafka.port) (int .Values.service.port)) -}}
+{{- fail (printf "kafka.port and service.port are both %d: one Service cannot have a port twice." (int .Values.kafka.port)) -}}
 {{- end -}}
 {{- if and .Values.service.loadBalancerSourceRanges (ne .Values.service.type "LoadBalancer") -}}
 {{- fail "service.loadBalancerSourceRanges is set, but service.type is not LoadBalancer." -}}

@@ -48,10 +48,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "topics.image" -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- include "topics.imageOf" (dict "image" .Values.image "root" .) -}}
+{{- end -}}
+
+{{/* Takes image (repository, tag, digest) and root. */}}
+{{- define "topics.imageOf" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 
@@ -62,6 +67,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "topics.scheme" -}}
 {{- ternary "https" "http" .Values.tls.enabled -}}
+{{- end -}}
+
+{{/* Where Kafka clients are told to connect to. */}}
+{{- define "topics.kafkaAddress" -}}
+{{- .Values.kafka.advertised | default (printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.kafka.port)) -}}
 {{- end -}}
 
 {{/* Where clients in the cluster find the broker. */}}

@@ -116,12 +116,14 @@ def test_what_is_mounted_is_a_volume_of_the_pod(documents: Sequence[Document]) -
 
 
 def test_ports_are_the_one_that_the_broker_listens_on(documents: Sequence[Document]) -> None:
-    [port] = broker(documents)["ports"]
-    assert str(port["containerPort"]) == settings(documents)["TOPICS_PORT"]
+    ports = broker(documents)["ports"]
+    found = settings(documents)
+    listens = [found[name] for name in ("TOPICS_PORT", "TOPICS_KAFKA_PORT") if name in found]
+    assert [str(port["containerPort"]) for port in ports] == listens
     services = [each for each in documents if each["kind"] == "Service"]
     assert len(services) == 2
     for service in services:
-        assert [each["targetPort"] for each in service["spec"]["ports"]] == [port["name"]]
+        assert [each["targetPort"] for each in service["spec"]["ports"]] == [port["name"] for port in ports]
     for ingress in (each for each in documents if each["kind"] == "Ingress"):
         backends = [each["service"] for each in named(ingress) if "service" in each]
         client = find(documents, "Service")
@@ -155,14 +157,14 @@ def test_names_of_brokers_come_from_the_headless_service(documents: Sequence[Doc
 def test_the_policy_lets_in_clients_pods_of_the_release_and_peers(helm: Helm) -> None:
     documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
     policy = find(documents, "NetworkPolicy")["spec"]
-    [port] = broker(documents)["ports"]
+    ports = broker(documents)["ports"]
     clients, peers = policy["ingress"]
-    assert [each["port"] for each in clients["ports"]] == [port["name"]]
+    assert [each["port"] for each in clients["ports"]] == [port["name"] for port in ports] == ["http", "kafka"]
     ours = [each["podSelector"]["matchLabels"] for each in clients["from"] if "namespaceSelector" not in each]
     for kind, pod in pods(documents).items():
         assert any(selects(selector, pod["metadata"]["labels"]) for selector in ours), kind
     assert [each["port"] for each in peers["ports"]] == [4001]
-    assert peers["ports"][0]["port"] != port["containerPort"]
+    assert peers["ports"][0]["port"] not in [port["containerPort"] for port in ports]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert [each["port"] for each in policy["egress"][0]["ports"]] == [53, 53]
 
@@ -175,12 +177,24 @@ def test_without_clients_named_everybody_may_connect(default: Sequence[Document]
 
 def test_clients_in_the_pods_call_the_service(documents: Sequence[Document]) -> None:
     service = find(documents, "Service")
-    [port] = service["spec"]["ports"]
+    port = service["spec"]["ports"][0]
     scheme = "https" if "TOPICS_TLS_CERT" in settings(documents) else "http"
     for kind, pod in pods(documents).items():
         if kind != "StatefulSet":
             env = {each["name"]: each.get("value") for each in container(pod)["env"]}
             assert env["TOPICS_URL"] == f"{scheme}://{service['metadata']['name']}.somewhere.svc:{port['port']}"
+
+
+def test_kafka_clients_are_told_where_the_service_is(helm: Helm) -> None:
+    assert not [name for name in settings(helm.render()) if "KAFKA" in name]
+    documents = helm.render("--set", "kafka.enabled=true", "--set", "kafka.port=9999")
+    service = find(documents, "Service")
+    port = service["spec"]["ports"][1]
+    told = settings(documents)["TOPICS_KAFKA_ADVERTISED"]
+    assert told == f"{service['metadata']['name']}.somewhere.svc:{port['port']}"
+    assert port["port"] == 9999
+    other = helm.render("--set", "kafka.enabled=true", "--set", "kafka.advertised=kafka.example.com:443")
+    assert settings(other)["TOPICS_KAFKA_ADVERTISED"] == "kafka.example.com:443"
 
 
 def test_two_releases_share_nothing(helm: Helm) -> None:
@@ -251,7 +265,7 @@ def test_generated_keys_are_what_the_broker_takes(default: Sequence[Document]) -
 def test_credentials_of_the_cold_tier_are_for_the_broker_alone(helm: Helm) -> None:
     documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
     assert {"secretRef": {"name": "bucket-credentials"}} in broker(documents)["envFrom"]
-    for kind in ("Pod", "CronJob"):
+    for kind in ("Pod", "CronJob backup"):
         assert "envFrom" not in container(pods(documents)[kind])
 
 
@@ -267,7 +281,7 @@ def test_probes_ask_what_is_served(documents: Sequence[Document]) -> None:
     assert set(paths.values()) <= set(served)
     tls = "TOPICS_TLS_CERT" in settings(documents)
     assert {found[name]["httpGet"]["scheme"] for name in paths} == {"HTTPS" if tls else "HTTP"}
-    assert {found[name]["httpGet"]["port"] for name in paths} == {port["name"] for port in found["ports"]}
+    assert {found[name]["httpGet"]["port"] for name in paths} == {"http"} == {found["ports"][0]["name"]}
     assert "preStop" not in found.get("lifecycle", {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -37,22 +38,40 @@ def test_the_linter_would_find_something(tmp_path: Path) -> None:
 
 
 def test_the_last_stage_is_the_broker_and_has_no_tools_to_build_with() -> None:
-    built, broker = stages(FILE.read_text()).values()
-    assert (built.name, broker.name) == ("build", "broker")
-    assert broker.base == built.base == "${BASE}"
-    assert [copied[0] for copied in broker.copies()] == ["build"]
-    for text in broker.all("RUN"):
-        assert "venv" not in text
-        assert "pip" not in text
+    found = stages(FILE.read_text())
+    assert [*found] == ["sources", "build", "build-exporter", "exporter", "broker"]
+    assert found["sources"].base == found["exporter"].base == found["broker"].base == "${BASE}"
+    for name, build in (("broker", "build"), ("exporter", "build-exporter")):
+        assert found[build].base == "sources"
+        assert [copied[0] for copied in found[name].copies()] == [build]
+        for text in found[name].all("RUN"):
+            assert "venv" not in text
+            assert "pip" not in text
+
+
+def test_spark_and_java_are_in_the_exporters_image_alone() -> None:
+    found = stages(FILE.read_text())
+    installed = {name: found[name].only("RUN") for name in ("build", "build-exporter", "exporter", "broker")}
+    assert "pipeline" in installed["build-exporter"]
+    assert "pipeline" not in installed["build"]
+    assert "jre-headless" in installed["exporter"]
+    assert "jre" not in installed["broker"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for build in ("build", "build-exporter"):
+        (named,) = re.findall(r"'\.\[([a-z,]+)\]'", installed[build])
+        assert set(named.split(",")) <= extras.keys()
 
 
 def test_what_is_installed_is_copied_into_the_build_and_nothing_else() -> None:
-    copied = [source for _, sources, _ in stages(FILE.read_text())["build"].copies() for source in sources]
+    found = stages(FILE.read_text())
+    copied = [source for name in ("sources", "build") for _, sources, _ in found[name].copies() for source in sources]
     assert all((ROOT / source).exists() for source in copied)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    setuptools = project["tool"]["setuptools"]
+    packages = {pattern.rstrip("*") for pattern in setuptools["packages"]["find"]["include"]}
+    modules = {f"{module}.py" for module in setuptools["py-modules"]}
     named = {project["project"]["readme"], *project["project"]["license-files"]}
-    assert {source.rstrip("/") for source in copied} == packages | named | {
+    assert {source.rstrip("/") for source in copied} == packages | modules | named | {
         "pyproject.toml",
         "requirements.lock",
         HEALTHCHECK.relative_to(ROOT).as_posix(),
@@ -64,7 +83,13 @@ def test_the_builder_is_sent_what_is_copied(name: str) -> None:
     lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
     assert lines[0] == "*"
     sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    copied = [source.rstrip("/") for _, sources, _ in stages(FILE.read_text())["build"].copies() for source in sources]
+    found = stages(FILE.read_text())
+    copied = [
+        source.rstrip("/")
+        for name in ("sources", "build")
+        for _, sources, _ in found[name].copies()
+        for source in sources
+    ]
     assert {source.rpartition("/")[0] if "/" in source else source for source in copied} == sent
 
 
@@ -82,7 +107,8 @@ def test_the_chart_starts_what_the_image_starts(helm: Helm) -> None:
     broker = stages(FILE.read_text())["broker"]
     rendered = container(pods(helm.render())["StatefulSet"])
     assert json_command(broker.only("CMD")) == rendered["command"]
-    assert broker.only("EXPOSE") == str(rendered["ports"][0]["containerPort"])
+    kafka = container(pods(helm.render("--set", "kafka.enabled=true"))["StatefulSet"])
+    assert broker.only("EXPOSE").split() == [str(port["containerPort"]) for port in kafka["ports"]]
     assert broker.only("STOPSIGNAL") == "SIGTERM"
     assert broker.only("VOLUME") in [mount["mountPath"] for mount in rendered["volumeMounts"]]
 

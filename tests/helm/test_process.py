@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as parquet
 import pytest
 
 from tests.support.certificate import certificate
@@ -102,9 +103,24 @@ def test_the_backup_job_makes_a_backup(usual: Sequence[Document], broker: Broker
     broker.start()
     key = keys(usual)["admin-key"]
     assert broker.call("POST", "/v0/topics/t", {"records": [{"data": 1}]}, key=key)[0] == 201
-    done = client(usual, "CronJob", broker, tmp_path / "job")
+    done = client(usual, "CronJob backup", broker, tmp_path / "job")
     assert done.returncode == 0, done.stdout
     assert [*(tmp_path / "backups/scheduled").iterdir()]
+
+
+def test_the_export_job_exports(helm: Helm, tmp_path: Path) -> None:
+    """By the engine that needs no Java, which a machine of tests may lack; the command is that of the image."""
+    wanted = ("export.schedule=@daily", "export.existingClaim=lake", "export.to=/export/files")
+    documents = helm.render(*options(*wanted, "export.options={--engine=arrow}"))
+    records = {"records": [{"data": {"n": n}} for n in range(3)]}
+    with BrokerPod(documents, pods(documents)["StatefulSet"], tmp_path / "broker") as broker:
+        broker.start()
+        assert broker.call("POST", "/v0/topics/t", records, key=keys(documents)["admin-key"])[0] == 201
+        for _ in range(2):  # the second has nothing left to do
+            done = Pod(documents, pods(documents)["CronJob export"], tmp_path / "job").run(TOPICS_URL=broker.url)
+            assert done.returncode == 0, done.stdout
+    [file] = (tmp_path / "job/lake/files").rglob("*.parquet")
+    assert parquet.read_table(file).num_rows == 3
 
 
 def test_a_kill_loses_nothing_that_was_synced(usual: Sequence[Document], broker: BrokerPod) -> None:

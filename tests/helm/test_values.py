@@ -110,7 +110,7 @@ WRONG = (
     "metrics.serviceMonitor.interval=soon",
     "cold.url=ftp://somewhere",
     "listenAddress=127.0.0.1",
-    "kafka.enabled=true",
+    "kafka.advertised=nowhere",
 )
 
 
@@ -152,9 +152,13 @@ def test_each_of_them_is_refused_alone() -> None:
         (["cold.secretRef=credentials"], "cold.url does not name one"),
         (["persistence.enabled=false", "persistence.existingClaim=c"], "the claim would not be used"),
         (["backup.schedule=@daily"], "does not say where backups go"),
+        (["export.schedule=@daily"], "does not say what is mounted at /export"),
+        (["export.schedule=@daily", "export.to=/lake", "export.existingClaim=c"], "no folder of /export"),
         (["drainMs=40001"], "too short for drainMs of 40001"),
         (["terminationGracePeriodSeconds=24"], "terminationGracePeriodSeconds is 24, too short"),
         (["service.nodePort=30000"], "service.type is ClusterIP"),
+        (["kafka.nodePort=30000"], "kafka.nodePort is set, but service.type is ClusterIP"),
+        (["kafka.enabled=true", "kafka.port=4000"], "cannot have a port twice"),
         (["service.loadBalancerSourceRanges={10.0.0.0/8}"], "is not LoadBalancer"),
         (["networkPolicy.egress.rules[0].ports[0].port=443"], "everything is allowed"),
         (["networkPolicy.egress.restricted=true", "cold.url=s3://b/c"], "could not be reached"),

@@ -112,14 +112,15 @@ def find(documents: Sequence[Document], kind: str, suffix: str = "") -> Document
 
 
 def pods(documents: Sequence[Document]) -> dict[str, Document]:
-    """Every pod that the objects make, as {metadata, spec}, by kind of what makes it."""
+    """Every pod that the objects make, as {metadata, spec}, by kind of what makes it; CronJobs with their component."""
     found: dict[str, Document] = {}
     for document in documents:
         match document["kind"]:
             case "StatefulSet":
                 found["StatefulSet"] = document["spec"]["template"]
             case "CronJob":
-                found["CronJob"] = document["spec"]["jobTemplate"]["spec"]["template"]
+                component = document["metadata"]["labels"]["app.kubernetes.io/component"]
+                found[f"CronJob {component}"] = document["spec"]["jobTemplate"]["spec"]["template"]
             case "Pod":
                 found["Pod"] = document
             case _:

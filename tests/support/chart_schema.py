@@ -32,6 +32,10 @@ BY_THE_CHART = frozenset(
         "allow_insecure_no_auth",
         # Probes have no key.
         "probe_auth",
+        "kafka_port",
+        "kafka_host",
+        "kafka_port_file",
+        "kafka_advertised",
         "drain_ms",
         "on_storage_failed",
         "trust_page_cache",
@@ -60,6 +64,10 @@ DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
 #: Parts of Kubernetes objects that are passed on as they are; Kubernetes checks them.
 OBJECTS = {"type": "array", "items": {"type": "object"}}
 OBJECT = {"type": "object"}
+
+
+#: As cron has it; empty = never.
+SCHEDULE = {"type": "string", "pattern": "^(@[a-z]+|(\\S+ ){4}\\S+)?$"}
 
 
 def one_of(*values: str) -> dict[str, Any]:
@@ -96,6 +104,16 @@ def resources() -> dict[str, Any]:
     return strict(requests=amounts, limits=amounts)
 
 
+def image(**more: dict[str, Any]) -> dict[str, Any]:
+    return strict(
+        repository={"type": "string", "minLength": 1},
+        tag={"type": "string", "pattern": "^[-._A-Za-z0-9]*$", "maxLength": 128},
+        digest={"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+        pullPolicy=one_of("Always", "IfNotPresent", "Never"),
+        **more,
+    )
+
+
 def storage() -> dict[str, dict[str, Any]]:
     return {
         "persistence": strict(
@@ -113,9 +131,20 @@ def storage() -> dict[str, dict[str, Any]]:
         ),
         "backup": strict(
             existingClaim=NAME,
-            schedule={"type": "string", "pattern": "^(@[a-z]+|(\\S+ ){4}\\S+)?$"},
+            schedule=SCHEDULE,
             folder={"type": "string", "pattern": "^[A-Za-z0-9][-_A-Za-z0-9]*$"},
             includeCold=BOOLEAN,
+        ),
+        "export": strict(
+            schedule=SCHEDULE,
+            image=image(),
+            topics={**TEXTS, "minItems": 1},
+            to={"type": "string", "pattern": "^(/.*|(s3|gs|az)://.+)$"},
+            existingClaim=NAME,
+            secretRef=NAME,
+            format=one_of("parquet", "delta", "json"),
+            options=TEXTS,
+            resources=resources(),
         ),
     }
 
@@ -129,6 +158,12 @@ def network() -> dict[str, dict[str, Any]]:
             ipFamilyPolicy=one_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
             loadBalancerSourceRanges=TEXTS,
             annotations=STRINGS,
+        ),
+        "kafka": strict(
+            enabled=BOOLEAN,
+            port=PORT,
+            nodePort={"type": "integer", "minimum": 0, "maximum": 65_535},
+            advertised={"type": "string", "pattern": "^([^ :]+:[0-9]+|\\[[0-9a-fA-F:.]+\\]:[0-9]+)?$"},
         ),
         "ingress": strict(
             enabled=BOOLEAN,
@@ -177,13 +212,6 @@ def pod() -> dict[str, dict[str, Any]]:
 
 def schema() -> dict[str, Any]:
     """The whole of values.schema.json."""
-    image = strict(
-        repository={"type": "string", "minLength": 1},
-        tag={"type": "string", "pattern": "^[-._A-Za-z0-9]*$", "maxLength": 128},
-        digest={"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
-        pullPolicy=one_of("Always", "IfNotPresent", "Never"),
-        pullSecrets=TEXTS,
-    )
     names_in_secret = strict(file=KEY_OF_SECRET, admin=KEY_OF_SECRET, metrics=KEY_OF_SECRET)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -193,7 +221,7 @@ def schema() -> dict[str, Any]:
             fullnameOverride=LABEL,
             # Which number is possible is said in a sentence by the chart.
             replicas={"type": "integer"},
-            image=image,
+            image=image(pullSecrets=TEXTS),
             settings=settings(),
             listenAddress=one_of("0.0.0.0", "::"),
             drainMs={"type": "integer", "minimum": 0},

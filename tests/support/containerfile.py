@@ -96,14 +96,22 @@ class Image:
         self.stages = stages(FILE.read_text())
 
     def build(self) -> Path:
-        """The root of the last stage."""
-        for stage in self.stages.values():
-            self._build(stage)
-        return self._folder / [*self.stages][-1]
+        """The root of the last stage. What that does not need is not built."""
+        *_, last = self.stages
+        for name in [each for each in self.stages if each in self.needed(last)]:
+            self._build(self.stages[name])
+        return self._folder / last
+
+    def needed(self, name: str) -> set[str]:
+        """A stage, those that it begins with, and those that it copies from."""
+        stage = self.stages[name]
+        before = {stage.base, *(source for source, _, _ in stage.copies())} & self.stages.keys()
+        return {name}.union(*map(self.needed, before))
 
     def _build(self, stage: Stage) -> None:
         root = self._folder / stage.name
-        subprocess.run(["cp", "-a", "--reflink=auto", str(self._base), str(root)], check=True)
+        begin = self._folder / stage.base if stage.base in self.stages else self._base
+        subprocess.run(["cp", "-a", "--reflink=auto", str(begin), str(root)], check=True)
         lent = _lend(root)
         environment: dict[str, str] = {}
         work = "/"
