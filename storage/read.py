@@ -203,7 +203,7 @@ class Reader:
                 stored.append(span)
             records += len(span.sizes)
             size += total(span.sizes)
-            # Behind a span that was cut nothing is to be had yet, though there be room for less than a record of it.
+            # Not on to the next span from one that was cut, though there may be room left for less than a record of it.
             if len(span.sizes) < there or records >= max_records or size >= max_bytes:
                 break
         if not wanted:
