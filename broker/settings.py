@@ -137,11 +137,11 @@ class Settings(StorageSettings):
     )
     kafka_max_connections: Count = Field(10_000, description="Most connections of Kafka clients; 0 = no limit.")
     kafka_idle_s: Annotated[int, Field(ge=1)] = Field(600, description="How long one is kept without a request.")
-    kafka_rest_prefix: Annotated[str, Field(pattern=r"^((/[A-Za-z0-9._~-]+)+)?$")] = Field(
-        "", description="Path that the REST Proxy is below, as /kafka; unset = it is at the root, beside /v0."
+    kafka_rest_prefix: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)+$")] | None = Field(
+        None, description="Path that the REST Proxy is below, as /kafka; unset = it is at the root, beside /v0."
     )
     kafka_rest_idle_s: Seconds = Field(300, description="How long its consumer instances are kept without a request.")
-    max_kafka_rest_instances: Count = Field(10_000, description="Most of them; 0 = no limit.")
+    max_kafka_rest_instances: Count = Field(10_000, description="Consumer instances of the REST Proxy; 0 = no limit.")
     kafka_rebalance_delay_ms: Count = Field(
         100, description="How long the first member of an empty group waits for others, each of which prolongs it."
     )

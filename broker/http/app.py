@@ -35,7 +35,7 @@ def build_app(broker: Broker) -> Dispatcher:
     table.add("GET", WEBSOCKET_PATH, sockets.without_upgrade)
     framework = control.control_plane()
     control.register(framework, table)
-    proxy.register(table, broker.settings.kafka_rest_prefix)
+    proxy.register(table, broker.settings.kafka_rest_prefix or "")
     docs = DocsPages(partial(document, framework))
     table.add("GET", "/", docs.home)
     table.add("GET", "/docs", docs.page)

@@ -81,7 +81,7 @@ async def create(request: Request) -> Answer:
         request.access.require(READ_WRITE)
     instance = await request.broker.proxy.create(request.values[0], given)
     scope = request.scope
-    base = base_of(request.headers, scope.get("scheme", "http"), request.broker.settings.kafka_rest_prefix)
+    base = base_of(request.headers, scope.get("scheme", "http"), request.broker.settings.kafka_rest_prefix or "")
     made = {
         "instance_id": instance.name,
         "base_uri": f"{base}/consumers/{_quoted(instance.group)}/instances/{_quoted(instance.name)}",

@@ -54,7 +54,7 @@ _partitions = msgspec.json.Decoder(_Partitions)
 def base_uri(request: Request) -> str:
     """Where the caller reaches the proxy."""
     scheme = request.scope.get("scheme", "http")
-    return base_of(request.headers, scheme, request.broker.settings.kafka_rest_prefix)
+    return base_of(request.headers, scheme, request.broker.settings.kafka_rest_prefix or "")
 
 
 def told(request: Request) -> V3:

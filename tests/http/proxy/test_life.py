@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from broker.settings import Settings
+from broker.settings import Settings, SettingsError, load
 from broker.wiring import Broker
 from storage import Engine
 from storage.clock import SystemClock
@@ -170,3 +170,10 @@ async def test_a_prefix_moves_everything(engine: Engine, settings: Settings) -> 
         made = (await client.post("/kafka/consumers/g", json={"name": "i"}, headers=V2)).json()
         assert made["base_uri"] == "http://broker/kafka/consumers/g/instances/i"
         assert (await client.get("/kafka/consumers/g/instances/i/subscription")).json() == {"topics": []}
+
+
+@pytest.mark.parametrize("prefix", ["/v0", "/v0/kafka", "kafka", "/kafka/", "/a b"])
+def test_a_prefix_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    monkeypatch.setenv("TOPICS_KAFKA_REST_PREFIX", prefix)
+    with pytest.raises(SettingsError, match="TOPICS_KAFKA_REST_PREFIX"):
+        load()
