@@ -27,5 +27,8 @@ def group_of(consumer: str) -> str | None:
     """The group whose consumer that is; None: it is nobody's."""
     if not consumer.startswith(GROUP_PREFIX):
         return None
-    group_id = unquote_to_bytes(consumer.removeprefix(GROUP_PREFIX)).decode("utf-8")
+    try:
+        group_id = unquote_to_bytes(consumer.removeprefix(GROUP_PREFIX)).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
     return group_id if consumer_name(group_id) == consumer else None

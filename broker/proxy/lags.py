@@ -27,7 +27,7 @@ async def groups(engine: Engine, instances: Instances, prefixes: tuple[str, ...]
     for count, topic in enumerate(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
             for consumer in engine.catalog.topics[address(topic.name, number)].log.consumers.named(GROUP_PREFIX, ""):
-                found.add(_id(consumer.name))
+                found.add(group_of(consumer.name) or "")
         if count % _TURN == _TURN - 1:
             await asyncio.sleep(0)
     return sorted(found - {""})
@@ -64,10 +64,3 @@ def _owners(group: Group) -> dict[tuple[str, int], str]:
 
 def _reads(group: Group, prefixes: tuple[str, ...]) -> bool:
     return any(topic.startswith(prefixes) for topic, _ in _owners(group))
-
-
-def _id(consumer: str) -> str:
-    try:
-        return group_of(consumer) or ""
-    except UnicodeDecodeError:
-        return ""

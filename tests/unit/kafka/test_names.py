@@ -1,0 +1,28 @@
+"""Groups and the consumers that hold their offsets: one name for each id, and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.kafka.names import consumer_name, group_of
+
+
+@given(st.text(min_size=1, max_size=80))
+def test_a_group_is_found_again_by_its_consumer(group_id: str) -> None:
+    name = consumer_name(group_id)
+    assert name is not None
+    assert name.isascii()
+    assert group_of(name) == group_id
+
+
+def test_what_has_no_consumer() -> None:
+    assert consumer_name("") is None
+    assert consumer_name("x" * 507) is None
+    assert consumer_name("x" * 506) is not None
+
+
+@pytest.mark.parametrize("name", ["till", "group:", "group:%FF", "group:a%62", "group:%2f", "group:ä"])
+def test_consumers_of_no_group(name: str) -> None:
+    assert group_of(name) is None
