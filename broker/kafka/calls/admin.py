@@ -161,7 +161,8 @@ async def _grow(call: Call, wanted: CreatePartitionsTopic, *, dry: bool) -> None
     def grown(config: TopicConfig) -> TopicConfig:
         if wanted.count <= config.partitions:
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"It has {config.partitions} partitions already.")
-        if wanted.assignments is not None and len(wanted.assignments) != wanted.count - config.partitions:
+        # An empty list is what kafka-python 3.0 sends for none at all.
+        if wanted.assignments and len(wanted.assignments) != wanted.count - config.partitions:
             raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "One assignment is needed for each new partition.")
         return msgspec.structs.replace(config, partitions=wanted.count)
 
