@@ -98,6 +98,9 @@ class Lifecycle:
         try:
             self._announce()
             await engine.start()
+            if self._kafka is not None:
+                # Not before: a Kafka client that is refused tries again, one that is answered takes it as an answer.
+                await self._kafka.open()
         except (StorageError, OSError) as error:
             _log.error("cannot_start", reason=_reason(error), data_dir=str(self._broker.settings.data_dir))
             self._fail(ExitCode.CANNOT_START)
@@ -108,9 +111,6 @@ class Lifecycle:
             return
         tune_garbage_collection()
         self._broker.pressure.start()
-        if self._kafka is not None:
-            # Not before: a Kafka client that is refused tries again, one that is answered takes it as an answer.
-            await self._kafka.open()
         self._notifier.tell("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 

@@ -46,20 +46,7 @@ class StorageSettings(BaseSettings):
     ephemeral_max_bytes: Count = Field(_OPTIONS.ephemeral_max_bytes, description="Most bytes of ephemeral topics.")
     tail_cache_bytes: Count = Field(_OPTIONS.tail_cache_bytes, description="Newest records kept in memory.")
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
-    max_partitions: Count = Field(_OPTIONS.max_partitions, description="Of one topic; 0 = no limit but 1024.")
-    max_producers: Count = Field(
-        _OPTIONS.max_producers, description="Idempotent producers of Kafka clients, counted in each partition."
-    )
-    producer_id_expiration_ms: Count = Field(
-        _OPTIONS.producer_id_expiration_ms, description="How long one that is idle is remembered."
-    )
-    max_offset_metadata_bytes: Count = Field(
-        _OPTIONS.max_offset_metadata_bytes, description="Most bytes of metadata kept with a committed offset."
-    )
-    max_states: Count = Field(
-        _OPTIONS.max_states, description="Values kept for Kafka clients: groups, metadata of offsets."
-    )
-    max_state_bytes: Count = Field(_OPTIONS.max_state_bytes, description="Most bytes of one of them.")
+    max_partitions: Count = Field(_OPTIONS.max_partitions, description="Of one topic; 0 = 1024.")
     max_routers: Count = Field(_OPTIONS.max_routers, description="0 = no limit.")
     max_consumers: Count = Field(_OPTIONS.max_consumers, description="Of all topics; 0 = no limit.")
     consumer_answers_bytes: Count = Field(
@@ -67,6 +54,19 @@ class StorageSettings(BaseSettings):
     )
     max_total_bytes: Count = Field(_OPTIONS.max_total_bytes, description="Most live bytes of all topics; 0 = no limit.")
     max_idempotency_keys: Count = Field(_OPTIONS.max_idempotency_keys, description="Most keys remembered at a time.")
+    max_producers: Positive = Field(
+        _OPTIONS.max_producers, description="Most idempotent producers remembered, counted in each partition."
+    )
+    producer_id_expiration_ms: Positive = Field(
+        _OPTIONS.producer_id_expiration_ms, description="How long an idle idempotent producer is remembered."
+    )
+    max_offset_metadata_bytes: Count = Field(
+        _OPTIONS.max_offset_metadata_bytes, description="Most bytes of metadata of a committed offset."
+    )
+    max_states: Positive = Field(
+        _OPTIONS.max_states, description="Most values kept of groups and the like, in the whole broker."
+    )
+    max_state_bytes: Positive = Field(_OPTIONS.max_state_bytes, description="Most bytes of one of them.")
     max_batch_records: Positive = Field(_OPTIONS.max_batch_records, description="Most records in one write.")
     max_record_bytes: Positive = Field(_OPTIONS.max_record_bytes, description="Most bytes of data and meta a record.")
     max_meta_bytes: Count = Field(_OPTIONS.max_meta_bytes, description="Most bytes of meta a record.")

@@ -209,15 +209,15 @@ class Client:
             except TopicsError as error:
                 self._pause(watching.failed(error))
 
-    def get_record(self, topic: str, seq: int) -> Record:
+    def get_record(self, topic: str, seq: int, *, partition: int | None = None) -> Record:
         """One record; raises NotFound, detail.reason says why it is not there."""
-        return self.run(calls.get_record(topic, seq))
+        return self.run(calls.get_record(topic, seq, partition=partition))
 
     def delete_records(
-        self, topic: str, *, before_seq: int | None = None, match: Match | None = None
+        self, topic: str, *, before_seq: int | None = None, match: Match | None = None, partition: int | None = None
     ) -> RecordsDeleted:
         """Deletes for good the records below `before_seq` and with that tag; given both, those that fit both."""
-        return self.run(calls.delete_records(topic, before_seq=before_seq, match=match))
+        return self.run(calls.delete_records(topic, before_seq=before_seq, match=match, partition=partition))
 
     def claim(self, topic: str, node: str, **options: Unpack[ClaimOptions]) -> Claimed:
         """Up to `max` jobs (1 unless given), leased to `node` for `lease_ms`; with `wait_ms` it waits for one.

@@ -46,6 +46,8 @@ class AppendOptions(TypedDict, total=False):
     config: TopicSettings | None
     expected_seq: int | None
     disable_backpressure: bool
+    #: Left out: as the broker chooses, by key, expected_seq, tags, or turn.
+    partition: int | None
 
 
 class ReadOptions(TypedDict, total=False):
@@ -62,6 +64,7 @@ class ReadOptions(TypedDict, total=False):
     tag: Match | None
     epoch: int | None
     skip_corrupt: bool
+    partition: int | None
 
 
 def health() -> Call[Health]:
@@ -99,34 +102,38 @@ def delete_topic(topic: str, *, if_empty: bool = False) -> Call[TopicDeleted]:
 
 def append(topic: str, records: Iterable[Any], options: AppendOptions) -> Call[Appended]:
     """An append always carries a key, a random one if need be: that is what makes repeating it safe."""
-    fields = {name: value for name, value in options.items() if value is not None}
+    fields = {name: value for name, value in options.items() if value is not None and name != "partition"}
     fields.setdefault("idempotency_key", uuid.uuid4().hex)
     try:
         rest = msgspec.json.encode(fields)
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"The options of the append cannot be written as JSON: {error}.") from error
     body = b'{"records":' + encode_records(records) + b"," + rest[1:]
-    target = topic_path(topic) + "?return_seqs=false"
+    target = at_partition(topic_path(topic) + "?return_seqs=false", options.get("partition"))
     request = Request(method="POST", target=target, body=body, headers=_JSON)
     return Call(request=request, parse=answers.json_value(Appended))
 
 
 def read(topic: str, from_seq: int, options: ReadOptions) -> Call[Diff]:
-    fields = {"from_seq": from_seq, **{name: value for name, value in options.items() if value is not None}}
+    given = {name: value for name, value in options.items() if value is not None and name != "partition"}
+    target = at_partition(topic_path(topic, "/diff"), options.get("partition"))
     wait_s = options.get("wait_ms", 0) / 1000
-    return Call(request=sending("POST", topic_path(topic, "/diff"), fields, wait_s=wait_s), parse=answers.diff)
+    return Call(request=sending("POST", target, {"from_seq": from_seq, **given}, wait_s=wait_s), parse=answers.diff)
 
 
-def get_record(topic: str, seq: int) -> Call[Record]:
-    query = {"include_tags": "true"}
+def get_record(topic: str, seq: int, *, partition: int | None = None) -> Call[Record]:
+    query = {"include_tags": "true", "partition": None if not partition else str(int(partition))}
     return Call(request=getting(topic_path(topic, f"/records/{int(seq)}"), query), parse=answers.record)
 
 
-def delete_records(topic: str, *, before_seq: int | None, match: Match | None) -> Call[RecordsDeleted]:
+def delete_records(
+    topic: str, *, before_seq: int | None, match: Match | None, partition: int | None = None
+) -> Call[RecordsDeleted]:
     # Not repeated blindly: it is bounded by the head at the call, and a later call has a later head.
     fields = {"before_seq": before_seq, "match": match}
     body = {name: value for name, value in fields.items() if value is not None}
-    request = sending("POST", topic_path(topic, "/delete"), body, replay=Replay.IF_UNTOUCHED)
+    target = at_partition(topic_path(topic, "/delete"), partition)
+    request = sending("POST", target, body, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(RecordsDeleted))
 
 
@@ -143,6 +150,11 @@ def topic_path(topic: str, rest: str = "") -> str:
             detail={"field": "topic"},
         )
     return f"/v0/topics/{quote(topic, safe='')}{rest}"
+
+
+def at_partition(target: str, partition: int | None) -> str:
+    """The target, for a partition of its topic; None: the broker's choice, which is 0 but for appends."""
+    return target if partition is None else f"{target}{'&' if '?' in target else '?'}partition={int(partition)}"
 
 
 def getting(

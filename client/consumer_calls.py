@@ -9,7 +9,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from client import answers
-from client.calls import getting, sending, topic_path
+from client.calls import at_partition, getting, sending, topic_path
 from client.consumer_values import (
     Consumer,
     ConsumerDeleted,
@@ -29,22 +29,25 @@ _CONSUMER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
 
 
 def put(topic: str, consumer: str, options: ConsumerOptions) -> Call[ConsumerPut]:
-    request = sending("PUT", _path(topic, consumer), _given(options))
+    request = sending("PUT", _path(topic, consumer, options.get("partition")), _given(options))
     return Call(request=request, parse=answers.json_value(ConsumerPut))
 
 
-def get(topic: str, consumer: str) -> Call[Consumer]:
-    return Call(request=getting(_path(topic, consumer)), parse=answers.json_value(Consumer))
+def get(topic: str, consumer: str, partition: int | None = None) -> Call[Consumer]:
+    return Call(request=getting(_path(topic, consumer, partition)), parse=answers.json_value(Consumer))
 
 
-def page(topic: str, prefix: str, page_size: int, cursor: str | None) -> Call[ConsumerPage]:
-    query = {"prefix": prefix or None, "page_size": str(page_size), "cursor": cursor}
+def page(
+    topic: str, prefix: str, page_size: int, cursor: str | None, partition: int | None = None
+) -> Call[ConsumerPage]:
+    place = None if partition is None else str(int(partition))
+    query = {"prefix": prefix or None, "page_size": str(page_size), "cursor": cursor, "partition": place}
     return Call(request=getting(topic_path(topic, "/consumers"), query), parse=answers.json_value(ConsumerPage))
 
 
-def delete(topic: str, consumer: str) -> Call[ConsumerDeleted]:
+def delete(topic: str, consumer: str, partition: int | None = None) -> Call[ConsumerDeleted]:
     # Not repeated blindly: somebody may have made it anew between the two.
-    request = Request(method="DELETE", target=_path(topic, consumer), replay=Replay.IF_UNTOUCHED)
+    request = Request(method="DELETE", target=_path(topic, consumer, partition), replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(ConsumerDeleted))
 
 
@@ -54,34 +57,39 @@ def read(topic: str, consumer: str, options: ConsumerReadOptions) -> Call[Consum
     if fields.get("checkpoint", True):
         fields.setdefault("attempt_key", uuid.uuid4().hex)
     wait_s = min(options.get("wait_ms", 0), MAX_WAIT_MS) / 1000
-    return Call(
-        request=sending("POST", _path(topic, consumer, "/read"), fields, wait_s=wait_s), parse=answers.consumer_read
-    )
+    target = _path(topic, consumer, options.get("partition"), "/read")
+    return Call(request=sending("POST", target, fields, wait_s=wait_s), parse=answers.consumer_read)
 
 
-def commit(topic: str, consumer: str, seq: int) -> Call[Consumer]:
-    request = sending("POST", _path(topic, consumer, "/commit"), {"seq": seq})
+def commit(topic: str, consumer: str, seq: int, partition: int | None = None) -> Call[Consumer]:
+    request = sending("POST", _path(topic, consumer, partition, "/commit"), {"seq": seq})
     return Call(request=request, parse=answers.json_value(Consumer))
 
 
 def seek(
-    topic: str, consumer: str, *, seq: int | None, ts: int | None, to: Literal["earliest", "head"] | None
+    topic: str,
+    consumer: str,
+    *,
+    seq: int | None,
+    ts: int | None,
+    to: Literal["earliest", "head"] | None,
+    partition: int | None = None,
 ) -> Call[Consumer]:
     # Not repeated blindly: others may have read on in between, and would be given the same again.
     fields = _given({"seq": seq, "ts": ts, "to": to})
-    request = sending("POST", _path(topic, consumer, "/seek"), fields, replay=Replay.IF_UNTOUCHED)
+    request = sending("POST", _path(topic, consumer, partition, "/seek"), fields, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(Consumer))
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None and name != "partition"}
 
 
-def _path(topic: str, consumer: str, rest: str = "") -> str:
+def _path(topic: str, consumer: str, partition: int | None, rest: str = "") -> str:
     if not _CONSUMER.fullmatch(consumer):
         raise InvalidRequest(
             f"{consumer!r} cannot be a consumer's name: 1 to 512 letters, digits, and . _ : - % "
             "(not first, but for _).",
             detail={"field": "consumer"},
         )
-    return topic_path(topic, f"/consumers/{quote(consumer, safe='')}{rest}")
+    return at_partition(topic_path(topic, f"/consumers/{quote(consumer, safe='')}{rest}"), partition)

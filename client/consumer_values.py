@@ -21,6 +21,7 @@ class ConsumerOptions(TypedDict, total=False):
     consistency: str
     persist_every: int
     start: Literal["earliest", "head"] | int
+    partition: int | None
 
 
 class ConsumerReadOptions(TypedDict, total=False):
@@ -36,6 +37,7 @@ class ConsumerReadOptions(TypedDict, total=False):
     include_meta: bool
     include_data: bool
     skip_corrupt: bool
+    partition: int | None
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True):

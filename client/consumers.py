@@ -34,23 +34,25 @@ class Consumers:
         """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
         return self._client.run(consumer_calls.put(topic, consumer, options))
 
-    def get(self, topic: str, consumer: str) -> Consumer:
+    def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
         """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""
-        return self._client.run(consumer_calls.get(topic, consumer))
+        return self._client.run(consumer_calls.get(topic, consumer, partition))
 
-    def list(self, topic: str, prefix: str = "", *, page_size: int = 1000) -> Iterator[Consumer]:
+    def list(
+        self, topic: str, prefix: str = "", *, page_size: int = 1000, partition: int | None = None
+    ) -> Iterator[Consumer]:
         """Every consumer of the topic whose name begins with `prefix`; pages are fetched as needed."""
         cursor: str | None = None
         while True:
-            page = self._client.run(consumer_calls.page(topic, prefix, page_size, cursor))
+            page = self._client.run(consumer_calls.page(topic, prefix, page_size, cursor, partition))
             yield from page.consumers
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    def delete(self, topic: str, consumer: str) -> ConsumerDeleted:
+    def delete(self, topic: str, consumer: str, *, partition: int | None = None) -> ConsumerDeleted:
         """Forgets a consumer and its position; records stay."""
-        return self._client.run(consumer_calls.delete(topic, consumer))
+        return self._client.run(consumer_calls.delete(topic, consumer, partition))
 
     def read(self, topic: str, consumer: str, **options: Unpack[ConsumerReadOptions]) -> ConsumerRead:
         """What comes next, and the cursor passes it: no other reader of this consumer is given it. With `checkpoint`
@@ -74,17 +76,24 @@ class Consumers:
         while True:
             yield from self._client.run(consuming.call())
 
-    def commit(self, topic: str, consumer: str, seq: int) -> Consumer:
+    def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> Consumer:
         """Everything up to `seq`, this one included, is done. It is durable on return."""
-        return self._client.run(consumer_calls.commit(topic, consumer, seq))
+        return self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
 
     def seek(
-        self, topic: str, consumer: str, *, seq: int | None = None, ts: int | None = None, to: Edge | None = None
+        self,
+        topic: str,
+        consumer: str,
+        *,
+        seq: int | None = None,
+        ts: int | None = None,
+        to: Edge | None = None,
+        partition: int | None = None,
     ) -> Consumer:
         """Goes on behind `seq`, with the first record of the time `ts` (ms since the epoch) or later, or at the
         beginning or end: give one of the three. It is durable on return.
         """
-        return self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to))
+        return self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))
 
 
 class AsyncConsumers:
@@ -97,24 +106,26 @@ class AsyncConsumers:
         """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
         return await self._client.run(consumer_calls.put(topic, consumer, options))
 
-    async def get(self, topic: str, consumer: str) -> Consumer:
+    async def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
         """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""
-        return await self._client.run(consumer_calls.get(topic, consumer))
+        return await self._client.run(consumer_calls.get(topic, consumer, partition))
 
-    async def list(self, topic: str, prefix: str = "", *, page_size: int = 1000) -> AsyncIterator[Consumer]:
+    async def list(
+        self, topic: str, prefix: str = "", *, page_size: int = 1000, partition: int | None = None
+    ) -> AsyncIterator[Consumer]:
         """Every consumer of the topic whose name begins with `prefix`; pages are fetched as needed."""
         cursor: str | None = None
         while True:
-            page = await self._client.run(consumer_calls.page(topic, prefix, page_size, cursor))
+            page = await self._client.run(consumer_calls.page(topic, prefix, page_size, cursor, partition))
             for consumer in page.consumers:
                 yield consumer
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    async def delete(self, topic: str, consumer: str) -> ConsumerDeleted:
+    async def delete(self, topic: str, consumer: str, *, partition: int | None = None) -> ConsumerDeleted:
         """Forgets a consumer and its position; records stay."""
-        return await self._client.run(consumer_calls.delete(topic, consumer))
+        return await self._client.run(consumer_calls.delete(topic, consumer, partition))
 
     async def read(self, topic: str, consumer: str, **options: Unpack[ConsumerReadOptions]) -> ConsumerRead:
         """What comes next, and the cursor passes it: no other reader of this consumer is given it. With `checkpoint`
@@ -139,14 +150,21 @@ class AsyncConsumers:
             for item in await self._client.run(consuming.call()):
                 yield item
 
-    async def commit(self, topic: str, consumer: str, seq: int) -> Consumer:
+    async def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> Consumer:
         """Everything up to `seq`, this one included, is done. It is durable on return."""
-        return await self._client.run(consumer_calls.commit(topic, consumer, seq))
+        return await self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
 
     async def seek(
-        self, topic: str, consumer: str, *, seq: int | None = None, ts: int | None = None, to: Edge | None = None
+        self,
+        topic: str,
+        consumer: str,
+        *,
+        seq: int | None = None,
+        ts: int | None = None,
+        to: Edge | None = None,
+        partition: int | None = None,
     ) -> Consumer:
         """Goes on behind `seq`, with the first record of the time `ts` (ms since the epoch) or later, or at the
         beginning or end: give one of the three. It is durable on return.
         """
-        return await self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to))
+        return await self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))

@@ -32,7 +32,9 @@ class Consuming:
     def call(self) -> Call[list[Record | Tombstone]]:
         """The next call to make."""
         if self._done_seq is not None:
-            committing = consumer_calls.commit(self._topic, self._consumer, self._done_seq)
+            committing = consumer_calls.commit(
+                self._topic, self._consumer, self._done_seq, self._options.get("partition")
+            )
             return Call(request=committing.request, parse=lambda reply: self._committed(committing, reply))
         reading = consumer_calls.read(self._topic, self._consumer, self._options)
         return Call(request=reading.request, parse=lambda reply: self._advance(reading, reply))

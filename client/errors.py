@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal
 Outcome = Literal["none", "unknown"]
 
 #: Caps that stay reached until somebody deletes something: waiting a moment does not help.
-STANDING_LIMITS = frozenset({"max_topics", "max_routers", "max_consumers", "max_total_bytes"})
+STANDING_LIMITS = frozenset({"max_topics", "max_partitions", "max_routers", "max_consumers", "max_total_bytes"})
 
 
 class TopicsError(Exception):

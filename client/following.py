@@ -39,7 +39,7 @@ class Follower:
         return Call(request=following.request, parse=lambda reply: self._advance(following, reply))
 
     def _learn(self, state: TopicState) -> list[Record | Tombstone]:
-        self._epoch = state.epoch
+        self._epoch = state.of(self._options.get("partition")).epoch
         return []
 
     def _advance(self, following: Call[Diff], reply: Reply) -> list[Record | Tombstone]:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from client.errors import TopicsError
+from client.errors import InvalidRequest, TopicsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +210,8 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     created: bool = False
     deduped: bool = False
     payload_differs: bool = False
+    #: Where the records are, of a topic with several.
+    partition: int | None = None
 
     @property
     def seqs(self) -> range:
@@ -217,10 +219,24 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
         return range(self.first_seq, self.last_seq + 1)
 
 
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a topic as it is now. Seqs count from 1 in each."""
+
+    partition: int
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    last_write_ts: int | None = None
+
+
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """One topic as it is now. Times are ms since the epoch; a topic made again under its name has another `epoch`.
 
-    `queue`: figures of a queue; `consumers`: how many a log has, if any, and the lag of the slowest.
+    `queue`: figures of a queue; `consumers`: how many a log has, if any, and the lag of the slowest. `partitions`:
+    where there are several; `count` and `bytes` are of all of them, the seqs and the epoch those of partition 0.
     """
 
     topic: str
@@ -237,6 +253,25 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_read_ts: int | None = None
     queue: dict[str, Any] | None = None
     consumers: dict[str, Any] | None = None
+    partitions: list[PartitionState] = []
+
+    def of(self, partition: int | None) -> PartitionState:
+        """One partition, 0 unless given. Raises InvalidRequest for one that there is not."""
+        for each in self.partitions:
+            if each.partition == (partition or 0):
+                return each
+        if partition:
+            raise InvalidRequest(f"{self.topic} has no partition {partition}.", detail={"field": "partition"})
+        return PartitionState(
+            partition=0,
+            epoch=self.epoch,
+            head_seq=self.head_seq,
+            earliest_seq=self.earliest_seq,
+            next_seq=self.next_seq,
+            count=self.count,
+            bytes=self.bytes,
+            last_write_ts=self.last_write_ts,
+        )
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):

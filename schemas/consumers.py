@@ -63,6 +63,7 @@ class ConsumerEntry(AnswerModel):
     """A consumer as it is now."""
 
     topic: str
+    partition: int | None = Field(default=None, description="Left out for partition 0.")
     consumer: str
     consistency: Consistency
     persist_every: int

@@ -46,6 +46,7 @@ class AppendRequest(RequestModel):
 
 class AppendAnswer(AnswerModel):
     topic: str
+    partition: int | None = Field(None, description="Where it went; left out for a topic of one partition.")
     first_seq: int
     last_seq: int
     seqs: list[int] | None = Field(None, description="Left out with return_seqs=false.")
@@ -107,6 +108,7 @@ class RecordAnswer(Record):
     """One record."""
 
     topic: str
+    partition: int | None = Field(default=None, description="Left out for partition 0.")
     router_blocked: RouterBlocked = None
     performance: RoutedPerformance
 
@@ -126,6 +128,7 @@ class Tombstone(AnswerModel):
 
 class DiffAnswer(AnswerModel):
     topic: str
+    partition: int | None = Field(default=None, description="Left out for partition 0.")
     records: list[Record]
     next_from_seq: int = Field(description="The from_seq to go on with.")
     head_seq: int
@@ -164,6 +167,7 @@ class DeleteRecordsRequest(RequestModel):
 
 class DeleteRecordsAnswer(AnswerModel):
     topic: str
+    partition: int | None = Field(default=None, description="Left out for partition 0.")
     deleted: int
     earliest_seq: int
     head_seq: int

@@ -32,6 +32,19 @@ class ConsumerFigures(AnswerModel):
     lag: int = Field(description="Seqs behind the cursor of the slowest.")
 
 
+class PartitionEntry(AnswerModel):
+    """One partition of a topic that has several."""
+
+    partition: int
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    last_write_ts: int | None
+
+
 class TopicAnswer(AnswerModel):
     topic: str
     type: TopicType
@@ -47,6 +60,10 @@ class TopicAnswer(AnswerModel):
     last_read_ts: int | None
     queue: QueueState | None = Field(default=None, description="Of queues; left out for logs.")
     consumers: ConsumerFigures | None = Field(default=None, description="Left out when there are none.")
+    partitions: list[PartitionEntry] | None = Field(
+        default=None,
+        description="Where there are several; count and bytes above are the sums, the seqs above those of partition 0.",
+    )
     router_blocked: RouterBlocked = None
     performance: RoutedPerformance
 

@@ -18,7 +18,7 @@ def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
 class WatchStart(RequestModel):
     """Where to start in a topic. Left out: behind what is there now."""
 
-    partition: U64 | None = Field(None, description="0 is the only one there is.")
+    partition: U64 | None = Field(None, description="Counted from 0; 0 unless said.")
     from_seq: U64 | None = Field(None, description="Exclusive: the seq of the last record already seen.")
     tail: Flag | U64 | None = Field(None, description="true: behind what is there now; a number: so many more.")
 
@@ -73,6 +73,7 @@ class Unsubscribe(RequestModel):
 
     topic: str | None = None
     topics: list[str] | dict[str, Any] | None = None
+    partition: U64 | None = Field(None, description="Of each of them; 0 unless said.")
 
     def names(self) -> list[str]:
         """Every topic that is named, once."""

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from storage.admission import check_caps, check_limits, eviction, over_caps
+from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig, TopicType
 from storage.contents import Contents, encoded, hash_of, measured
-from storage.encode import WriteHeader, assemble, encode_controls
+from storage.encode import Frames, WriteHeader, assemble, encode_controls
 from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
 from storage.format import control
 from storage.format.cutting import total
@@ -328,7 +329,7 @@ class Write:
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
         evicts = over_caps(topic.config, log, self.count, self.total)
-        appends, run = encoded(self.records, head, self.payloads, more=evicts is not None or bool(self.trailing))
+        appends, run = self._encode(head, more=evicts is not None or bool(self.trailing))
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
         if evicts is not None:
@@ -368,6 +369,9 @@ class Write:
             row=row,
         )
         return self.submission
+
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
+        return encoded(self.records, head, self.payloads, more=more)
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:
         engine, log = self.engine, self.log

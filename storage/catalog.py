@@ -57,6 +57,7 @@ class Topic:
         "paused",
         "provisional",
         "root_id",
+        "routed",
         "routers_removed",
         "title",
         "topic_id",
@@ -74,6 +75,8 @@ class Topic:
         self.others: tuple[Topic, ...] = ()
         #: Of partition 0: which partition the next write without a tag goes to.
         self.turn = 0
+        #: Of partition 0: where writes with a key that are under way go, by the key's digest.
+        self.routed: dict[bytes, list[int]] = {}
         self.logs: list[Log] = []
         self.paused = False
         self.provisional = False

@@ -108,7 +108,7 @@ class Engine(Embedded):
         return self.state_of(self.topic(name))
 
     def topics(self, prefix: str = "", after: str = "", limit: int = 100) -> list[TopicState]:
-        """Topics by name, bytewise; names behind `after`. Of those with several partitions the figures of partition 0."""
+        """Topics by name, bytewise; names behind `after`. The figures are those of partition 0."""
         shown = (topic for topic in self.catalog.named(prefix, after) if not topic.provisional)
         return [self.state_of(topic) for topic in islice(shown, limit)]
 

@@ -7,6 +7,7 @@ ConfigUpdate{partitions}. Until then nobody finds them, so nothing can be writte
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -14,7 +15,7 @@ import structlog
 from storage.catalog import Topic
 from storage.config import TopicConfig, TopicType
 from storage.encode import encode_controls
-from storage.errors import InvalidRequest, LimitReached, StorageError, TopicIncompatible
+from storage.errors import InvalidRequest, LimitReached, StorageError, StorageFailed, TopicIncompatible
 from storage.format import control
 from storage.partition_recovery import creation
 from storage.partitions import MAX_PARTITIONS
@@ -92,6 +93,58 @@ class Growth:
             await self.discard(made)
             raise
         return made
+
+    async def create(self, topic: Topic, creating: control.TopicCreate) -> bool:
+        """All of a topic whose partition 0 stands there provisionally. False: it has gone, nothing was made."""
+        engine = self._engine
+        made: list[Topic] = []
+        try:
+            made = await self.make(topic, topic.config, 1)
+            if engine.catalog.by_id.get(topic.topic_id) is not topic:
+                await self.discard(made)  # its shard has failed or filled up meanwhile
+                return False
+            await engine.admin.submit_creation(topic, creating)
+        except StorageFailed:
+            self._forget_unmade(topic)
+            raise  # partition 0 may be in the log: whether the others count is known after the next start
+        except StorageError:
+            self._forget_unmade(topic)
+            await self.discard(made)
+            raise
+        return True
+
+    def _forget_unmade(self, topic: Topic) -> None:
+        if self._engine.catalog.by_id.get(topic.topic_id) is topic:
+            self._engine.catalog.remove(topic)
+
+    async def change(self, topic: Topic, config: TopicConfig) -> None:
+        """Partition 0's settings count: what fails behind them is done by the next PUT of the same, or start."""
+        for each in (topic, *topic.others):
+            self._engine.shards[each.log.shard].refuse_when_full()
+            await self._engine.consumers.check_change(each, config)
+        made = await self.make(topic, config, topic.config.partitions)
+        before = topic.others
+        try:
+            check_partitions(self._engine, topic.name, config, topic)  # a router may have come
+            await self._engine.admin.change(topic, config)
+        except StorageFailed:
+            raise  # as in `create`
+        except StorageError:
+            if topic.config.partitions < config.partitions:
+                await self.discard(made)
+            raise
+        if before:
+            await asyncio.gather(*(self._engine.admin.change(each, config) for each in before))
+
+    async def follow(self, behind: Sequence[Topic], config: TopicConfig) -> None:
+        """Give these partitions the settings of partition 0."""
+        for each in behind:
+            await self._engine.admin.change(each, config)
+
+    async def delete_all(self, done: asyncio.Future[int | None], parts: list[Topic]) -> None:
+        """`done`: the deletion of partition 0, with which all of it is gone."""
+        await done
+        await self.told([self.delete(part) for part in parts])
 
     def _submit(self, topic: Topic, value: control.TopicCreate) -> asyncio.Future[int | None]:
         engine = self._engine

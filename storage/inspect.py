@@ -14,9 +14,11 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from storage import layout, snapshot
+from storage.catalog import shard_of
 from storage.filesystem import File, FileSystem
 from storage.format.wal_frame import FrameType
 from storage.segment import names as segment_names
+from storage.state_table import StatesSection
 from storage.wal.reader import Chunk, FrameStream, frame_data, frame_node, frame_size, frame_tag
 
 _SHARD = re.compile(r"shard-(\d{2,})")
@@ -49,6 +51,14 @@ class SnapshotView(NamedTuple):
     size: int
     body: snapshot.Body
     sections: list[snapshot.Section]
+    states: StatesSection | None = None
+
+    @property
+    def places(self) -> list[tuple[int, tuple[int, int]]]:
+        """(shard, as_of) of every section."""
+        shards = self.body.shards
+        of_logs = [(shard_of(each.topic_id, shards), each.as_of) for each in self.sections]
+        return of_logs if self.states is None else [*of_logs, (0, self.states.as_of)]
 
 
 class Entry(NamedTuple):
@@ -191,4 +201,6 @@ class DataDirectory:
         with self.open(path) as file:
             data = file.pread(file.size(), 0)
         body = snapshot.decode(data)
-        return SnapshotView(len(data), body, [snapshot.decode_section(section) for section in body.sections])
+        sections = [snapshot.decode_section(section) for section in body.sections]
+        states = snapshot.decode_states(body.states) if body.states else None
+        return SnapshotView(len(data), body, sections, states)

@@ -170,8 +170,10 @@ def _known(entry: Entry) -> control.Control | None:
 
 
 def _head(view: SnapshotView) -> dict[str, Any]:
-    """The body of a snapshot without its sections."""
-    return {name: value for name, value in msgspec.structs.asdict(view.body).items() if name != "sections"}
+    """The body of a snapshot without the sections of logs."""
+    fields = {name: value for name, value in msgspec.structs.asdict(view.body).items() if name != "sections"}
+    del fields["states"]
+    return fields if view.states is None else {**fields, "states": msgspec.structs.asdict(view.states)}
 
 
 def _section(section: Section) -> dict[str, Any]:
@@ -180,7 +182,14 @@ def _section(section: Section) -> dict[str, Any]:
     segments = [msgspec.structs.asdict(segment) for segment in section.segments]
     routers = [msgspec.structs.asdict(router) for router in section.routers]
     consumers = [msgspec.structs.asdict(consumer) for consumer in section.consumers]
-    several = {"segments": segments, "keys": keys, "routers": routers, "consumers": consumers}
+    producers = [msgspec.structs.asdict(producer) for producer in section.producers]
+    several = {
+        "segments": segments,
+        "keys": keys,
+        "routers": routers,
+        "consumers": consumers,
+        "producers": producers,
+    }
     return msgspec.structs.asdict(section) | several
 
 

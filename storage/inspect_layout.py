@@ -70,7 +70,7 @@ def change_under_way(directory: DataDirectory, valid: Sequence[SnapshotView]) ->
 def _begin_of_all(view: SnapshotView) -> int | None:
     """The number of the file with whose byte 0 every replay begins and every section ends; None when there is none."""
     first = max((number for number, _ in view.body.redo_from), default=0)
-    places = {*view.body.redo_from, *(section.as_of for section in view.sections)}
+    places = {*view.body.redo_from, *(place for _, place in view.places)}
     return first if first > 1 and not view.body.clean and places == {(first, 0)} else None
 
 

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable
 
 from storage import layout
-from storage.catalog import shard_of
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.inspect import DataDirectory, FormatFile, SnapshotView, WalPath
 from storage.inspect_folders import named_segments, unnamed
@@ -195,8 +194,7 @@ class _Verification:
             number = view.body.redo_from[shard][0] if shard < len(view.body.redo_from) else 0
             if files and 0 < number < files[0].number:
                 self._say(path, f"Its replay begins in file {number} of shard {shard}, which is gone.")
-            of_shard = [each for each in view.sections if shard_of(each.topic_id, view.body.shards) == shard]
-            latest = max((each.as_of for each in of_shard), default=(0, 0))
+            latest = max((place for index, place in view.places if index == shard), default=(0, 0))
             if latest > place and latest[1] > 0:
                 self._say(
                     path,

@@ -96,6 +96,23 @@ LOGGED: Final = (
         "Find out who put them there, e.g. a copy of part of another directory. Then delete them.",
     ),
     Event(
+        "partition_lost", "error", "topic partition topic_id",
+        "Salvage found nothing of a partition that its topic counts; it begins anew and empty.",
+        "Restore a backup, if its records are needed.",
+    ),
+    Event(
+        "partitions_not_aligned", "warning", "topic error",
+        "Partitions of the topic still have other settings than partition 0, which counts: a crash, or a full disk, "
+        "came between. It is tried again.",
+        "See why the log takes no writes: `error` says it.",
+    ),
+    Event(
+        "partition_not_deleted", "warning", "error",
+        "The deletion of a partition could not be written; its topic is deleted, or never counted it. The next start "
+        "does it.",
+        _NONE,
+    ),
+    Event(
         "clock_step", "warning", "step_ms",
         "The system's clock has jumped by more than a minute. A jump ahead is followed; one back (below 0) is "
         "not, until the clock has caught up.",

@@ -112,6 +112,8 @@ class Appended(msgspec.Struct, kw_only=True):
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
     throttle_wait_ms: float = 0.0
+    partition: int | None = None
+    """Where the topic has several."""
 
 
 class StoredRecord(NamedTuple):

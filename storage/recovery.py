@@ -114,7 +114,6 @@ def recover(
     redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
-    # Salvage wants units one by one, and looks into files itself.
     parts = _parts(root, shards, redo, catalog) if salvage is None else []
     with closing(open_scanner(fs, options.recovery_processes, parts)) as scanner:
         ends = [
@@ -127,13 +126,12 @@ def recover(
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     for end in ends:
         mend(fs, root, end, options, report)
-    clean = came_up and loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
+    clean = came_up and _was_clean(loaded, ends)
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
     volatile = _settle_projections(catalog, clean=clean)
-    _renew_keys(catalog, last_ts, now_ms(last_ts))
-    _renew_producers(catalog, options, last_ts, now_ms(last_ts))
+    _renew_remembered(catalog, options, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
         catalog,
@@ -149,6 +147,11 @@ def recover(
         report,
         store,
     )
+
+
+def _was_clean(loaded: Loaded, ends: list[LogEnd]) -> bool:
+    """Whether the snapshot is that of a clean stop, and nothing came behind it."""
+    return loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
 
 
 def load_snapshots(fs: FileSystem, root: str) -> Loaded:
@@ -197,6 +200,7 @@ def _restore(catalog: Catalog, loaded: Loaded) -> int:
 
 
 def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
+    """What is read ahead. Not for salvage, which wants units one by one, and looks into files itself."""
     directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
     replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
     return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
@@ -310,6 +314,12 @@ def _renew_epoch(catalog: Catalog, log: Log) -> None:
     log.section = None
 
 
+def _renew_remembered(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
+    """However long the broker was down, what was known at its end is known."""
+    _renew_keys(catalog, last_ts, now_ms)
+    _renew_producers(catalog, options, last_ts, now_ms)
+
+
 def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
     """Keys that were live at the last frame live one whole window from now on: downtime does not count."""
     for topic in catalog.topics.values():
@@ -323,8 +333,8 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
 
 
 def _renew_producers(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
-    """Likewise: a producer must be known again however long the broker was down."""
-    for topic in catalog.topics.values():
+    """Producers that were not forgotten at the last frame are idle from now on."""
+    for topic in catalog.by_id.values():
         if (table := topic.log.producers) is not None:
             catalog.usage.producers -= table.renew(last_ts, options.producer_id_expiration_ms, now_ms)
             topic.log.section = None

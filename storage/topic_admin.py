@@ -19,8 +19,6 @@ from storage.encode import EncodedUnit, encode_controls
 from storage.errors import (
     InvalidRequest,
     LimitReached,
-    StorageError,
-    StorageFailed,
     TopicIncompatible,
     TopicNotEmpty,
     TopicNotFound,
@@ -92,7 +90,7 @@ class TopicAdmin:
             config = msgspec.structs.replace(config, partitions=topic.config.partitions)
         check_partitions(self._engine, name, config, topic)
         if any(self._differs(each, config) for each in (topic, *topic.others)):
-            await self._exclusively((topic, *topic.others), self._change_all(topic, config))
+            await self._exclusively((topic, *topic.others), self.growth.change(topic, config))
         return False
 
     def _differs(self, topic: Topic, config: TopicConfig) -> bool:
@@ -112,39 +110,18 @@ class TopicAdmin:
             engine.catalog.remove(topic)
             raise
         if config.partitions > 1:
-            return await self._exclusively((topic,), self._create_spread(topic, creating))
-        await asyncio.shield(self._submit_creation(topic, creating))
+            return await self._exclusively((topic,), self.growth.create(topic, creating))
+        await asyncio.shield(self.submit_creation(topic, creating))
         return True
 
-    def _submit_creation(self, topic: Topic, creating: control.TopicCreate) -> asyncio.Future[int | None]:
+    def submit_creation(self, topic: Topic, creating: control.TopicCreate) -> asyncio.Future[int | None]:
+        """The frame that makes partition 0."""
         engine = self._engine
         values: list[control.Control] = [creating]
         if (reserve := engine.reservations.first(topic, 0)) is not None:
             values.append(reserve)
         encoded = encode_controls(values, topic.topic_id, engine.now_ms())
         return engine.submit_controls(topic.log, encoded, generation=engine.shards[topic.log.shard].generation)
-
-    async def _create_spread(self, topic: Topic, creating: control.TopicCreate) -> bool:
-        engine = self._engine
-        made: list[Topic] = []
-        try:
-            made = await self.growth.make(topic, topic.config, 1)
-            if engine.catalog.by_id.get(topic.topic_id) is not topic:
-                await self.growth.discard(made)  # its shard has failed or filled up meanwhile
-                return False
-            await self._submit_creation(topic, creating)
-        except StorageFailed:
-            self._forget_unmade(topic)
-            raise  # partition 0 may be in the log: whether the others count is known after the next start
-        except StorageError:
-            self._forget_unmade(topic)
-            await self.growth.discard(made)
-            raise
-        return True
-
-    def _forget_unmade(self, topic: Topic) -> None:
-        if self._engine.catalog.by_id.get(topic.topic_id) is topic:
-            self._engine.catalog.remove(topic)
 
     async def _exclusively(self, topics: Sequence[Topic], work: Coroutine[None, None, Result]) -> Result:
         """Run a change with all writes to the topic held back. It goes on when its caller goes away."""
@@ -162,35 +139,12 @@ class TopicAdmin:
         task.add_done_callback(settled)
         return await asyncio.shield(task)
 
-    async def _change_all(self, topic: Topic, config: TopicConfig) -> None:
-        """Partition 0's settings count: what fails behind them is done by the next PUT of the same, or start."""
-        for each in (topic, *topic.others):
-            self._engine.shards[each.log.shard].refuse_when_full()
-            await self._engine.consumers.check_change(each, config)
-        made = await self.growth.make(topic, config, topic.config.partitions)
-        before = topic.others
-        try:
-            check_partitions(self._engine, topic.name, config, topic)  # a router may have come
-            await self.change(topic, config)
-        except StorageFailed:
-            raise  # as in `_create_spread`
-        except StorageError:
-            if topic.config.partitions < config.partitions:
-                await self.growth.discard(made)
-            raise
-        if before:
-            await asyncio.gather(*(self.change(each, config) for each in before))
-
     async def align(self, name: str) -> None:
         """Give all partitions the settings that partition 0 has, where they differ. Raises Unavailable."""
         topic = self._engine.topic(name)
         behind = [each for each in topic.others if each.config != topic.config]
         if behind and topic.topic_id not in self._engine.changing:
-            await self._exclusively((topic, *topic.others), self._follow(behind, topic.config))
-
-    async def _follow(self, behind: Sequence[Topic], config: TopicConfig) -> None:
-        for each in behind:
-            await self.change(each, config)
+            await self._exclusively((topic, *topic.others), self.growth.follow(behind, topic.config))
 
     async def change(self, topic: Topic, config: TopicConfig, *, paused: bool | None = None) -> None:
         """The settings of one partition; durable on return. Nobody writes to it meanwhile."""
@@ -301,15 +255,10 @@ class TopicAdmin:
         held = topic.log.assigned_count + sum(part.log.assigned_count for part in parts)
         if if_empty and held:
             raise TopicNotEmpty(f"{name} still holds {held} records.", count=held)
-        await self._exclusively((topic, *parts), self._delete_all(self.growth.delete(topic), parts))
+        await self._exclusively((topic, *parts), self.growth.delete_all(self.growth.delete(topic), parts))
         for each in (topic, *parts):
             self._engine.reservations.forget(each.topic_id)
         return sorted(router.name for router in topic.routers_removed)
-
-    async def _delete_all(self, done: asyncio.Future[int | None], parts: list[Topic]) -> None:
-        """`done`: the deletion of partition 0, with which all of it is gone."""
-        await done
-        await self.growth.told([self.growth.delete(part) for part in parts])
 
     async def _when_settled(self, name: str) -> Topic:
         """The topic, when it is not being changed and its log's queue has room. Raises TopicNotFound, WalSaturated."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.http.answers import OK
-from broker.http.hot_operations import TOPIC, HotOperation
+from broker.http.hot_operations import PARTITION, TOPIC, HotOperation
 from broker.http.refusals import refusals
 from schemas.consumers import CommitRequest, ConsumerAnswer, ConsumerReadAnswer, ConsumerReadRequest
 from schemas.names import CONSUMER_NAME_PATTERN
@@ -36,7 +36,7 @@ CONSUMER_OPERATIONS = [
         answer=ConsumerReadAnswer,
         request=ConsumerReadRequest,
         body_required=False,
-        parameters=[TOPIC, _CONSUMER],
+        parameters=[TOPIC, _CONSUMER, PARTITION],
         successes={OK: "What there is."},
         refusals=refusals(*_COMMON, "throttled", "segment_corrupt"),
     ),
@@ -49,7 +49,7 @@ CONSUMER_OPERATIONS = [
         description="Durably: the cursor is at this seq, and reads go on behind it.",
         answer=ConsumerAnswer,
         request=CommitRequest,
-        parameters=[TOPIC, _CONSUMER],
+        parameters=[TOPIC, _CONSUMER, PARTITION],
         successes={OK: "Where the consumer is."},
         refusals=refusals(*_COMMON),
     ),

@@ -99,7 +99,7 @@ CODES: Final[dict[str, Code]] = {
     "throttled": Code(
         429, 1, "a limit of the broker: `detail.limit`, `detail.max`; or too much is written: `detail.retry_after_ms`",
         "yes, after Retry-After; at `max_topics`, `max_routers`, `max_consumers` and `max_total_bytes` not before "
-        "something was deleted",
+        "something was deleted; not at `max_partitions`",
     ),
     "header_too_large": Code(
         431, None, "target and header fields are over `TOPICS_MAX_HEADER_BYTES`, or more than 100", _NO,

@@ -11,6 +11,7 @@ from broker.http.answers import Headers
 from broker.http.errors import NotAcceptable, status_of
 from broker.http.request import Request
 from storage.errors import ShuttingDown, StorageError
+from storage.partitions import split
 
 EVENT_STREAM: Final = b"text/event-stream"
 HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
@@ -43,11 +44,17 @@ def heartbeat(now_ms: int) -> bytes:
     return b": hb %d\n\n" % now_ms
 
 
+def place_of(address: str) -> dict[str, Any]:
+    """A topic in an event or message, with its partition, unless that is 0."""
+    name, partition = split(address)
+    return {"topic": name, "partition": partition} if partition else {"topic": name}
+
+
 def error_event(error: StorageError, topic: str | None = None) -> bytes:
     """Why the stream ends, or what it gives of `topic`: `code` is the status that a request would have got, `reason`
     the code of the API.
     """
     code: int | str = SHUTTING_DOWN if isinstance(error, ShuttingDown) else status_of(error.code)
     detail: dict[str, Any] = {"detail": error.detail} if error.detail else {}
-    named = {} if topic is None else {"topic": topic}
+    named = {} if topic is None else place_of(topic)
     return event("error", {"code": code, "error": error.message, "reason": error.code, **named, **detail})

@@ -71,6 +71,8 @@ _SEQS: Final = {b"": True, b"return_seqs=true": True, b"return_seqs=false": Fals
 def _append(
     engine: Engine, topic: str, headers: Mapping[bytes, bytes], body: bytes, told: Told, _: Callable[[], None]
 ) -> bool:
+    if topic in engine.catalog.spread:
+        return False  # which partition it goes to is decided the other way
     write = _append_decoder.decode(body)
     records = PlainRecords([record.data for record in write.records])
     # Only in data can anything nest here, and what is short cannot be deep: mostly there is nothing to check.

@@ -53,6 +53,16 @@ def _query(name: str, schema: dict[str, Any], description: str = "") -> dict[str
     return parameter | ({"description": description} if description else {})
 
 
+_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
+PARTITION: dict[str, Any] = _query("partition", _NUMBER, "Which partition, counted from 0; 0 unless said.")
+_WRITTEN_TO: dict[str, Any] = _query(
+    "partition",
+    _NUMBER,
+    "Which partition, counted from 0. Unless said: the one that knows the key, else 0 with expected_seq, else the one "
+    "that the tags belong to (murmur2, as Kafka's clients have it), else one after the other.",
+)
+
+
 def _read_parameters(*only: str) -> list[dict[str, Any]]:
     """The fields of a read, as query parameters."""
     properties: dict[str, Any] = DiffRequest.model_json_schema()["properties"]
@@ -80,6 +90,7 @@ HOT_OPERATIONS = [
         request=AppendRequest,
         parameters=[
             TOPIC,
+            _WRITTEN_TO,
             _query("return_seqs", {"type": "boolean", "default": True}, "List the seqs of the records."),
             {
                 "name": "Idempotency-Key",
@@ -105,7 +116,7 @@ HOT_OPERATIONS = [
         answer=DiffAnswer,
         request=DiffRequest,
         body_required=False,
-        parameters=[TOPIC],
+        parameters=[TOPIC, PARTITION],
         successes={OK: "What there is."},
         refusals=refusals(
             "invalid_request", "topic_not_found", "payload_too_large", "unsupported_media_type", "throttled",
@@ -119,7 +130,7 @@ HOT_OPERATIONS = [
         summary="Read what came after a seq, by query",
         description="The same as POST …/diff.",
         answer=DiffAnswer,
-        parameters=[TOPIC, *_read_parameters()],
+        parameters=[TOPIC, PARTITION, *_read_parameters()],
         successes={OK: "What there is."},
         refusals=refusals("invalid_request", "topic_not_found", "throttled", "segment_corrupt"),
     ),
@@ -130,7 +141,7 @@ HOT_OPERATIONS = [
         summary="Read one record",
         description="When there is none, detail.reason says why: future, expired, evicted, lost or deleted.",
         answer=RecordAnswer,
-        parameters=[TOPIC, _SEQ, *_read_parameters(*_SHAPE)],
+        parameters=[TOPIC, _SEQ, PARTITION, *_read_parameters(*_SHAPE)],
         successes={OK: "The record."},
         refusals=refusals("invalid_request", "topic_not_found", "not_found", "segment_corrupt"),
     ),

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from storage.format.binary import MARK, as_json, is_binary
+from storage.partitions import split
 from storage.records import Appended, ReadResult, StoredRecord
 from storage.segments_view import SegmentsView
 
@@ -122,6 +123,12 @@ def quoted(text: str) -> bytes:
     return msgspec.json.encode(text)
 
 
+def place(address: str) -> bytes:
+    """A topic's name in an answer, and behind it the partition, unless that is 0."""
+    name, partition = split(address)
+    return b'%b,"partition":%d' % (quoted(name), partition) if partition else quoted(name)
+
+
 def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"") -> bytes:
     """The answer to a read; `started` is when its request came, by perf_counter, `more` further fields of it."""
     tombstone = b"null" if result.tombstone is None else msgspec.json.encode(result.tombstone)
@@ -131,7 +138,7 @@ def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"") ->
         b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,'
         b'"tombstone":%b%b%b,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
     ) % (
-        quoted(result.topic),
+        place(result.topic),
         text,
         result.next_from_seq,
         result.head_seq,
@@ -159,7 +166,7 @@ def one_record(topic: str, record: StoredRecord, shape: Shape, started: float) -
     """The answer to a point read: the record with its topic, flat."""
     text = records([record], shape)
     elapsed_ms = (perf_counter() - started) * 1000
-    return b'%b,"topic":%b,"performance":{"server_total_ms":%.3f}}' % (text[:-1], quoted(topic), elapsed_ms)
+    return b'%b,"topic":%b,"performance":{"server_total_ms":%.3f}}' % (text[:-1], place(topic), elapsed_ms)
 
 
 def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
@@ -168,10 +175,11 @@ def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
     if seqs:
         listed = b'"seqs":%b,' % msgspec.json.encode(list(range(done.first_seq, done.last_seq + 1)))
     return (
-        b'{"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
+        b'{"topic":%b%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
         b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
     ) % (
         quoted(done.topic),
+        b"" if done.partition is None else b',"partition":%d' % done.partition,
         done.first_seq,
         done.last_seq,
         listed,

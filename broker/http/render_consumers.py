@@ -9,6 +9,7 @@ import msgspec
 
 from broker.http import render
 from broker.http.render import Shape, quoted
+from storage.partitions import split
 
 if TYPE_CHECKING:
     from storage.consumers.values import ConsumerRead, ConsumerState
@@ -27,8 +28,10 @@ def read(consumer: str, done: ConsumerRead, shape: Shape, started: float) -> byt
 
 def entry(state: ConsumerState) -> dict[str, Any]:
     """A consumer as it is shown everywhere."""
+    topic, partition = split(state.topic)
     return {
-        "topic": state.topic,
+        "topic": topic,
+        **({"partition": partition} if partition else {}),
         "consumer": state.consumer,
         "consistency": state.config.consistency.value,
         "persist_every": state.config.persist_every,

@@ -15,6 +15,7 @@ from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
 from broker.http import intake
 from broker.http.answers import Headers, Receive, Scope
 from broker.http.query import Query
+from broker.service import partitions
 from broker.service.limits import Places
 
 if TYPE_CHECKING:
@@ -67,6 +68,14 @@ class Request:
     def query(self) -> Query:
         """The query parameters."""
         return Query(self.scope["query_string"])
+
+    def partition(self) -> int | None:
+        """The partition that the query asks for. Raises InvalidRequest."""
+        return self.query.number("partition") if self.scope["query_string"] else None
+
+    def address(self) -> str:
+        """The partition that the path and the query mean. Raises InvalidRequest, TopicNotFound."""
+        return partitions.at(self.broker.engine, self.values[0], self.partition())
 
     def elapsed_ms(self) -> float:
         return (perf_counter() - self.started) * 1000

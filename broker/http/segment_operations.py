@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.http.answers import OK, PARTIAL_CONTENT
-from broker.http.hot_operations import TOPIC, HotOperation
+from broker.http.hot_operations import PARTITION, TOPIC, HotOperation
 from broker.http.refusals import refusals
 from schemas.segments import SegmentsAnswer
 
@@ -48,7 +48,7 @@ def _file(ext: str, summary: str, description: str, example: str) -> HotOperatio
         answer=None,
         headers=_HEADERS,
         example=example,
-        parameters=[TOPIC, _FIRST_SEQ, *_CONDITIONS],
+        parameters=[TOPIC, _FIRST_SEQ, PARTITION, *_CONDITIONS],
         successes={OK: "The file.", PARTIAL_CONTENT: "The range of it."},
         refusals=refusals(
             "invalid_request", "topic_not_found", "not_found", "precondition_failed", "range_not_satisfiable",
@@ -67,7 +67,7 @@ SEGMENT_OPERATIONS = [
         description="All of it as of one instant. What lies in tail, or in a segment that is not sealed, is read as "
         "records are.",
         answer=SegmentsAnswer,
-        parameters=[TOPIC],
+        parameters=[TOPIC, PARTITION],
         successes={OK: "The segments."},
         refusals=refusals("invalid_request", "topic_not_found"),
     ),

@@ -8,8 +8,9 @@ answers go out in order all the same.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from broker.kafka.codec.schema import Message, decode, encode
 from broker.kafka.codec.wire import Buffer
@@ -80,13 +81,21 @@ class Call:
 Handler: TypeAlias = Callable[[Call, memoryview], Awaitable[Answer]]
 
 Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
 
 
-def decoded(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> Handler:
-    """A handler of raw bodies from one of messages. It raises Malformed on bytes that are no such request."""
+def decoded(
+    kind: type[Q], handle: Callable[[Call, Q], Awaitable[R]], *, large: Callable[[R], bool] | None = None
+) -> Handler:
+    """A handler of raw bodies from one of messages. It raises Malformed on bytes that are no such request.
+
+    Answers that are `large` are written on a thread, so that the loop goes on meanwhile.
+    """
 
     async def handler(call: Call, body: memoryview) -> Answer:
-        answer: Any = await handle(call, decode(kind, call.version, body))
+        answer = await handle(call, decode(kind, call.version, body))
+        if large is not None and large(answer):
+            return await asyncio.to_thread(encode, answer, call.version, call.errors)
         return encode(answer, call.version, call.errors)
 
     return handler

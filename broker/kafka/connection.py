@@ -77,12 +77,12 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        if not self._port.enter(self):
+        local: Any = self.transport.get_extra_info("sockname")
+        if local is None or not self._port.enter(self):  # it has gone already, or is one too many
             self._closing = True
             self.transport.abort()
             return
         self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
-        local: Any = self.transport.get_extra_info("sockname")
         remote: Any = self.transport.get_extra_info("peername")
         self._peer = Peer(self._port.access, (local[0], local[1]), str(remote[0]) if remote else "")
         self._task = self._loop.create_task(self._serve())

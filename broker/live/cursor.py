@@ -36,6 +36,11 @@ class _Entry(msgspec.Struct):
 _entry = msgspec.json.Decoder(_Entry)
 
 
+def key(address: str) -> str:
+    """A partition's key in the map; `address` as the engine has it."""
+    return address.replace("/", "#")
+
+
 def entry(key: bytes, position: Position) -> bytes:
     """One member of the map; `key` is a JSON string."""
     return b'%b:{"epoch":%d,"seq":%d}' % (key, position.epoch, position.seq)

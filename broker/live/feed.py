@@ -40,7 +40,7 @@ class Feed:
     def __init__(self, live: Live, topic: Topic) -> None:
         self.live = live
         self.topic = topic
-        self.name = render.quoted(topic.name)
+        self.name = render.place(topic.name)
         self.subscriptions: dict[Subscription, None] = {}
         self._cohorts: dict[tuple[Options, int], dict[Subscription, None]] = {}
         self._news = asyncio.Event()

@@ -66,7 +66,10 @@ class Event:
 
 
 def records(topic: bytes, result: ReadResult, shape: Shape, from_seq: int, epoch: int) -> Event | None:
-    """`topic` is the name as JSON; `from_seq` is the position before. None: there is nothing to tell."""
+    """`topic` is the name as JSON, and the partition behind it (see `render.place`); `from_seq` is the position before.
+
+    None: there is nothing to tell.
+    """
     if not result.records and not result.corrupt_seqs:
         return None
     data = b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d%b}' % (

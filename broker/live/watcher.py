@@ -111,7 +111,9 @@ class Watcher(Generic[P]):
 
     def id(self) -> bytes:
         """The cursor of all its topics."""
-        return cursor.encode([cursor.entry(b'"%b"' % name.encode(), each) for name, each in self.handed.items()])
+        return cursor.encode(
+            [cursor.entry(b'"%b"' % cursor.key(name).encode(), each) for name, each in self.handed.items()]
+        )
 
     # -- what happens to it ------------------------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ class Watcher(Generic[P]):
         subscription = self.subscriptions.pop(name, None)
         if subscription is not None:
             self._behind.pop(subscription, None)
-        event = frames.topic_deleted(render.quoted(name), head_seq, self.handed[name])
+        event = frames.topic_deleted(render.place(name), head_seq, self.handed[name])
         self.say(self._encode(self, event))
         self._end_if_nothing_is_left()
 

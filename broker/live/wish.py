@@ -10,6 +10,7 @@ import msgspec
 
 from broker.http.render import Shape
 from broker.live.cursor import Position
+from broker.service import partitions
 from broker.service.predicates import check_topic_name
 from storage.config import Durability
 from storage.errors import InvalidRequest, TopicNotFound
@@ -43,6 +44,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
     from_seq: int | None = None
     tail: int | None = None
+    partition: int = 0
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,18 @@ def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
         raise InvalidRequest(f"{field}: expected 1 to {MAX_TOPICS} topics, got {len(starts)}.", field=field)
     for name in starts:
         check_topic_name(name, field)
+
+
+def addressed(engine: Engine, starts: dict[str, Start], *, lenient: bool) -> dict[str, Start]:
+    """The same by address. Raises InvalidRequest for a partition that there is not, and as `open_topics`."""
+    found: dict[str, Start] = {}
+    for name, start in starts.items():
+        try:
+            found[partitions.at(engine, name, start.partition, f"topics.{name}.partition")] = start
+        except TopicNotFound:
+            if not lenient:
+                raise
+    return found
 
 
 def open_topics(

@@ -10,6 +10,7 @@ import msgspec
 from broker.service.predicates import check_topic_name
 from broker.service.topics import storage_config
 from schemas.config import TopicSettings
+from storage import spreading
 from storage.records import Appended, NewRecord
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Append(msgspec.Struct, kw_only=True):
     settings: TopicSettings | None = None
     expected_seq: int | None = None
     disable_backpressure: bool = False
+    partition: int | None = None
 
 
 def names_of(write: Append) -> list[str]:
@@ -49,6 +51,19 @@ async def append(engine: Engine, write: Append, pressure: Pressure) -> Appended:
     if not write.disable_backpressure:
         pressure.check()
     config = None if write.settings is None else storage_config(write.topic, write.settings, "config.")
+    if spreading.needs_choice(engine, write.topic, write.partition, config):
+        return await spreading.append(
+            engine,
+            write.topic,
+            write.records,
+            partition=write.partition,
+            node=write.node,
+            idempotency_key=write.idempotency_key,
+            idempotency_strict=write.idempotency_strict,
+            create=write.create,
+            config=config,
+            expected_seq=write.expected_seq,
+        )
     return await engine.append(
         write.topic,
         write.records,

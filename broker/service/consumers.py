@@ -1,4 +1,7 @@
-"""Consumers: their control plane, reading, committing (source: api.md §7). Fields are judged before the topic is."""
+"""Consumers: their control plane, reading, committing (source: api.md §7). Fields are judged before the topic is.
+
+`topic` is the address of the partition that they read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import msgspec
 
 from broker.service import reads
 from broker.service.limits import Places
-from broker.service.predicates import check_consumer_name, check_topic_name
+from broker.service.predicates import check_consumer_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from schemas.consumers import ConsumerRequest, SeekRequest
 from storage.consumers.values import Consistency, ConsumerConfig
@@ -44,14 +47,14 @@ async def put(engine: Engine, topic: str, consumer: str, asked: ConsumerRequest)
 
     Raises InvalidRequest, TopicNotFound, LimitReached, Unavailable.
     """
-    _check_names(topic, consumer)
+    check_consumer_name(consumer)
     config = ConsumerConfig(consistency=Consistency(asked.consistency), persist_every=asked.persist_every)
     return await engine.consumers.put(topic, consumer, config, asked.start)
 
 
 def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:
     """Raises InvalidRequest, TopicNotFound, ConsumerNotFound."""
-    _check_names(topic, consumer)
+    check_consumer_name(consumer)
     return engine.consumers.state(topic, consumer)
 
 
@@ -59,7 +62,6 @@ def page(
     engine: Engine, topic: str, *, prefix: str, page_size: int | None, cursor: str | None
 ) -> tuple[list[ConsumerState], str | None]:
     """One page of a topic's consumers in byte order, and the cursor of the next one when more follow."""
-    check_topic_name(topic)
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor is not None else ""
     found = engine.consumers.list(topic, prefix, after, size + 1)
@@ -70,13 +72,13 @@ def page(
 
 async def delete(engine: Engine, topic: str, consumer: str) -> bool:
     """False when there was none. On return the deletion is durable. Raises InvalidRequest, TopicNotFound."""
-    _check_names(topic, consumer)
+    check_consumer_name(consumer)
     return await engine.consumers.delete(topic, consumer)
 
 
 async def read(engine: Engine, asked: Read) -> ConsumerRead:
     """What there is now. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, RecordCorrupt, Unavailable."""
-    _check_names(asked.topic, asked.consumer)
+    check_consumer_name(asked.consumer)
     if asked.attempt_key is not None:
         check_text(asked.attempt_key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
     return await _read(engine, asked, 0)
@@ -117,20 +119,15 @@ async def _read(engine: Engine, asked: Read, wait_ms: int) -> ConsumerRead:
 
 async def commit(engine: Engine, topic: str, consumer: str, seq: int) -> ConsumerState:
     """On return the cursor is durably at `seq`. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable."""
-    _check_names(topic, consumer)
+    check_consumer_name(consumer)
     return await engine.consumers.commit(topic, consumer, seq)
 
 
 async def seek(engine: Engine, topic: str, consumer: str, asked: SeekRequest) -> ConsumerState:
     """On return the cursor is durably where it was asked to be, forward or back. Raises as `commit`."""
-    _check_names(topic, consumer)
+    check_consumer_name(consumer)
     given = [name for name in ("seq", "ts", "to") if getattr(asked, name) is not None]
     if len(given) != 1:
         field = given[-1] if given else "seq"
         raise InvalidRequest(f"{field}: give exactly one of seq, ts and to.", field=field)
     return await engine.consumers.seek(topic, consumer, seq=asked.seq, ts=asked.ts, to=asked.to)
-
-
-def _check_names(topic: str, consumer: str) -> None:
-    check_topic_name(topic)
-    check_consumer_name(consumer)

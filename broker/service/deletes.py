@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.service.predicates import check_topic_name, tag_match
+from broker.service.predicates import tag_match
 from storage.errors import InvalidRequest
 from storage.records import DeletedRecords
 
@@ -17,7 +17,6 @@ async def delete_records(engine: Engine, topic: str, *, before_seq: int | None, 
 
     On return the deletion is as safe as the topic's durability class says.
     """
-    check_topic_name(topic)
     predicate = tag_match(match, "match")
     if before_seq is None and predicate is None:
         raise InvalidRequest("before_seq or match is required.", field="before_seq")

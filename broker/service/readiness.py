@@ -23,7 +23,7 @@ def check(engine: Engine, *, stopping: bool) -> int:
             f"Log shards that have stopped until the next start: {len(failed)}.",
             shards=[_shard(shard, number) for shard, number in failed],
         )
-    return len(engine.catalog.topics)
+    return engine.catalog.size
 
 
 def _shard(shard: int, number: int | None) -> dict[str, Any]:

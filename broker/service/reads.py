@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.service.limits import Places
-from broker.service.predicates import check_topic_name
 from storage.errors import ShuttingDown
 from storage.records import ReadQuery, ReadResult, StoredRecord, TagMatch
 
@@ -24,6 +23,7 @@ MAX_WAIT_MS: Final = 30_000
 class Read(msgspec.Struct, kw_only=True):
     """What a reader asks for, as it asks: 0 means the default, and what is too much is clamped."""
 
+    #: Its address.
     topic: str
     from_seq: int = 0
     limit: int = 0
@@ -61,7 +61,6 @@ def has_nothing(result: ReadResult) -> bool:
 
 async def read(engine: Engine, asked: Read) -> Reading:
     """What there is now. Raises InvalidRequest, TopicNotFound, RecordCorrupt."""
-    check_topic_name(asked.topic)
     query = ReadQuery(
         from_seq=asked.from_seq,
         limit=clamped(asked.limit, DEFAULT_LIMIT, MAX_LIMIT),
@@ -116,5 +115,4 @@ async def read_on(engine: Engine, parking: Places, reading: Reading, wait_ms: in
 
 async def read_one(engine: Engine, topic: str, seq: int) -> StoredRecord:
     """Raises RecordNotFound whose detail says why."""
-    check_topic_name(topic)
     return await engine.read_one(topic, seq)

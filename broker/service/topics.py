@@ -13,6 +13,7 @@ import msgspec
 
 from broker.auth.scopes import narrowed
 from broker.live import priority
+from broker.service import partitions
 from broker.service.predicates import check_topic_name
 from schemas.config import TopicSettings
 from storage.config import TopicConfig
@@ -28,9 +29,6 @@ DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 
 def storage_config(topic: str, settings: TopicSettings, prefix: str = "") -> TopicConfig:
     """The settings as the engine takes them, clamped. Raises InvalidRequest; `prefix` stands before field names."""
-    if settings.partitions > 1:
-        field = f"{prefix}partitions"
-        raise InvalidRequest(f"{field}: this version serves one partition a topic, not more.", field=field)
     if settings.dead_letter is not None:
         field = f"{prefix}dead_letter"
         check_topic_name(settings.dead_letter, field)
@@ -71,13 +69,13 @@ async def put(engine: Engine, topic: str, settings: TopicSettings) -> tuple[Topi
     """Make the topic or replace its settings. True when it was made. On return the change is durable."""
     check_topic_name(topic)
     config = storage_config(topic, settings)
-    return await engine.put_topic(topic, config)
+    return await engine.put_topic(topic, config, keep_partitions="partitions" not in settings.model_fields_set)
 
 
 def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
     """The topic as found; with `touch` the look counts as a read from now on."""
     check_topic_name(topic)
-    state = engine.state(topic)
+    state = partitions.summed(partitions.states(engine, topic))
     if touch:
         engine.touch(topic)
     return state
@@ -101,7 +99,9 @@ def page(
 def _named(engine: Engine, prefixes: tuple[str, ...], after: str, limit: int) -> Iterator[TopicState]:
     # The prefixes are sorted and none is within another: so are the names, one prefix after the other.
     for prefix in prefixes:
-        yield from engine.topics(prefix=prefix, after=after, limit=limit)
+        for state in engine.topics(prefix=prefix, after=after, limit=limit):
+            several = state.config.partitions > 1
+            yield partitions.summed(partitions.states(engine, state.topic)) if several else state
 
 
 async def delete(engine: Engine, topic: str, *, if_empty: bool) -> list[str] | None:

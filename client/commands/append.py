@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from client.commands.connection import (
     DEFAULT_URL,
     JsonOption,
+    PartitionOption,
     RetryForOption,
     TokenOption,
     TopicArgument,
@@ -56,6 +57,7 @@ def append(
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of every record.")] = None,
     node: Annotated[str | None, typer.Option("--node", help="Node the records come from.")] = None,
+    partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -74,7 +76,15 @@ def append(
     try:
         with _opened(file, data) as source, broker(url, token, as_json, retry_for_s=retry_for_s) as client:
             lines = read_lines(source, linger_s=None if key_prefix else _LINGER_S)
-            upload = Upload(client=client, topic=topic, account=account, key_prefix=key_prefix, tag=tag, node=node)
+            upload = Upload(
+                client=client,
+                topic=topic,
+                account=account,
+                key_prefix=key_prefix,
+                tag=tag,
+                node=node,
+                partition=partition,
+            )
             _run(upload, batches(lines, batch), _size(source), as_json)
             account.complete = True
     except typer.Exit:

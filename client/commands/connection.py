@@ -32,6 +32,10 @@ TokenOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Output for programs, errors included (those go to stderr).")]
+PartitionOption = Annotated[
+    int | None,
+    typer.Option("--partition", min=0, help="Of a topic with several: which one, counted from 0.", show_default=False),
+]
 RetryForOption = Annotated[
     float,
     typer.Option(

@@ -9,7 +9,15 @@ import msgspec
 import typer
 
 from client import calls, consumer_calls
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, TopicArgument, UrlOption, broker
+from client.commands.connection import (
+    DEFAULT_URL,
+    JsonOption,
+    PartitionOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
 from client.commands.consuming import read
 from client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
 from client.consumer_values import Consumer, ConsumerDeleted, ConsumerOptions, ConsumerPut
@@ -31,6 +39,7 @@ class Consistency(enum.StrEnum):
 def list_consumers(
     topic: TopicArgument,
     prefix: Annotated[str, typer.Argument(help="Only consumers whose names begin with this.", show_default=False)] = "",
+    partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -40,7 +49,7 @@ def list_consumers(
     With --json: one object a line, as `topics consumers get` has it.
     """
     with broker(url, token, as_json) as client:
-        found = client.consumers.list(topic, prefix)
+        found = client.consumers.list(topic, prefix, partition=partition)
         if as_json:
             for consumer in found:
                 emit(msgspec.json.encode(consumer))
@@ -75,6 +84,7 @@ def put(
     persist_every: Annotated[
         int, typer.Option("--persist-every", min=1, metavar="RECORDS", help="At most so many come again.")
     ] = 1000,
+    partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -84,6 +94,7 @@ def put(
         "start": _where(start, "--from"),
         "consistency": consistency.value,
         "persist_every": persist_every,
+        "partition": partition,
     }
     with broker(url, token, as_json) as client:
         answer = client.run(calls.verbatim(consumer_calls.put(topic, consumer, options)))
@@ -98,13 +109,14 @@ def put(
 def get(
     topic: TopicArgument,
     consumer: ConsumerArgument,
+    partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
     """Show a consumer and how far it has come."""
     with broker(url, token, as_json) as client:
-        answer = client.run(calls.verbatim(consumer_calls.get(topic, consumer)))
+        answer = client.run(calls.verbatim(consumer_calls.get(topic, consumer, partition)))
         if as_json:
             emit(answer)
             return
@@ -129,13 +141,14 @@ def get(
 def delete(
     topic: TopicArgument,
     consumer: ConsumerArgument,
+    partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
     """Forget a consumer. Records stay; a consumer that does not exist is no error."""
     with broker(url, token, as_json) as client:
-        answer = client.run(calls.verbatim(consumer_calls.delete(topic, consumer)))
+        answer = client.run(calls.verbatim(consumer_calls.delete(topic, consumer, partition)))
         if as_json:
             emit(answer)
             return
@@ -152,13 +165,14 @@ def commit(
     topic: TopicArgument,
     consumer: ConsumerArgument,
     seq: Annotated[int, typer.Argument(metavar="SEQ", min=0, help="The last seq that is done.", show_default=False)],
+    partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
     """Say that everything up to SEQ is done: reads go on behind it."""
     with broker(url, token, as_json) as client:
-        _moved(client.run(calls.verbatim(consumer_calls.commit(topic, consumer, seq))), as_json)
+        _moved(client.run(calls.verbatim(consumer_calls.commit(topic, consumer, seq, partition))), as_json)
 
 
 @consumers.command("seek", epilog=EXIT_CODES_HELP)
@@ -173,6 +187,7 @@ def seek(
         int | None,
         typer.Option("--ts", min=0, metavar="MS", help="Instead: with the first record of this time, ms since 1970."),
     ] = None,
+    partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -187,6 +202,7 @@ def seek(
         seq=place if isinstance(place, int) else None,
         ts=ts,
         to=None if isinstance(place, int) else place,
+        partition=partition,
     )
     with broker(url, token, as_json) as client:
         _moved(client.run(calls.verbatim(call)), as_json)

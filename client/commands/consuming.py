@@ -10,6 +10,7 @@ from client.blocking import Client
 from client.commands.connection import (
     DEFAULT_URL,
     JsonOption,
+    PartitionOption,
     RetryForOption,
     TokenOption,
     TopicArgument,
@@ -37,6 +38,7 @@ def read(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Read on until Ctrl-C; what is printed is committed.")
     ] = False,
+    partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -52,9 +54,10 @@ def read(
     printer = RecordPrinter(as_json=as_json, flush=follow)
     with broker(url, token, as_json, retry_for_s=retry_for_s if follow else None) as client:
         if follow:
-            for item in client.consumers.follow(topic, consumer):
+            for item in client.consumers.follow(topic, consumer, partition=partition):
                 printer.write(item)
-        if not _print(client, topic, consumer, limit, {"wait_ms": wait_ms, "checkpoint": not peek}, printer):
+        options: ConsumerReadOptions = {"wait_ms": wait_ms, "checkpoint": not peek, "partition": partition}
+        if not _print(client, topic, consumer, limit, options, printer):
             note("There is nothing new.")
 
 

@@ -8,7 +8,15 @@ import typer
 
 from client.blocking import Client
 from client.calls import ReadOptions
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, TopicArgument, UrlOption, broker
+from client.commands.connection import (
+    DEFAULT_URL,
+    JsonOption,
+    PartitionOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
 from client.commands.records import RecordPrinter, tag_predicate
 from client.commands.terminal import note
 
@@ -32,6 +40,7 @@ def read(
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
     ] = False,
+    partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -42,7 +51,7 @@ def read(
     byte as they were written. Where records are gone, a line {"tombstone": {...}} says so.
     """
     options: ReadOptions = {"include_tags": True, "max_batch_bytes": _PAGE_BYTES, "skip_corrupt": skip_corrupt}
-    options |= {"tag": tag_predicate(tag), "from_ts": from_ts}
+    options |= {"tag": tag_predicate(tag), "from_ts": from_ts, "partition": partition}
     with broker(url, token, as_json) as client:
         _print(client, topic, from_seq, limit, options, RecordPrinter(as_json=as_json))
 

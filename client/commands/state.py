@@ -9,8 +9,8 @@ import msgspec
 
 from client import calls
 from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, TopicArgument, UrlOption, broker
-from client.commands.terminal import emit, grid, moment, out, printable, show, size
-from client.values import TopicState
+from client.commands.terminal import amount, emit, grid, moment, out, printable, show, size
+from client.values import PartitionState, TopicState
 
 
 def state(
@@ -45,7 +45,14 @@ def _show(state: TopicState, *, now_ms: int) -> None:
     facts += [(f"consumers {name}", _plain(value)) for name, value in (state.consumers or {}).items()]
     console = out()
     console.print(printable(state.topic), style="bold", markup=False)
-    for heading, rows in (("", facts), ("Settings", [(name, _plain(v)) for name, v in state.config.items()])):
+    parts = [(f"partition {each.partition}", _partition(each)) for each in state.partitions]
+    for heading, rows in (
+        ("", facts),
+        ("Partitions", parts),
+        ("Settings", [(name, _plain(v)) for name, v in state.config.items()]),
+    ):
+        if not rows:
+            continue
         if heading:
             console.print(f"\n{heading}", style="bold", markup=False)
         table = grid("", "")
@@ -53,6 +60,10 @@ def _show(state: TopicState, *, now_ms: int) -> None:
         for name, value in rows:
             table.add_row(f"  {printable(name)}", printable(value))
         show(table)
+
+
+def _partition(state: PartitionState) -> str:
+    return f"{amount(state.count, 'record')}, {size(state.bytes)}, seqs {state.earliest_seq} to {state.head_seq}"
 
 
 def _when(ts_ms: int | None, now_ms: int) -> str:

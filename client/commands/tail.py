@@ -10,6 +10,7 @@ from client.calls import ReadOptions
 from client.commands.connection import (
     DEFAULT_URL,
     JsonOption,
+    PartitionOption,
     RetryForOption,
     TokenOption,
     TopicArgument,
@@ -28,6 +29,7 @@ def tail(
         typer.Option("--from-seq", min=0, help="Begin behind this seq instead; 0 = at the start.", show_default=False),
     ] = None,
     tag: TagOption = None,
+    partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -40,11 +42,11 @@ def tail(
     """
     printer = RecordPrinter(as_json=as_json, flush=True)
     with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
-        state = client.state(topic, touch=False)
+        state = client.state(topic, touch=False).of(partition)
         begin = max(0, state.head_seq - last) if from_seq is None else from_seq
         if from_seq is None and begin < state.earliest_seq - 1:
             # Nobody who asks for the last ten wants to hear that there were others once.
             begin = state.earliest_seq - 1
-        options: ReadOptions = {"tag": tag_predicate(tag), "epoch": state.epoch}
+        options: ReadOptions = {"tag": tag_predicate(tag), "epoch": state.epoch, "partition": partition}
         for item in client.tail(topic, begin, **options):
             printer.write(item)

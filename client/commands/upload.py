@@ -54,6 +54,7 @@ class Upload:
     key_prefix: str | None = None
     tag: str | None = None
     node: str | None = None
+    partition: int | None = None
 
     def run(self, source: Iterable[Batch], on_batch: Callable[[Batch], None]) -> None:
         """Appends everything. Raises what ended it early; the account then says how far it got."""
@@ -69,7 +70,7 @@ class Upload:
             on_batch(batch)
 
     def _append(self, batch: Batch) -> Appended:
-        options: AppendOptions = {"node": self.node}
+        options: AppendOptions = {"node": self.node, "partition": self.partition}
         if self.key_prefix is not None:
             options |= {"idempotency_key": self._key(batch), "idempotency_strict": True}
         records = [NewRecord(data=data, tag=self.tag) for data in batch.records]

@@ -89,6 +89,9 @@ def payload_size(data: bytes, begin: int, end: int) -> int:
                 body = _counted.decode(data[begin:end])
                 size = len(body.data) + len(body.meta)
                 return size + (_CT + len(body.ct) if body.ct else 0) + (_H + len(body.h) if body.h else 0)
+        return end - begin - PLAIN_OVERHEAD
+    if begin == end:
+        raise msgspec.DecodeError("a record without a body")
     return max(0, end - begin - PLAIN_OVERHEAD)
 
 

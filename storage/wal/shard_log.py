@@ -61,9 +61,8 @@ class ShardLog:
         self.full = False
         #: Set once, when a write or sync has failed: nothing is written any more.
         self.failed: OSError | None = None
-        #: Bytes written that no sync has covered yet, and since when (monotonic ns).
+        #: Bytes written that no sync has covered yet, and since when (monotonic ns); some may not wait for the timer.
         self.dirty_since_ns: int | None = None
-        #: Some of them are not to wait for the timer.
         self.hastened = False
         #: How often what was written has been made durable.
         self.syncs = 0
@@ -238,7 +237,7 @@ class ShardLog:
             self._point_ns = self._clock.monotonic_ns()
             self.stats.sync_points += 1
         if self.dirty_since_ns is None:
-            self.dirty_since_ns = self._clock.monotonic_ns()
+            self.dirty_since_ns, self.hastened = self._clock.monotonic_ns(), False
         self.hastened = self.hastened or any(each.hasten for each in run)
         self.stats.bytes += at - start
         self.stats.frames += sum(each.frames for each in run) + (point is not None)
@@ -308,7 +307,7 @@ class ShardLog:
             return False
         active = self._active
         if active is None or self._synced == self._end:
-            self._nothing_dirty()
+            self.dirty_since_ns = None
             return True
         begin = self._clock.monotonic_ns()
         try:
@@ -324,11 +323,7 @@ class ShardLog:
         self.stats.fsync_seconds.observe((self._clock.monotonic_ns() - begin_ns) / 1e9)
         self._synced = self._end
         self.syncs += 1
-        self._nothing_dirty()
-
-    def _nothing_dirty(self) -> None:
         self.dirty_since_ns = None
-        self.hastened = False
 
     def _finish_active(self) -> None:
         """Cut the active file to its length and sync it. A failure here stops the shard."""
@@ -341,10 +336,9 @@ class ShardLog:
         except OSError as error:
             self.failed = error
             raise
-        active.size = self._end
-        self._synced = self._end
+        active.size = self._synced = self._end
         self.syncs += 1
-        self._nothing_dirty()
+        self.dirty_since_ns = None
 
     def _rotate(self, size: int) -> None:
         prepared = self.files.take(self._next_number, size + 256)

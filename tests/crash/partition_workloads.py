@@ -35,7 +35,7 @@ async def partitions_and_snapshots(s: Session) -> None:
     await s.append("t/3", 2)
     await s.together(s.snapshot(), s.append("t/3"), s.drop("t"))
     await s.together(s.put("t", with_class(FSYNC, partitions=2)), s.snapshot())
-    await s.append("t/1", 2, key="k")
+    await s.append("t/1", 2, key="another")
     await s.snapshot()
     await s.remove("t/1", before_seq=2)
 

@@ -232,7 +232,7 @@ def test_a_cap_of_what_stays_is_not_tried_again() -> None:
 
 def _limits() -> Iterable[str]:
     return (
-        "max_topics", "max_routers", "max_consumers", "max_watch_sessions", "max_sse_connections",
+        "max_topics", "max_partitions", "max_routers", "max_consumers", "max_watch_sessions", "max_sse_connections",
         "max_sse_connections_per_key", "max_inflight_per_key", "max_parked", "max_idempotency_keys", "max_total_bytes",
         "backups",
     )  # fmt: skip

@@ -11,6 +11,8 @@ from prometheus_client import Metric as Parsed
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.exposition import families
+from broker.kafka.apis import ApiKey
+from broker.kafka.errors import ErrorCode
 from broker.metric_table import ALL
 from broker.settings import Settings
 from broker.wiring import Broker
@@ -30,6 +32,8 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    # There is no Kafka port here to be used.
+    broker.kafka_metrics.observe(ApiKey.METADATA, 0.01, [ErrorCode.INVALID_REQUEST])
     async with client_of(broker) as client:
         client.headers["authorization"] = f"Bearer {KEY}"
         yield client

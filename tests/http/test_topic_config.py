@@ -152,10 +152,6 @@ async def test_partitions_are_1_to_1024(client: httpx.AsyncClient, value: str) -
     await refuse(client, f'{{"partitions":{value}}}', "partitions")
 
 
-async def test_more_than_one_partition_is_not_served_by_this_version(client: httpx.AsyncClient) -> None:
-    await refuse(client, '{"partitions":2}', "partitions")
-
-
 @pytest.mark.parametrize("value", ['"t"', '"-x"', '""', "1", '["a"]'])
 async def test_a_dead_letter_topic_is_another_topic(client: httpx.AsyncClient, value: str) -> None:
     await refuse(client, f'{{"dead_letter":{value}}}', "dead_letter")

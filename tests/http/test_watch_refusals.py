@@ -40,7 +40,7 @@ async def test_a_session_says_where_it_starts(client: httpx.AsyncClient) -> None
         ({"t": {"from_seq": -1}}, "topics.t.from_seq"),
         ({"t": {"from_seq": "1"}}, "topics.t.from_seq"),
         ({"t": {"from_seq": 1, "tail": 1}}, "topics.t.tail"),
-        ({"t": {"partition": 1}}, "topics.t.partition"),
+        ({"t": {"partition": -1}}, "topics.t.partition"),
     ],
 )
 async def test_topics_that_make_no_sense(client: httpx.AsyncClient, topics: Any, field: str) -> None:

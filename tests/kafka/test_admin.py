@@ -29,6 +29,7 @@ from kafka.admin import ConfigResourceType as PyType
 from kafka.admin import NewTopic as PyNewTopic
 
 from broker.kafka.apis import ApiKey
+from broker.kafka.cluster import PAGE
 from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsCursor,
     DescribeTopicPartitionsRequest,
@@ -43,6 +44,8 @@ from broker.kafka.messages.topics import (
     CreateTopicsCreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
 )
 from storage.config import CleanupPolicy, TopicConfig
 from tests.kafka.server import KafkaServer
@@ -273,3 +276,13 @@ async def test_the_advertised_address_is_told_as_set(tmp_path: Path) -> None:
         request = FindCoordinatorRequest(key="group", key_type=0)
         found = await wire.ask(ApiKey.FIND_COORDINATOR, 3, request, FindCoordinatorResponse)
         assert (found.host, found.port, found.node_id) == ("broker.example", 9093, 1)
+
+
+async def test_a_long_list_of_topics_is_whole(server: KafkaServer) -> None:
+    names = [f"t{number:04}" for number in range(2 * PAGE + 1)]
+    await asyncio.gather(*(server.engine.put_topic(name) for name in names))
+    wire = await server.connect()
+    listed = await wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=None), MetadataResponse)
+    assert [topic.name for topic in listed.topics] == names
+    sizes = await wire.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    assert [topic.name for topic in sizes.results[0].topics] == names

@@ -73,6 +73,13 @@ def test_a_port_that_is_taken_keeps_it_from_starting(tmp_path: Path) -> None:
         assert not broker.data_dir.exists()
 
 
+def test_a_port_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, kafka_port=0, kafka_port_file=tmp_path / "none" / "port") as broker:
+        broker.launch()
+        assert broker.wait() == 1
+        assert "cannot_start" in broker.log()
+
+
 def test_without_the_extra_it_is_said_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "broker.kafka.port", raising=False)
 

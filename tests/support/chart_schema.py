@@ -35,6 +35,11 @@ BY_THE_CHART = frozenset(
         "drain_ms",
         "on_storage_failed",
         "trust_page_cache",
+        # A port in the pod alone would lead nowhere.
+        "kafka_port",
+        "kafka_host",
+        "kafka_port_file",
+        "kafka_advertised",
     )
 )
 

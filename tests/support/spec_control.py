@@ -57,8 +57,8 @@ class Wrong(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """The parts of an Append's JSON object, byte for byte; `extra` holds the further keys, decoded. Of a MessagePack map
-    `data` is all of it. `size`: bytes that the record counts for."""
+    """The parts of an Append's JSON object, byte for byte; `extra` holds the further keys, decoded. Of a MessagePack
+    map `data` is all of it. `size`: bytes that the record counts for."""
 
     data: bytes
     meta: bytes | None

@@ -37,6 +37,7 @@ from tests.support.spec_meta import (
     decode_lock,
     decode_reserve,
 )
+from tests.support.spec_partitions import judge_partitions
 from tests.support.spec_replay import Log, Replay
 from tests.support.spec_snapshot import Section, Snapshot, decode_snapshot, log_of, meet
 from tests.support.spec_wal import WalFile, decode_wal_file
@@ -117,6 +118,7 @@ def read_files(files: Mapping[str, Callable[[], bytes]], cold: Objects | None = 
     logs: dict[int, Log] = {}
     for shard in shards:
         logs |= _replay(shard, len(shards), snapshots[-2:])
+    judge_partitions(logs)
     return Decoded(
         format=made,
         lock=decode_lock(files[".lock"]()) if ".lock" in files else None,

@@ -54,6 +54,7 @@ _body_with_meta = msgspec.json.Decoder(_BodyWithMeta)
 
 async def append(request: Request) -> Answer:
     write = await write_of(request.values[0], await request.body(), lambda: _key(request))
+    write.partition = request.partition()
     if write.settings is not None:
         request.access.require(WRITE_ADMIN, appends.names_of(write))
     seqs = request.query.flag("return_seqs", True) if request.scope["query_string"] else True

@@ -18,7 +18,7 @@ from broker.auth.scopes import WRITE_ADMIN
 from broker.auth.table import COMMANDS
 from broker.http import strict_json
 from broker.http.errors import wrong_model
-from broker.http.routes.append import write_of
+from broker.http.routes.append import Natural, write_of
 from broker.http.routes.replies import Refused, Replies
 from broker.http.routes.subscribing import Subscribing
 from broker.live.watcher import Watcher
@@ -39,7 +39,12 @@ class _Head(msgspec.Struct):
     topic: str | UnsetType = UNSET
 
 
+class _Place(msgspec.Struct):
+    partition: Natural | None = None
+
+
 _head = msgspec.json.Decoder(_Head)
+_place = msgspec.json.Decoder(_Place)
 
 
 _UNSUPPORTED: Final = "A message is a JSON object whose type is subscribe, unsubscribe, publish or ping."
@@ -96,6 +101,8 @@ class Commands:
         if head.topic is UNSET:
             raise InvalidRequest("topic: required.", field="topic")
         write = await write_of(head.topic, raw)
+        if b"partition" in raw:
+            write.partition = (await strict_json.decode(raw, _place)).partition
         self._caller.require(COMMANDS["publish"] if write.settings is None else WRITE_ADMIN, appends.names_of(write))
         await self._places.acquire()
         self._subscribing.writes(write.topic)
@@ -117,6 +124,8 @@ class Commands:
             self._replies.refuse(outcome, request_id)
         else:
             done = msgspec.to_builtins(outcome)
+            if done["partition"] is None:
+                del done["partition"]
             if not done.pop("payload_differs"):
                 self._replies.say("ack", request_id, **done)
             else:

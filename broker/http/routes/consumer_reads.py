@@ -49,7 +49,7 @@ async def read(request: Request) -> Answer:
     began = monotonic()
     raw = await request.body()
     body = await strict_json.decode(raw, _read) if raw else _Read()
-    asked = _asked(request.values[0], request.values[1], body)
+    asked = _asked(request.address(), request.values[1], body)
     broker = request.broker
     waited = await routers.caught_up(broker.engine, asked.topic)
     if request.left():
@@ -68,7 +68,7 @@ async def read(request: Request) -> Answer:
 
 
 async def commit(request: Request) -> Answer:
-    topic, consumer = request.values
+    topic, consumer = request.address(), request.values[1]
     body = await strict_json.decode(await request.body(), _commit)
     _check_u64(body.seq, "seq")
     state = await consumers.commit(request.broker.engine, topic, consumer, body.seq)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Query, Response
 from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.render_consumers import entry
-from broker.http.routes.topics import Current, StrictRoute, TopicName, performance
-from broker.service import consumers
+from broker.http.routes.topics import Current, PartitionNumber, StrictRoute, TopicName, performance
+from broker.service import consumers, partitions
 from schemas.consumers import (
     ConsumerAnswer,
     ConsumerDeleteAnswer,
@@ -35,18 +35,28 @@ ConsumerName = Annotated[
 _WRITES = ("wal_saturated", "storage_failed", "storage_full")
 
 
+def _place(current: Current, topic: str, partition: int | None) -> str:
+    return partitions.at(current.broker.engine, topic, partition)
+
+
 @router.put(
     "/{consumer}",
     summary="Make a consumer, or replace its settings",
+    response_model_exclude_unset=True,
     description="Fields left out return to their defaults. The position of one that exists stays. 201 when the "
     "consumer was made.",
     responses={CREATED: {"model": ConsumerPutAnswer, "description": "The consumer was made."}}
     | refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", *_WRITES),
 )
 async def put_consumer(
-    current: Current, response: Response, topic: TopicName, consumer: ConsumerName, body: ConsumerRequest
+    current: Current,
+    response: Response,
+    topic: TopicName,
+    consumer: ConsumerName,
+    body: ConsumerRequest,
+    partition: PartitionNumber = None,
 ) -> ConsumerPutAnswer:
-    state, created = await consumers.put(current.broker.engine, topic, consumer, body)
+    state, created = await consumers.put(current.broker.engine, _place(current, topic, partition), consumer, body)
     if created:
         response.status_code = CREATED
     return ConsumerPutAnswer.model_validate({**entry(state), "created": created, "performance": performance(current)})
@@ -55,10 +65,13 @@ async def put_consumer(
 @router.get(
     "/{consumer}",
     summary="Describe a consumer",
+    response_model_exclude_unset=True,
     responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found"),
 )
-async def get_consumer(current: Current, topic: TopicName, consumer: ConsumerName) -> ConsumerAnswer:
-    state = consumers.describe(current.broker.engine, topic, consumer)
+async def get_consumer(
+    current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
+) -> ConsumerAnswer:
+    state = consumers.describe(current.broker.engine, _place(current, topic, partition), consumer)
     return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})
 
 
@@ -75,9 +88,10 @@ async def list_consumers(
     prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    partition: PartitionNumber = None,
 ) -> ConsumerListAnswer:
     states, next_cursor = consumers.page(
-        current.broker.engine, topic, prefix=prefix, page_size=page_size, cursor=cursor
+        current.broker.engine, _place(current, topic, partition), prefix=prefix, page_size=page_size, cursor=cursor
     )
     fields: dict[str, Any] = {
         "topic": topic,
@@ -93,19 +107,24 @@ async def list_consumers(
     description="Its position is forgotten; no record is touched.",
     responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", *_WRITES),
 )
-async def delete_consumer(current: Current, topic: TopicName, consumer: ConsumerName) -> ConsumerDeleteAnswer:
-    deleted = await consumers.delete(current.broker.engine, topic, consumer)
+async def delete_consumer(
+    current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
+) -> ConsumerDeleteAnswer:
+    deleted = await consumers.delete(current.broker.engine, _place(current, topic, partition), consumer)
     return ConsumerDeleteAnswer(topic=topic, consumer=consumer, deleted=deleted, performance=performance(current))
 
 
 @router.post(
     "/{consumer}/seek",
     summary="Go on from elsewhere",
+    response_model_exclude_unset=True,
     description="Forward or back: behind a seq, with the first record of a time or later, at the beginning or the end.",
     responses=refusals(
         "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
     ),
 )
-async def seek(current: Current, topic: TopicName, consumer: ConsumerName, body: SeekRequest) -> ConsumerAnswer:
-    state = await consumers.seek(current.broker.engine, topic, consumer, body)
+async def seek(
+    current: Current, topic: TopicName, consumer: ConsumerName, body: SeekRequest, partition: PartitionNumber = None
+) -> ConsumerAnswer:
+    state = await consumers.seek(current.broker.engine, _place(current, topic, partition), consumer, body)
     return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})

@@ -54,7 +54,7 @@ async def get_records(request: Request) -> Answer:
 
 
 async def get_record(request: Request) -> Answer:
-    topic, seq_text = request.values
+    topic, seq_text = request.address(), request.values[1]
     seq = parsed(parse_u64, seq_text, "seq")
     shape = _shape_of(request.query)
     waited = await routers.caught_up(request.broker.engine, topic)
@@ -66,7 +66,7 @@ async def get_record(request: Request) -> Answer:
 
 async def _read(request: Request, body: _Body) -> Answer:
     broker = request.broker
-    asked = _asked(request.values[0], body)
+    asked = _asked(request.address(), body)
     waited = await routers.caught_up(broker.engine, asked.topic)
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:

@@ -9,7 +9,6 @@ from broker.http import conditions, ranges, render
 from broker.http.answers import NOT_MODIFIED, OK, PARTIAL_CONTENT, Answer, Streamed
 from broker.http.query import parsed
 from broker.http.request import Request
-from broker.service.predicates import check_topic_name
 from schemas.fields import parse_u64
 from storage.segment.names import DATA, IDX
 from storage.segment_download import SegmentDownload, open_download
@@ -20,8 +19,7 @@ PIECE_BYTES: Final = 512 * 1024
 
 
 async def list_segments(request: Request) -> Answer:
-    topic = request.values[0]
-    check_topic_name(topic)
+    topic = request.address()
     return Answer(render.segments(request.broker.engine.segments_of(topic), request.started))
 
 
@@ -34,8 +32,7 @@ async def get_idx(request: Request) -> Answer:
 
 
 async def _file(request: Request, ext: str) -> Answer:
-    topic, seq_text = request.values
-    check_topic_name(topic)
+    topic, seq_text = request.address(), request.values[1]
     first_seq = parsed(parse_u64, seq_text, "first_seq")
     download = await open_download(request.broker.engine, topic, first_seq, ext)
     tag, size = b'"%b"' % download.etag.encode(), download.size

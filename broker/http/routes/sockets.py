@@ -156,7 +156,7 @@ def _encode(_watcher: Watcher[str], event: Event) -> str:
 
 def _failure(error: StorageError, topic: str | None) -> str:
     code = events.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
-    more: dict[str, object] = {} if topic is None else {"topic": topic}
+    more: dict[str, object] = {} if topic is None else events.place_of(topic)
     if error.detail:
         more["detail"] = error.detail
     return frames.message("error", None, code=code, message=error.message, **more)

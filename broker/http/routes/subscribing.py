@@ -23,6 +23,7 @@ from broker.live.watcher import Watcher
 from broker.service import routers
 from schemas.watch import Subscribe, Unsubscribe
 from storage.errors import InvalidRequest, TopicNotFound
+from storage.partitions import address, split
 
 DEFAULT_LIMIT: Final = 1000
 DEFAULT_BATCH_BYTES: Final = 1 << 20
@@ -58,17 +59,19 @@ class Subscribing:
     def writes(self, topic: str) -> None:
         """The connection is about to write to this topic: a subscription that came before is to give that."""
         for each in self._waiting:
-            if topic in each.names and topic not in each.heads:
-                try:
-                    each.heads[topic] = self._live.engine.topic(topic).log.head
-                except TopicNotFound:
-                    each.heads[topic] = 0
+            for place in each.names:
+                if split(place)[0] == topic and place not in each.heads:
+                    try:
+                        each.heads[place] = self._live.engine.topic(place).log.head
+                    except TopicNotFound:
+                        each.heads[place] = 0
 
     async def subscribe(self, asked: Subscribe, request_id: Raw | None) -> None:
         """Returns when it was carried out, or waits. Raises what refuses it."""
-        starts = {name: start_of(name, start) for name, start in asked.starts().items()}
-        wish.check_topics(starts)
-        self._caller.require(COMMANDS["subscribe"], starts)
+        named = {name: start_of(name, start) for name, start in asked.starts().items()}
+        wish.check_topics(named)
+        self._caller.require(COMMANDS["subscribe"], named)
+        starts = wish.addressed(self._live.engine, named, lenient=asked.lenient)
         lagging = any(self._live.engine.routers.lags(name) for name in starts)
         await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, request_id), request_id)
 
@@ -76,7 +79,8 @@ class Subscribing:
         """As `subscribe`."""
         names = asked.names()
         self._caller.require(COMMANDS["unsubscribe"], names)
-        await self._in_order(names, False, lambda _: self._end(names, request_id), request_id)
+        places = [address(name, asked.partition or 0) for name in names]
+        await self._in_order(places, False, lambda _: self._end(places, request_id), request_id)
 
     # -- one after the other -----------------------------------------------------------------------------------------
 
@@ -136,12 +140,13 @@ class Subscribing:
         for name in opened:
             self._watcher.drop(name)  # nothing of an earlier subscription comes behind the answer
         told = {
-            name: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
+            split(name)[0]: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
             for name, each in opened.items()
         }
         self._replies.say("subscribed", request_id, topics=told)
         for name, each in opened.items():
             self._watcher.watch(name, options, each.position)
 
-    def _end(self, names: list[str], request_id: Raw | None) -> None:
-        self._replies.say("unsubscribed", request_id, topics=[name for name in names if self._watcher.drop(name)])
+    def _end(self, places: list[str], request_id: Raw | None) -> None:
+        ended = [split(place)[0] for place in places if self._watcher.drop(place)]
+        self._replies.say("unsubscribed", request_id, topics=ended)

@@ -15,14 +15,22 @@ from broker.http import strict_json
 from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.request import Request
-from broker.service import deletes, routers, topics
+from broker.service import deletes, partitions, routers, topics
 from schemas.config import TopicConfig, TopicSettings
 from schemas.fields import QueryFlag, QueryU64
 from schemas.names import TOPIC_NAME_PATTERN
 from schemas.performance import Performance, RoutedPerformance
 from schemas.queues import QueueState
 from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
-from schemas.topics import ConsumerFigures, TopicAnswer, TopicDeleteAnswer, TopicEntry, TopicListAnswer, TopicPutAnswer
+from schemas.topics import (
+    ConsumerFigures,
+    PartitionEntry,
+    TopicAnswer,
+    TopicDeleteAnswer,
+    TopicEntry,
+    TopicListAnswer,
+    TopicPutAnswer,
+)
 from storage.records import TopicState
 
 
@@ -57,6 +65,8 @@ Current = Annotated[Request, Depends(current)]
 TopicName = Annotated[
     str, Path(description="The topic's name.", examples=["orders"], json_schema_extra={"pattern": TOPIC_NAME_PATTERN})
 ]
+
+PartitionNumber = Annotated[QueryU64 | None, Query(description="Which partition, counted from 0; 0 unless said.")]
 
 
 @router.put(
@@ -107,6 +117,9 @@ async def get_topic(
         answer.performance.router_wait_ms = round(waited.wait_ms, 3)
     if waited is not None and waited.blocked:
         answer.router_blocked = waited.blocked
+    if state.config.partitions > 1:
+        found = partitions.figures(partitions.states(current.broker.engine, topic))
+        answer.partitions = [PartitionEntry.model_validate(msgspec.to_builtins(each)) for each in found]
     if state.queue is not None:
         answer.queue = QueueState.model_validate(msgspec.to_builtins(state.queue))
     if state.consumers is not None and state.consumers.count:
@@ -159,12 +172,17 @@ async def delete_topic(
     "/{topic}/delete",
     summary="Delete records for good",
     description="Those below before_seq and those that fit match; with both, what both hold for. Never a tombstone.",
+    response_model_exclude_unset=True,
     responses=refusals("invalid_request", "topic_not_found"),
 )
-async def delete_records(current: Current, topic: TopicName, body: DeleteRecordsRequest) -> DeleteRecordsAnswer:
-    done = await deletes.delete_records(current.broker.engine, topic, before_seq=body.before_seq, match=body.match)
-    return DeleteRecordsAnswer(
-        topic=done.topic,
+async def delete_records(
+    current: Current, topic: TopicName, body: DeleteRecordsRequest, partition: PartitionNumber = None
+) -> DeleteRecordsAnswer:
+    engine = current.broker.engine
+    place = partitions.at(engine, topic, partition)
+    done = await deletes.delete_records(engine, place, before_seq=body.before_seq, match=body.match)
+    answer = DeleteRecordsAnswer(
+        topic=topic,
         deleted=done.deleted,
         earliest_seq=done.earliest_seq,
         head_seq=done.head_seq,
@@ -172,6 +190,9 @@ async def delete_records(current: Current, topic: TopicName, body: DeleteRecords
         bytes=done.bytes,
         performance=performance(current),
     )
+    if partition:
+        answer.partition = partition
+    return answer
 
 
 def _config(state: TopicState) -> TopicConfig:

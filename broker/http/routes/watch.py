@@ -24,6 +24,7 @@ from schemas.fields import QueryFlag
 from schemas.performance import RoutedPerformance
 from schemas.watch import WatchAnswer, WatchedTopic, WatchRequest, WatchStart
 from storage.errors import InvalidRequest
+from storage.partitions import split
 
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BATCH_BYTES: Final = 262_144
@@ -47,9 +48,10 @@ async def make_session(
     lenient: Annotated[QueryFlag, Query(description="Leave out topics that do not exist.")] = False,
 ) -> WatchAnswer:
     live = current.broker.live
-    starts = {name: start_of(name, start) for name, start in body.topics.items()}
-    wish.check_topics(starts)
-    current.access.require(READ, starts)
+    named = {name: start_of(name, start) for name, start in body.topics.items()}
+    wish.check_topics(named)
+    current.access.require(READ, named)
+    starts = wish.addressed(live.engine, named, lenient=lenient)
     strong = body.consistency == "strong"
     options = wish.Options(
         limit=wish.clamped(body.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
@@ -72,7 +74,7 @@ async def make_session(
         stream_url=f"/v0/watch/{session.wid}",
         session_ttl_ms=TTL_MS,
         topics={
-            name: WatchedTopic(from_seq=each.from_seq, head_seq=each.head_seq, earliest_seq=each.earliest_seq)
+            split(name)[0]: WatchedTopic(from_seq=each.from_seq, head_seq=each.head_seq, earliest_seq=each.earliest_seq)
             for name, each in opened.items()
         },
         performance=RoutedPerformance(server_total_ms=round(current.elapsed_ms(), 3)),
@@ -86,14 +88,12 @@ def start_of(name: str, given: WatchStart | None) -> wish.Start:
     """Where to start, from what was sent. Raises InvalidRequest."""
     if given is None:
         return wish.Start()
-    if given.partition:
-        field = f"topics.{name}.partition"
-        raise InvalidRequest(f"{field}: this version serves one partition a topic, which is 0.", field=field)
     if given.from_seq is not None and given.tail not in (None, False):
         field = f"topics.{name}.tail"
         raise InvalidRequest(f"{field}: goes without from_seq only.", field=field)
     # true, as nothing at all: behind what is there now. The number 1 is not meant by it.
-    return wish.Start(from_seq=given.from_seq, tail=None if isinstance(given.tail, bool) else given.tail)
+    tail = None if isinstance(given.tail, bool) else given.tail
+    return wish.Start(from_seq=given.from_seq, tail=tail, partition=given.partition or 0)
 
 
 async def stream(request: Request) -> Streamed:
@@ -130,7 +130,7 @@ async def _stream(request: Request, session: Session, watcher: Watcher[bytes]) -
             yield events.RETRY
             await routers.all_caught_up(live.engine, session.positions)
             for name, last in list(session.positions.items()):
-                watcher.watch(name, session.wish.options, given.get(name, last))
+                watcher.watch(name, session.wish.options, given.get(cursor.key(name), last))
             heartbeat = Heartbeat(session.wish.heartbeat_ms / 1000, lambda: events.heartbeat(live.engine.now_ms()))
             async for piece in watcher.pieces(heartbeat):
                 yield piece
@@ -143,7 +143,7 @@ def _encode(watcher: Watcher[bytes], event: Event) -> bytes:
     if len(watcher.handed) > 1:
         return event.with_id(watcher.id())
     [name] = watcher.handed
-    return event.alone(b'"%b"' % name.encode())
+    return event.alone(b'"%b"' % cursor.key(name).encode())
 
 
 def _last_words(watcher: Watcher[bytes]) -> bytes:

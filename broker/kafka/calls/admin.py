@@ -213,5 +213,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.CREATE_TOPICS: decoded(CreateTopicsRequest, create_topics),
     ApiKey.DELETE_TOPICS: decoded(DeleteTopicsRequest, delete_topics),
     ApiKey.CREATE_PARTITIONS: decoded(CreatePartitionsRequest, create_partitions),
-    ApiKey.DESCRIBE_LOG_DIRS: decoded(DescribeLogDirsRequest, describe_log_dirs),
+    ApiKey.DESCRIBE_LOG_DIRS: decoded(
+        DescribeLogDirsRequest,
+        describe_log_dirs,
+        large=lambda answer: any(len(each.topics) > cluster.PAGE for each in answer.results),
+    ),
 }

@@ -144,7 +144,7 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.METADATA: decoded(MetadataRequest, metadata),
+    ApiKey.METADATA: decoded(MetadataRequest, metadata, large=lambda answer: len(answer.topics) > cluster.PAGE),
     ApiKey.DESCRIBE_CLUSTER: decoded(DescribeClusterRequest, describe_cluster),
     ApiKey.FIND_COORDINATOR: decoded(FindCoordinatorRequest, find_coordinator),
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage import NewRecord, Options, TopicConfig
+from storage import NewRecord, Options
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.records import PlainRecords
 from storage.validation import (
     MAX_DELAY_MS,
-    check_config,
+    check_address,
     check_delays,
     check_plain,
     check_records,
@@ -156,9 +156,15 @@ def test_records_without_delays_use_no_field() -> None:
     assert check_delays([record(), record()], NOW_MS) == ""
 
 
-@pytest.mark.parametrize("partitions", [0, 2, 1024])
-def test_one_partition_is_all_there_is(partitions: int) -> None:
-    check_config(TopicConfig(partitions=1))
+@pytest.mark.parametrize("good", ["orders", "orders/1", "_o:1/1023"])
+def test_an_address_is_a_name_or_one_with_a_partition(good: str) -> None:
+    check_address(good)
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "orders/", "orders/0", "orders/01", "orders/-1", "orders/x", "/1", "a/1/2", "a/99999"]
+)
+def test_nothing_else_is_one(bad: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        check_config(TopicConfig(partitions=partitions), "config.")
-    assert caught.value.detail == {"field": "config.partitions"}
+        check_address(bad)
+    assert caught.value.detail == {"field": "topic"}

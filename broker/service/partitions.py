@@ -1,0 +1,76 @@
+"""Which partition a request means (source: kafka.md §1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from broker.service.predicates import check_topic_name
+from storage.errors import InvalidRequest
+from storage.partitions import address
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+    from storage.records import TopicState
+
+
+class PartitionState(msgspec.Struct, kw_only=True):
+    """One partition now, as `TopicState` has it for the first."""
+
+    partition: int
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    last_write_ts: int | None
+
+
+def at(engine: Engine, topic: str, partition: int | None, field: str = "partition") -> str:
+    """The address of a partition, 0 when none is named.
+
+    Raises InvalidRequest for one that there is not; TopicNotFound only where a number above 0 is judged.
+    """
+    check_topic_name(topic)
+    if not partition:
+        return topic
+    there = engine.partitions(topic)
+    if partition >= there:
+        raise InvalidRequest(f"{field}: {topic} has {there}, counted from 0.", field=field)
+    return address(topic, partition)
+
+
+def states(engine: Engine, topic: str) -> list[TopicState]:
+    """All partitions of a topic, by number. Raises TopicNotFound."""
+    return [engine.state(address(topic, partition)) for partition in range(engine.partitions(topic))]
+
+
+def figures(states: list[TopicState]) -> list[PartitionState]:
+    """What is shown of them."""
+    return [
+        PartitionState(
+            partition=partition,
+            epoch=state.epoch,
+            head_seq=state.head_seq,
+            earliest_seq=state.earliest_seq,
+            next_seq=state.next_seq,
+            count=state.count,
+            bytes=state.bytes,
+            last_write_ts=state.last_write_ts,
+        )
+        for partition, state in enumerate(states)
+    ]
+
+
+def summed(states: list[TopicState]) -> TopicState:
+    """The figures of partition 0, with the records of all, and the latest times."""
+    first = states[0]
+    return msgspec.structs.replace(
+        first,
+        count=sum(state.count for state in states),
+        bytes=sum(state.bytes for state in states),
+        last_write_ts=max((state.last_write_ts for state in states if state.last_write_ts is not None), default=None),
+        last_read_ts=max((state.last_read_ts for state in states if state.last_read_ts is not None), default=None),
+    )

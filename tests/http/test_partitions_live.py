@@ -1,0 +1,119 @@
+"""Partitions on a port: the shortest way in, watching, and the client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from client import AsyncClient, InvalidRequest
+from tests.http.hot_server import HotServer
+from tests.http.test_watch import PATIENCE_S
+from tests.http.test_websocket import socket
+from tests.http.watch_calls import session, stream
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HotServer]:
+    async with HotServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=server.server.url, timeout=PATIENCE_S) as client:
+        assert (await client.put("/v0/topics/t", json={"partitions": 3})).status_code == 201
+        yield client
+
+
+async def post(http: httpx.AsyncClient, partition: int | None = None, count: int = 1) -> int:
+    query = "" if partition is None else f"?partition={partition}"
+    answer = await http.post(f"/v0/topics/t{query}", json={"records": [{"data": 1}] * count})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["partition"]
+
+
+async def test_the_plainest_write_takes_turns_too(http: httpx.AsyncClient) -> None:
+    assert [await post(http) for _ in range(4)] == [0, 1, 2, 0]
+
+
+async def test_one_partition_is_watched(http: httpx.AsyncClient) -> None:
+    await post(http, 1, 2)
+    path = await session(http, topics={"t": {"partition": 1, "from_seq": 0}})
+    async with stream(http, path) as watch:
+        [backlog, caught_up] = await watch.caught_up()
+        assert (backlog.seqs, backlog.data["topic"], backlog.data["partition"]) == ([1, 2], "t", 1)
+        assert (caught_up.data["topic"], caught_up.data["partition"]) == ("t", 1)
+        assert list(caught_up.cursor) == ["t#1"]
+        await post(http, 0)
+        await post(http, 1)
+        live = await watch.next()
+        assert (live.seqs, live.data["partition"], live.cursor["t#1"]["seq"]) == ([3], 1, 3)
+    again = await session(http, topics={"t": {"partition": 1, "from_seq": 0}})
+    async with stream(http, again, backlog.id) as watch:
+        assert next(event.data["head_seq"] for event in await watch.caught_up()) == 3
+
+
+async def test_a_place_behind_one_partition_is_none_behind_another(http: httpx.AsyncClient) -> None:
+    await post(http, 0, 2)
+    await post(http, 1, 2)
+    path = await session(http, topics={"t": {"partition": 1, "from_seq": 0}})
+    async with stream(http, path) as watch:
+        last = (await watch.caught_up())[-1].id
+    zero = await session(http, topics={"t": {"from_seq": 0}})
+    async with stream(http, zero, last) as watch:
+        first = await watch.next()
+        assert (first.seqs, "partition" in first.data, list(first.cursor)) == ([1, 2], False, ["t"])
+
+
+async def test_a_watched_partition_goes_with_its_topic(http: httpx.AsyncClient) -> None:
+    path = await session(http, topics={"t": {"partition": 2, "from_seq": 0}})
+    async with stream(http, path) as watch:
+        await watch.caught_up()
+        await http.delete("/v0/topics/t")
+        gone = await watch.next()
+        assert (gone.name, gone.data["topic"], gone.data["partition"]) == ("topic-deleted", "t", 2)
+
+
+async def test_a_partition_that_there_is_not_cannot_be_watched(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/v0/watch", json={"topics": {"t": {"partition": 3}}})
+    assert (answer.status_code, answer.json()["error"]["detail"]) == (400, {"field": "topics.t.partition"})
+
+
+async def test_sockets_name_partitions(server: HotServer, http: httpx.AsyncClient) -> None:
+    async with socket(server) as ws:
+        told = await ws.ask("subscribe", topic="t", partition=1, from_seq=0)
+        assert (told["type"], list(told["topics"])) == ("subscribed", ["t"])
+        assert (await ws.next())["partition"] == 1  # caught up
+        await ws.say("publish", topic="t", partition=1, records=[{"data": 5}])
+        found = {message["type"]: message for message in (await ws.next(), await ws.next())}
+        assert (found["ack"]["topic"], found["ack"]["partition"], found["ack"]["first_seq"]) == ("t", 1, 1)
+        assert (found["record"]["topic"], found["record"]["partition"]) == ("t", 1)
+        ended = await ws.ask("unsubscribe", topic="t", partition=1)
+        assert (ended["type"], ended["topics"]) == ("unsubscribed", ["t"])
+
+
+async def test_the_client_reaches_every_partition(server: HotServer, http: httpx.AsyncClient) -> None:
+    async with AsyncClient(server.server.url) as client:
+        done = await client.append("t", [1, 2], partition=2)
+        assert (done.partition, done.first_seq) == (2, 1)
+        assert [record.data for record in (await client.read("t", partition=2)).records] == [1, 2]
+        assert (await client.get_record("t", 2, partition=2)).data == 2
+        assert (await client.read("t")).records == []
+        state = await client.state("t")
+        assert ([each.count for each in state.partitions], state.of(2).head_seq, state.of(None).head_seq) == (
+            [0, 0, 2],
+            2,
+            0,
+        )
+        with pytest.raises(InvalidRequest):
+            state.of(3)
+        await client.consumers.put("t", "c", partition=2)
+        read = await client.consumers.read("t", "c", limit=1, partition=2)
+        assert [record.data for record in read.records] == [1]
+        assert (await client.consumers.commit("t", "c", 2, partition=2)).cursor_seq == 2
+        assert (await client.delete_records("t", before_seq=2, partition=2)).deleted == 1
+        tail = client.tail("t", 0, partition=2)
+        assert (await anext(tail)).seq == 2
+        await tail.aclose()
