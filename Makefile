@@ -68,7 +68,7 @@ $(VENV)/.created:
 $(VENV)/.run: $(VENV)/.created pyproject.toml $(LOCK)
 	@echo "Installing what is needed to run ..."
 	@$(PIP) install -q -c $(LOCK) setuptools
-	@$(PIP) install -q -c $(LOCK) --no-build-isolation -e .
+	@$(PIP) install -q -c $(LOCK) --no-build-isolation -e '.[kafka]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run

@@ -19,7 +19,14 @@ REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:>=([\d.]+))?(?:,<([
 #: Installed with the project alone; demo/, loadtest/ and tests/ have the extras too.
 INSTALLED = ("broker", "client", "schemas", "storage")
 #: Modules that use what an extra brings, and say so where it is not installed.
-OPTIONAL = {"storage.cold.object_store": "cold", "broker.tracing.spans": "otel", "broker.tracing.provider": "otel"}
+OPTIONAL = {
+    "storage.cold.object_store": "cold",
+    "broker.tracing.spans": "otel",
+    "broker.tracing.provider": "otel",
+    "broker.kafka.records.header": "kafka",
+    "broker.kafka.records.reading": "kafka",
+    "broker.kafka.records.compression": "kafka",
+}
 
 
 def canonical(name: str) -> str:
