@@ -24,24 +24,47 @@ def free_port() -> int:
         return some.getsockname()[1]
 
 
-@pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
-async def test_every_record_is_stored_once(tmp_path: Path, durability: Durability) -> None:
-    dice = random.Random(random.getrandbits(64))
-    many: list[Sent] = [(None, b"%d" % number, [], 1_700_000_000_000) for number in range(RECORDS)]
-    settings: dict[str, Any] = {
+#: So that each client sends many small batches, and is soon back after its connection was cut.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "confluent": {
         "enable.idempotence": True,
         "batch.num.messages": 20,
         "retry.backoff.ms": 5,
         "reconnect.backoff.ms": 5,
         "reconnect.backoff.max.ms": 20,
         "log_level": 0,
-    }
+    },
+    "aiokafka": {"enable_idempotence": True, "max_batch_size": 250, "retry_backoff_ms": 5},
+    "kafka-python": {
+        "enable_idempotence": True,
+        "batch_size": 250,
+        "retry_backoff_ms": 5,
+        "reconnect_backoff_ms": 5,
+        "reconnect_backoff_max_ms": 20,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("client", "durability"),
+    [
+        ("confluent", Durability.DISK),
+        ("confluent", Durability.FSYNC),
+        ("aiokafka", Durability.FSYNC),
+        ("kafka-python", Durability.FSYNC),
+    ],
+)
+async def test_every_record_is_stored_once(tmp_path: Path, client: str, durability: Durability) -> None:
+    dice = random.Random(random.getrandbits(64))
+    many: list[Sent] = [(None, b"%d" % number, [], 1_700_000_000_000) for number in range(RECORDS)]
     # The broker has to send clients to the proxy, which is there only when the broker is.
     advertised = free_port()
     async with KafkaServer(tmp_path, kafka_advertised=f"127.0.0.1:{advertised}") as server:
         await server.engine.put_topic("t", TopicConfig(durability=durability))
-        async with SeveringProxy(server.port.number, dice, least=700, most=1500, port=advertised) as proxy:
-            await CLIENTS["confluent"].produce(f"127.0.0.1:{advertised}", "t", many, "none", **settings)
-            assert proxy.severed > 5
+        async with SeveringProxy(server.port.number, dice, least=700, most=1300, port=advertised) as proxy:
+            address = f"127.0.0.1:{advertised}"
+            offsets = await CLIENTS[client].produce(address, "t", many, "none", **SETTINGS[client])
+            assert proxy.severed > 3
         found = (await server.engine.read("t", ReadQuery(limit=10_000))).records
         assert [record.data for record in found] == [value for _, value, _, _ in many]
+        assert offsets == [*range(RECORDS)]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import aiokafka
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
-from tests.kafka.walks.walk import CODECS, PATIENCE_S, Record, walk
+from tests.kafka.walks.walk import PATIENCE_S, Record, walk
 
 T = TypeVar("T")
+aiokafka: Any = importlib.import_module("aiokafka")
+admin: Any = importlib.import_module("aiokafka.admin")
+resources: Any = importlib.import_module("aiokafka.admin.config_resource")
 LOOP = asyncio.new_event_loop()
 
 
@@ -92,23 +92,22 @@ class Member:
 
 class Library:
     idempotent = True
-    codecs = CODECS
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._admin: Any = wait(self._administer())
 
     async def _administer(self) -> Any:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._address)
-        await admin.start()
-        return admin
+        client = admin.AIOKafkaAdminClient(bootstrap_servers=self._address)
+        await client.start()
+        return client
 
     def create(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
-        answer = wait(self._admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)]))
+        answer = wait(self._admin.create_topics([admin.NewTopic(topic, partitions, 1, topic_configs=settings)]))
         assert [each[1] for each in answer.topic_errors] == [0], answer
 
     def grow(self, topic: str, partitions: int) -> None:
-        wait(self._admin.create_partitions({topic: NewPartitions(partitions)}))
+        wait(self._admin.create_partitions({topic: admin.NewPartitions(partitions)}))
 
     def delete(self, topic: str) -> None:
         wait(self._admin.delete_topics([topic]))
@@ -120,7 +119,7 @@ class Library:
         return len(wait(self._admin.describe_topics([topic]))[0]["partitions"])
 
     def setting(self, topic: str, name: str) -> str | None:
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        resource = resources.ConfigResource(resources.ConfigResourceType.TOPIC, topic)
         [answer] = wait(self._admin.describe_configs([resource]))
         return {entry[0]: entry[1] for entry in answer.resources[0][4]}[name]
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
-import confluent_kafka
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from tests.kafka.walks.walk import Record, walk
 
-from tests.kafka.walks.walk import CODECS, Record, walk
+confluent_kafka: Any = importlib.import_module("confluent_kafka")
+admin: Any = importlib.import_module("confluent_kafka.admin")
 
 
 class Member:
     def __init__(self, address: str, topic: str, group: str | None) -> None:
         self._topic = topic
-        self._consumer = Consumer(
+        self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": address,
                 "group.id": group or "none",
@@ -33,7 +33,7 @@ class Member:
         for each in self._consumer.consume(1000, 0.1):
             message: Any = each
             assert message.error() is None, message.error()
-            record = (message.key(), message.value(), message.headers() or [], message.timestamp()[1])
+            record: Record = (message.key(), message.value(), message.headers() or [], message.timestamp()[1])
             found.append((message.partition(), message.offset(), record))
         return found
 
@@ -41,23 +41,25 @@ class Member:
         return {each.partition for each in self._consumer.assignment()}
 
     def assign(self, partition: int, offset: int) -> None:
-        self._consumer.assign([TopicPartition(self._topic, partition, offset)])
+        self._consumer.assign([confluent_kafka.TopicPartition(self._topic, partition, offset)])
 
     def seek(self, partition: int, offset: int) -> None:
-        self._consumer.seek(TopicPartition(self._topic, partition, offset))
+        self._consumer.seek(confluent_kafka.TopicPartition(self._topic, partition, offset))
 
     def commit(self, partition: int, offset: int) -> None:
-        place = TopicPartition(self._topic, partition, offset)
+        place = confluent_kafka.TopicPartition(self._topic, partition, offset)
         for each in self._consumer.commit(offsets=[place], asynchronous=False) or ():
             assert each.error is None, each.error
 
     def committed(self, partition: int) -> int | None:
-        [place] = self._consumer.committed([TopicPartition(self._topic, partition)], timeout=20)
+        [place] = self._consumer.committed([confluent_kafka.TopicPartition(self._topic, partition)], timeout=20)
         assert place.error is None, place.error
         return place.offset if place.offset >= 0 else None
 
     def offset_at(self, partition: int, stamp: int) -> int | None:
-        [place] = self._consumer.offsets_for_times([TopicPartition(self._topic, partition, stamp)], timeout=20)
+        [place] = self._consumer.offsets_for_times(
+            [confluent_kafka.TopicPartition(self._topic, partition, stamp)], timeout=20
+        )
         assert place.error is None, place.error
         return place.offset if place.offset >= 0 else None
 
@@ -67,17 +69,16 @@ class Member:
 
 class Library:
     idempotent = True
-    codecs = CODECS
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._admin = AdminClient({"bootstrap.servers": address})
+        self._admin = admin.AdminClient({"bootstrap.servers": address})
 
     def create(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
-        self._admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(20)
+        self._admin.create_topics([admin.NewTopic(topic, partitions, 1, config=settings)])[topic].result(20)
 
     def grow(self, topic: str, partitions: int) -> None:
-        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+        self._admin.create_partitions([admin.NewPartitions(topic, partitions)])[topic].result(20)
 
     def delete(self, topic: str) -> None:
         self._admin.delete_topics([topic])[topic].result(20)
@@ -89,7 +90,7 @@ class Library:
         return len(self._admin.list_topics(topic, timeout=20).topics[topic].partitions)
 
     def setting(self, topic: str, name: str) -> str | None:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
         return self._admin.describe_configs([resource])[resource].result(20)[name].value
 
     def produce(self, topic: str, partition: int, records: list[Record], codec: str, idempotent: bool) -> list[int]:
@@ -99,7 +100,7 @@ class Library:
             assert error is None, error
             offsets.append(message.offset())
 
-        producer = Producer(
+        producer = confluent_kafka.Producer(
             {"bootstrap.servers": self._address, "compression.type": codec, "enable.idempotence": idempotent}
         )
         for key, value, headers, stamp in records:

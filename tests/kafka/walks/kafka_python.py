@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
-import kafka
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
-from kafka.structs import OffsetAndMetadata
+from tests.kafka.walks.walk import Record, walk
 
-from tests.kafka.walks.walk import CODECS, Record, walk
-
-#: Of 2.0.2 and 3.0 alike. 2.0.2 has no idempotent producer, admin calls that answer with messages instead of plain
-#: data, and OffsetAndMetadata without an epoch: that is asked by what is there.
+kafka: Any = importlib.import_module("kafka")
+admin: Any = importlib.import_module("kafka.admin")
+structs: Any = importlib.import_module("kafka.structs")
+#: Of 2.0.2 and 3.0 alike. 2.0.2 has no idempotent producer, and OffsetAndMetadata without an epoch;
+#: admin calls of all but 3.0 answer with messages instead of plain data.
 OLD = kafka.__version__ < "2.1"
 PLAIN = kafka.__version__ >= "3"
 
@@ -54,7 +54,7 @@ class Member:
         self._consumer.seek(self._place(partition), offset)
 
     def commit(self, partition: int, offset: int) -> None:
-        place: Any = OffsetAndMetadata(*(offset, "", -1)[: len(OffsetAndMetadata._fields)])
+        place: Any = structs.OffsetAndMetadata(*(offset, "", -1)[: len(structs.OffsetAndMetadata._fields)])
         self._consumer.commit({self._place(partition): place})
 
     def committed(self, partition: int) -> int | None:
@@ -74,17 +74,16 @@ class Member:
 
 class Library:
     idempotent = not OLD
-    codecs = CODECS
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._admin: Any = KafkaAdminClient(bootstrap_servers=address)
+        self._admin: Any = admin.KafkaAdminClient(bootstrap_servers=address)
 
     def create(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
-        self._admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
+        self._admin.create_topics([admin.NewTopic(topic, partitions, 1, topic_configs=settings)])
 
     def grow(self, topic: str, partitions: int) -> None:
-        self._admin.create_partitions({topic: partitions if PLAIN else NewPartitions(partitions)})
+        self._admin.create_partitions({topic: partitions if PLAIN else admin.NewPartitions(partitions)})
 
     def delete(self, topic: str) -> None:
         self._admin.delete_topics([topic])
@@ -96,7 +95,7 @@ class Library:
         return len(self._admin.describe_topics([topic])[0]["partitions"])
 
     def setting(self, topic: str, name: str) -> str | None:
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        resource = admin.ConfigResource(admin.ConfigResourceType.TOPIC, topic)
         if PLAIN:
             return self._admin.describe_configs([resource], config_filter="all")["topic"][topic][name]["value"]
         [answer] = self._admin.describe_configs([resource])

@@ -1,7 +1,8 @@
 """One walk through all that a client does with a broker: the same for every library, of any version.
 
-`walk(client)` asserts on the way and says each step it has made. Needs nothing but the standard library, so that it runs
-in an environment that has nothing of this project.
+`walk(client)` asserts on the way and says each step it has made. It needs nothing but the standard library, so that it
+runs in an environment that has nothing of this project. To the programs their libraries are `Any`: no type fits all
+versions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ IN_TURN = 50
 
 
 class Member(Protocol):
-    """Of a group, or of none where `group` is None and the partitions are assigned by hand. For one thread at a time."""
+    """Of a group, or of none where partitions are assigned by hand. For one thread at a time."""
 
     def poll(self) -> list[tuple[int, int, Record]]:
         """(partition, offset, record) of what came within a tenth of a second or so; takes part in the group."""
@@ -43,7 +44,6 @@ class Client(Protocol):
 
     #: Whether this version has an idempotent producer.
     idempotent: bool
-    codecs: tuple[str, ...]
 
     def create(self, topic: str, partitions: int, settings: dict[str, str]) -> None: ...
     def grow(self, topic: str, partitions: int) -> None: ...
@@ -151,7 +151,7 @@ def administer(client: Client) -> None:
 
 def produce(client: Client) -> None:
     """To partition 0: IN_TURN records of each codec, one after the other."""
-    for turn, codec in enumerate(client.codecs):
+    for turn, codec in enumerate(CODECS):
         offsets = client.produce("walk", 0, records(codec, IN_TURN), codec, idempotent=False)
         assert offsets == [*range(turn * IN_TURN, (turn + 1) * IN_TURN)], (codec, offsets)
 
@@ -164,7 +164,7 @@ def produce_idempotently(client: Client) -> None:
 
 
 def read_and_seek(client: Client) -> None:
-    sent = [record for codec in client.codecs for record in records(codec, IN_TURN)]
+    sent = [record for codec in CODECS for record in records(codec, IN_TURN)]
     reader = Driven(lambda: client.member("walk", None))
     reader.do(lambda member: member.assign(0, 0))
     reader.until(lambda: len(reader.found) >= len(sent))
@@ -183,7 +183,7 @@ def read_and_seek(client: Client) -> None:
 def share(client: Client) -> None:
     """One member has all, two have some each, and the one that stays has all again."""
     everything = set(range(PARTITIONS))
-    there = len(client.codecs) * IN_TURN + 1000
+    there = len(CODECS) * IN_TURN + 1000
     first = Driven(lambda: client.member("walk", "shared"))
     first.until(lambda: first.assigned == everything)
     first.until(lambda: len({each[:2] for each in first.found}) == there)
