@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from broker.kafka.codec.padding import padded
 from broker.kafka.codec.schema import Message, decode, encode
 from broker.kafka.codec.wire import Buffer
 
@@ -85,17 +86,25 @@ R = TypeVar("R", bound=Message)
 
 
 def decoded(
-    kind: type[Q], handle: Callable[[Call, Q], Awaitable[R]], *, large: Callable[[R], bool] | None = None
+    kind: type[Q],
+    handle: Callable[[Call, Q], Awaitable[R]],
+    *,
+    large: Callable[[R], bool] | None = None,
+    room: Callable[[R, int], int] | None = None,
 ) -> Handler:
     """A handler of raw bodies from one of messages. It raises Malformed on bytes that are no such request.
 
-    Answers that are `large` are written on a thread, so that the loop goes on meanwhile.
+    Answers that are `large` are written on a thread, so that the loop goes on meanwhile. `room`: by how many bytes an
+    answer in that version is made longer than it is.
     """
 
     async def handler(call: Call, body: memoryview) -> Answer:
         answer = await handle(call, decode(kind, call.version, body))
         if large is not None and large(answer):
-            return await asyncio.to_thread(encode, answer, call.version, call.errors)
-        return encode(answer, call.version, call.errors)
+            written = await asyncio.to_thread(encode, answer, call.version, call.errors)
+        else:
+            written = encode(answer, call.version, call.errors)
+        size = 0 if room is None else room(answer, call.version)
+        return padded(written, size) if size else written
 
     return handler

@@ -88,10 +88,12 @@ async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], de
     if left_ms <= 0:
         return False
     engine = call.broker.engine
-    waits = [
-        engine.wait_beyond(located(call, READ, each.topic, each.partition)[0], each.high_watermark, left_ms)
-        for each in found
-    ]
+    try:
+        # All of them before the first wait: one may have been deleted while the others were read.
+        places = [located(call, READ, each.topic, each.partition)[0] for each in found]
+    except TopicNotFound:
+        return True
+    waits = [engine.wait_beyond(place, each.high_watermark, left_ms) for place, each in zip(places, found, strict=True)]
     if not waits:
         await asyncio.sleep(left_ms / 1000)
         return False

@@ -13,6 +13,7 @@ from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
+from broker.kafka.codec.padding import PADDED_VERSION, TOPIC_PADDING
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
     DescribeClusterBroker,
@@ -118,6 +119,10 @@ def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataRe
     return described
 
 
+def _room(answer: MetadataResponse, version: int) -> int:
+    return len(answer.topics) * TOPIC_PADDING if version == PADDED_VERSION else 0
+
+
 async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """This broker. Controllers of their own, which a later version may ask for, there are none."""
     if request.endpoint_type != _BROKERS:
@@ -144,7 +149,9 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.METADATA: decoded(MetadataRequest, metadata, large=lambda answer: len(answer.topics) > cluster.PAGE),
+    ApiKey.METADATA: decoded(
+        MetadataRequest, metadata, large=lambda answer: len(answer.topics) > cluster.PAGE, room=_room
+    ),
     ApiKey.DESCRIBE_CLUSTER: decoded(DescribeClusterRequest, describe_cluster),
     ApiKey.FIND_COORDINATOR: decoded(FindCoordinatorRequest, find_coordinator),
 }
