@@ -1,0 +1,90 @@
+"""A full disk under an idempotent producer and a group of two: all wait, none fails, and with space they go on."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess, verify
+from tests.support.group_load import GroupLoad, all_values, committed, make_topics
+from tests.support.small_disk import SmallDisk
+
+TOPICS = {"a": 1, "b": 2}
+PLACES = [("a", 0), ("b", 0), ("b", 1)]
+QUIET_S = 1.0
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def broker(tmp_path: Path, small_disk: SmallDisk, port: int) -> Iterator[BrokerProcess]:
+    settings = {
+        "wal_shards": 1,
+        "wal_file_bytes": 128 << 10,
+        "wal_reserve_bytes": 64 << 10,
+        "snapshot_interval_ms": 100,
+        "snapshot_wal_bytes": 64 << 10,
+        "kafka_port": port,
+    }
+    data_dir = small_disk.mount_point / "data"
+    with BrokerProcess(tmp_path, data_dir=data_dir, prefix=small_disk.prefix, **settings) as process:
+        process.start()
+        yield process
+
+
+def wait_stuck(load: GroupLoad, disk: SmallDisk) -> None:
+    """Until nothing has been acked for a while, and there is not a byte left."""
+    acked, since = -1, time.monotonic()
+    while time.monotonic() - since < QUIET_S:
+        disk.fill(leave_bytes=0)
+        if len(load.sent.acked) != acked:
+            acked, since = len(load.sent.acked), time.monotonic()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, id="as-it-runs"), pytest.param(True, id="killed-when-full", marks=pytest.mark.long)]
+)
+@pytest.mark.timeout(200)
+def test_clients_wait_for_space_and_lose_nothing(
+    broker: BrokerProcess, small_disk: SmallDisk, port: int, killed: bool
+) -> None:
+    make_topics(f"127.0.0.1:{port}", TOPICS)
+    broker.ok("PUT", "/v0/topics/a", {"durability": "fsync"})
+    load = GroupLoad(f"127.0.0.1:{port}", list(TOPICS), members=2)
+    with load.running():
+        load.wait_commits(5)
+        wait_stuck(load, small_disk)
+        load.wait_read()
+        assert load.sent.count > len(load.sent.acked)
+        if killed:
+            broker.kill()
+            broker.start()
+        floor = dict(load.floor)
+        there = committed(load.address, PLACES)
+        assert {place: there[place] for place in floor if there[place] < floor[place]} == {}, floor
+        count = len(load.sent.acked)
+        small_disk.relieve()
+        broker.until(lambda: len(load.sent.acked) > count)
+        load.wait_commits(5)
+        load.sent.stop()
+        load.wait_read()
+    assert [problem for reader in load.readers for problem in reader.problems] == []
+    assert load.sent.failed == []
+    assert len(load.sent.acked) == load.sent.count
+    found = all_values(load.address, PLACES)
+    assert [value for value in load.sent.acked if found[value] != 1] == []
+    assert sum(found.values()) == load.sent.count
+    broker.kill()
+    broker.start()
+    assert all_values(load.address, PLACES) == found
+    assert broker.stop() == 0
+    verify(broker.data_dir, small_disk.prefix)
