@@ -19,6 +19,7 @@ from broker.listening import listen, tls_context
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
+from storage.filesystem import FileSystem
 
 PATIENCE_S = 15
 #: So that a start takes no time.
@@ -75,9 +76,16 @@ class Wire:
 class KafkaServer:
     """`async with KafkaServer(tmp_path, api_keys=...) as server`; settings as of the broker."""
 
-    def __init__(self, directory: Path, handlers: Mapping[int, Handler] = HANDLERS, **given: object) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        handlers: Mapping[int, Handler] = HANDLERS,
+        *,
+        fs: FileSystem | None = None,
+        **given: object,
+    ) -> None:
         settings = Settings.model_validate({"data_dir": directory / "data", "kafka_port": 0, **SMALL, **given})
-        self.engine = Engine(directory / "data", settings.storage_options())
+        self.engine = Engine(directory / "data", settings.storage_options(), fs=fs)
         self.broker = Broker(self.engine, settings)
         tls = None if settings.tls_cert is None else tls_context(settings.tls_cert, settings.tls_key)
         self.port = Port(self.broker, listen("127.0.0.1", 0), tls, handlers)
