@@ -59,14 +59,13 @@ class Refused(Exception):
 
 
 async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
-    """Joins, stays or leaves. Who leaves holds nothing any more."""
+    """Joins, stays or leaves. Who leaves soon holds nothing any more."""
     group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
     shares = call.broker.kafka_shares
     try:
         _check(call, group_id, member_id)
         if epoch in _LEFT_EPOCHS:
-            there = shares.leave(group_id, member_id, forgiven=True)
-            if not there:
+            if not shares.leave(group_id, member_id):
                 raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {group_id}.")
             return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
         if epoch < 0 or (epoch == 0 and not request.subscribed_topic_names):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Sessions of all groups together, as in Kafka (group.share.max.share.sessions).
 MAX_SESSIONS: Final = 2000
+#: How long who leaves may take to say what became of its jobs.
+LEAVE_GRACE_S: Final = 2.0
 #: What a rejected job has as its reason, where it goes.
 REJECTED: Final = "rejected by its share group"
 
@@ -46,6 +48,7 @@ class Shares:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._peers: dict[tuple[str, str], Peer] = {}
         self._sweeping: asyncio.Task[None] | None = None
+        self._leaving: list[asyncio.TimerHandle] = []
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -54,6 +57,8 @@ class Shares:
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def close(self) -> None:
+        for timer in self._leaving:
+            timer.cancel()
         if self._sweeping is not None:
             self._sweeping.cancel()
             with suppress(asyncio.CancelledError):
@@ -63,7 +68,8 @@ class Shares:
         while True:
             await self._engine.clock.sleep(HEARTBEAT_INTERVAL_MS / 1000)
             for group_id, member_id in self.members.overdue(self.now_ms()):
-                self.leave(group_id, member_id, forgiven=False)
+                self.members.leave(group_id, member_id)
+                self.end((group_id, member_id), forgiven=False)
 
     def now_ms(self) -> int:
         """A time that only goes on."""
@@ -118,10 +124,21 @@ class Shares:
         for topic_id, holding in session.held.items():
             self.give_back(session, topic_id, list(holding.leases.items()), forgiven=forgiven)
 
-    def leave(self, group_id: str, member_id: str, *, forgiven: bool) -> bool:
-        """The member is gone, and its session with it; whether it was there."""
-        self.end((group_id, member_id), forgiven=forgiven)
+    def leave(self, group_id: str, member_id: str) -> bool:
+        """The member says that it goes; whether it was there. Its session ends with it, if it does not end it itself:
+        it says so on another connection, behind which its last acknowledgements may still be on their way."""
+        key = (group_id, member_id)
+        session = self._sessions.get(key)
+        if session is not None:
+            loop = asyncio.get_running_loop()
+            self._leaving.append(loop.call_later(LEAVE_GRACE_S, self._left, key, session))
         return self.members.leave(group_id, member_id)
+
+    def _left(self, key: tuple[str, str], session: Session) -> None:
+        now = asyncio.get_running_loop().time()
+        self._leaving = [timer for timer in self._leaving if timer.when() > now]
+        if self._sessions.get(key) is session:
+            self.end(key, forgiven=True)
 
     def give_back(
         self, session: Session, topic_id: bytes, leases: Sequence[tuple[int, int]], *, forgiven: bool
