@@ -237,7 +237,8 @@ async def test_classic_consumers_read_a_queue_beside_it(server: KafkaServer) -> 
     await add(server, 2)
 
     def run() -> list[int]:
-        consumer = Consumer({"bootstrap.servers": server.address, "group.id": "none", "auto.offset.reset": "earliest"})
+        settings = {"bootstrap.servers": server.address, "group.id": "none", "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings | {"enable.auto.commit": False})
         consumer.subscribe(["q"])
         found = consumer.consume(2, PATIENCE_S)
         consumer.close()
