@@ -168,9 +168,7 @@ class Queues:
         usual = topic.config.lease_ms
         return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
 
-    def give_back(
-        self, name: str, node: str, leases: Sequence[tuple[int, int]], *, forgiven: bool = False
-    ) -> None:
+    def give_back(self, name: str, node: str, leases: Sequence[tuple[int, int]], *, forgiven: bool = False) -> None:
         """A worker has gone: what it holds, (seq, token), is ended as a nack would; `forgiven`: at once, and not held
         against the jobs."""
         topic = self.engine.catalog.topics.get(name)

@@ -35,7 +35,7 @@ async def reject(
 
 
 def _goes_to(topic: Topic, dest: Topic | None, catalog: Catalog) -> bool:
-    """Whether that is where dead jobs of this queue go by now: it may have been changed while others were waited for."""
+    """Whether dead jobs of this queue go there by now: it may have been changed while others were waited for."""
     if dest is None:
         return topic.config.dead_letter is None
     return topic.config.dead_letter == dest.name and catalog.by_id.get(dest.topic_id) is dest

@@ -286,7 +286,8 @@ async def test_an_answer_has_no_more_than_was_asked_for(server: KafkaServer) -> 
     # The mean says nothing of the next jobs: those that do not fit are given back.
     await add(server, 1, size=50_000)
     taken = await one.take(max_bytes=5200)
-    assert taken == [(4, taken[0][1], 1)] and 4 <= taken[0][1] <= 8
+    assert taken == [(4, taken[0][1], 1)]
+    assert 4 <= taken[0][1] <= 8
     assert await one.take(max_bytes=1) == [(taken[0][1] + 1, taken[0][1] + 1, 1)]
 
 

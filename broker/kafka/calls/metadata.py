@@ -79,7 +79,9 @@ async def _asked_for(
     if asked.name is not None:
         return await _named(call, asked.name, request, makes=makes)
     topic = cluster.with_uuid(call.broker.engine, asked.topic_id)
-    if topic is not None and (cluster.may(call.access, READ, topic.name) or cluster.may(call.access, WRITE, topic.name)):
+    if topic is not None and (
+        cluster.may(call.access, READ, topic.name) or cluster.may(call.access, WRITE, topic.name)
+    ):
         return _described(call, topic, request)
     # What may not be known of by its name may not be by its id.
     nameless = None if call.version >= _NAMELESS_SINCE else ""

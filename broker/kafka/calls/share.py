@@ -33,7 +33,7 @@ from broker.kafka.messages.share import (
 )
 from broker.kafka.share.acks import InvalidBatches, plan
 from broker.kafka.share.acquiring import Acquired, Room, acquire, ranges_of, records_of
-from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS
+from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, MAX_TOPICS
 from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
             return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
         if epoch < 0 or (epoch == 0 and not request.subscribed_topic_names):
             raise Refused(ErrorCode.INVALID_REQUEST, "Joining takes epoch 0 and names of topics.")
+        if len(request.subscribed_topic_names or ()) > MAX_TOPICS:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"A member has at most {MAX_TOPICS} topics.")
         for name in request.subscribed_topic_names or ():
             if not may(call.access, READ, name):
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This key is not for {name}.")
@@ -132,7 +134,9 @@ async def _queue(call: Call, session: Session, topic_id: bytes, partition: int) 
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
     name = topic.name
     if not may(call.access, READ_WRITE, name):
-        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Taking jobs from {name} needs a key that reads and writes.")
+        raise Refused(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Taking jobs from {name} needs a key that reads and writes."
+        )
     if topic.log.queue is None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log, not a queue: share groups take jobs from queues.")
     if partition != 0:
@@ -151,9 +155,7 @@ def _refusal(error: Exception) -> tuple[ErrorCode, str | None]:
     return code_of(error), sentence_of(error)
 
 
-async def _settled(
-    call: Call, session: Session, topic_id: bytes, said: SharePartition
-) -> tuple[ErrorCode, str | None]:
+async def _settled(call: Call, session: Session, topic_id: bytes, said: SharePartition) -> tuple[ErrorCode, str | None]:
     """What comes of the acknowledgements of one partition."""
     try:
         topic = await _queue(call, session, topic_id, said.partition_index)
@@ -189,9 +191,7 @@ def _session(
 async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
     """Acknowledges, then acquires: waits where there is nothing."""
     try:
-        session, step = _session(
-            call, request.group_id, request.member_id, request.share_session_epoch, request.topics
-        )
+        session, step = _session(call, request.group_id, request.member_id, request.share_session_epoch, request.topics)
     except Refused as refused:
         return ShareFetchResponse(error_code=refused.code, error_message=refused.sentence)
     answers = _Answers(call)
@@ -207,10 +207,10 @@ async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
         session.forget(forgotten.topic_id)
     for topic in request.topics:
         for part in topic.partitions:
-            if part.partition_index == 0:
-                session.add(topic.topic_id)
-            else:
+            if part.partition_index != 0:
                 answers.failed(topic.topic_id, part.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+            elif not session.add(topic.topic_id):
+                answers.failed(topic.topic_id, 0, ErrorCode.INVALID_REQUEST, "A session has so many queues already.")
     if request.max_records > 0 and not request.is_renew_ack:
         await _acquire(call, session, request, answers)
     return answers.done()
@@ -269,7 +269,9 @@ class _Answers:
     def done(self) -> ShareFetchResponse:
         topics: dict[bytes, ShareFetchTopicResponse] = {}
         for (topic_id, _), part in self._parts.items():
-            topics.setdefault(topic_id, ShareFetchTopicResponse(topic_id=topic_id, partitions=[])).partitions.append(part)
+            topics.setdefault(topic_id, ShareFetchTopicResponse(topic_id=topic_id, partitions=[])).partitions.append(
+                part
+            )
         return ShareFetchResponse(acquisition_lock_timeout_ms=self.lock_ms, responses=[*topics.values()])
 
 
@@ -289,9 +291,7 @@ async def acknowledge(call: Call, request: ShareAcknowledgeRequest) -> ShareAckn
         for part in topic.partitions:
             code, sentence = await _settled(call, session, topic.topic_id, part)
             parts.append(
-                ShareAcknowledgePartition(
-                    partition_index=part.partition_index, error_code=code, error_message=sentence
-                )
+                ShareAcknowledgePartition(partition_index=part.partition_index, error_code=code, error_message=sentence)
             )
         responses.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=parts))
         found = cluster.with_uuid(call.broker.engine, topic.topic_id)

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): heartbeats, acquiring records, acknowledging them. Versions 1 and 2 of fetch and acknowledge."""
+"""Share groups (KIP-932, and what KIP-1206 and KIP-1222 add): heartbeats, acquiring records, acknowledging them."""
 
 from __future__ import annotations
 

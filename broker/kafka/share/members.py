@@ -19,6 +19,9 @@ from typing import Final
 
 from broker.kafka.errors import ErrorCode
 
+#: Of all groups together; and the topics that one may want.
+MAX_MEMBERS: Final = 10_000
+MAX_TOPICS: Final = 1_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
 SESSION_TIMEOUT_MS: Final = 45_000
 
@@ -67,7 +70,8 @@ class Members:
         key = (group_id, member_id)
         member = self._members.get(key)
         if epoch == 0:
-            if member is None and self.size(group_id) >= self._most:
+            full = self.size(group_id) >= self._most or len(self._members) >= MAX_MEMBERS
+            if member is None and full:
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
             self._sizes[group_id] = self.size(group_id) + (member is None)
             member = self._members[key] = Member(0)

@@ -20,6 +20,8 @@ from broker.kafka.errors import ErrorCode
 
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
+#: Of one session.
+MAX_QUEUES: Final = 1_000
 _MAX_EPOCH: Final = (1 << 31) - 1
 
 
@@ -65,9 +67,14 @@ class Session:
             found = self.held[topic_id] = Holding()
         return found
 
-    def add(self, topic_id: bytes) -> None:
-        if topic_id not in self.queues:
-            self.queues.append(topic_id)
+    def add(self, topic_id: bytes) -> bool:
+        """False: it has as many as it may have."""
+        if topic_id in self.queues:
+            return True
+        if len(self.queues) >= MAX_QUEUES:
+            return False
+        self.queues.append(topic_id)
+        return True
 
     def forget(self, topic_id: bytes) -> None:
         """It is not asked any more; leases of it stand."""

@@ -34,9 +34,7 @@ SAID = [
         partitions=[
             SharePartition(
                 partition_index=0,
-                acknowledgement_batches=[
-                    AcknowledgementBatch(first_offset=1, last_offset=2, acknowledge_types=[1, 3])
-                ],
+                acknowledgement_batches=[AcknowledgementBatch(first_offset=1, last_offset=2, acknowledge_types=[1, 3])],
             )
         ],
     )

@@ -6,7 +6,7 @@ import pytest
 
 from broker.kafka.errors import ErrorCode
 from broker.kafka.share.members import SESSION_TIMEOUT_MS, Member, Members
-from broker.kafka.share.sessions import Session, Step, judge
+from broker.kafka.share.sessions import MAX_QUEUES, Session, Step, judge
 
 LAST = (1 << 31) - 1
 NOT_FOUND, INVALID = ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH
@@ -53,6 +53,14 @@ def test_queues_take_turns() -> None:
     assert session.queues == [b"b", b"a"]
 
 
+def test_a_session_has_so_many_queues() -> None:
+    session = a_session(1)
+    assert all(session.add(b"%d" % n) for n in range(MAX_QUEUES))
+    assert not session.add(b"more")
+    assert session.add(b"0")
+    assert len(session.queues) == MAX_QUEUES
+
+
 def test_a_lease_that_has_ended_is_not_held() -> None:
     holding = a_session(1).holding(b"a")
     holding.leases.update({1: 10, 2: 20})
@@ -84,10 +92,15 @@ def test_a_member_goes_on_with_its_epoch_or_the_one_before(epoch: int, outcome: 
 def test_it_is_told_of_its_topics_when_they_change_and_when_an_answer_was_lost() -> None:
     members = Members(10)
     member = joined(members)
-    assert member.tell([]) and not member.tell([])
-    assert member.tell([b"1"]) and member.epoch == 2
-    assert members.heartbeat("g", "m", 2, None, 0) is member and not member.tell([b"1"])
-    assert members.heartbeat("g", "m", 1, None, 0) is member and member.tell([b"1"]) and member.epoch == 2
+    assert member.tell([])
+    assert not member.tell([])
+    assert member.tell([b"1"])
+    assert member.epoch == 2
+    assert members.heartbeat("g", "m", 2, None, 0) is member
+    assert not member.tell([b"1"])
+    assert members.heartbeat("g", "m", 1, None, 0) is member
+    assert member.tell([b"1"])
+    assert member.epoch == 2
 
 
 def test_who_is_not_known_joins_again() -> None:
@@ -95,7 +108,8 @@ def test_who_is_not_known_joins_again() -> None:
     assert members.heartbeat("g", "m", 1, None, 0) is ErrorCode.UNKNOWN_MEMBER_ID
     joined(members)
     assert members.heartbeat("other", "m", 1, None, 0) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert members.leave("g", "m") and not members.leave("g", "m")
+    assert members.leave("g", "m")
+    assert not members.leave("g", "m")
     assert members.heartbeat("g", "m", 1, None, 0) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -105,7 +119,8 @@ def test_a_group_has_so_many_members() -> None:
     assert members.heartbeat("g", "c", 0, ("t",), 0) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert isinstance(members.heartbeat("other", "c", 0, ("t",), 0), Member)
     members.leave("g", "a")
-    assert members.size("g") == 1 and len(members) == 2
+    assert members.size("g") == 1
+    assert len(members) == 2
     joined(members, "c")
 
 

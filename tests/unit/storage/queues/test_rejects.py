@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from storage import Engine, ReadQuery
+from storage import Durability, Engine, ReadQuery
 from storage.errors import LeaseLost
 from storage.queues.values import JobState
 from tests.unit.storage.machine import Machine
@@ -39,6 +39,14 @@ async def test_it_goes_to_the_dead_letter_topic_whatever_its_deliveries(machine:
     assert engine.queues.figures("q").dead_lettered == engine.queues.stats.rejected == 1
 
 
+async def test_of_a_queue_in_memory_too(machine: Machine) -> None:
+    engine = await with_jobs(machine, 2, durability=Durability.EPHEMERAL, dead_letter="dead")
+    await claim(engine, 2)
+    assert (await engine.queues.reject("q", "n", [1])).done == [1]
+    assert await dead_letters(engine) == [1]
+    assert states(engine) == {2: JobState.LEASED}
+
+
 @DURABLE
 async def test_without_one_it_is_deleted_and_counted(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 2, leases_durable=leases_durable)
@@ -63,9 +71,7 @@ async def test_only_its_holder_rejects_it(machine: Machine, leases_durable: bool
 
 @DURABLE
 @pytest.mark.parametrize("when", range(0, 40, 3))
-async def test_over_a_crash_it_is_moved_once_or_still_a_job(
-    machine: Machine, leases_durable: bool, when: int
-) -> None:
+async def test_over_a_crash_it_is_moved_once_or_still_a_job(machine: Machine, leases_durable: bool, when: int) -> None:
     engine = await with_jobs(machine, 2, leases_durable=leases_durable, dead_letter="dead")
     await claim(engine, 1)
     rejecting = asyncio.create_task(engine.queues.reject("q", "n", [1]))
@@ -98,6 +104,7 @@ async def test_what_was_deleted_while_it_was_held_is_not_moved(machine: Machine)
     await engine.delete_records("q", before_seq=2)
     assert (await engine.queues.reject("q", "n", [1])).done == [1]
     await turns()
-    assert states(engine) == {} and engine.queues.figures("q").dead_pending == 0
+    assert states(engine) == {}
+    assert engine.queues.figures("q").dead_pending == 0
     await add(engine)
     assert await claim_seqs(engine, 5) == [2]
