@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import AcknowledgeType, Consumer, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
@@ -32,7 +33,7 @@ async def server(tmp_path: Path) -> AsyncIterator[KafkaServer]:
 
 
 async def add(server: KafkaServer, count: int, name: str = "q") -> None:
-    await server.engine.append(name, [NewRecord(data=b'{"n":%d}' % n, tag=f"k{n}") for n in range(count)])
+    await server.engine.append(name, [NewRecord(data=msgspec.Raw(b'{"n":%d}' % n), tag=f"k{n}") for n in range(count)])
 
 
 def produce(address: str, values: Iterable[bytes], name: str = "q") -> None:
@@ -152,10 +153,12 @@ async def test_two_consumers_share_without_doubles(server: KafkaServer) -> None:
     count = 300
     await add(server, count)
     done: list[set[int]] = [set(), set()]
+    few: dict[str, Any] = {"max.poll.records": 10}
 
     def run(mine: int) -> None:
-        worker = Worker(server.address, **{"max.poll.records": 10})
+        worker = Worker(server.address, "g", "q", **few)
         while sum(map(len, done)) < count:
+            message: Any
             for message in worker.consumer.poll(0.2):
                 assert message.error() is None
                 assert message.offset() not in done[0] | done[1]
@@ -220,8 +223,9 @@ async def test_a_queue_has_one_share_group_until_that_is_deleted(server: KafkaSe
     await asyncio.to_thread(working, server.address, 1)
     told = await asyncio.to_thread(refused, server.address, "other", "q")
     assert "q is the queue of the share group g" in told
-    admin = AdminClient({"bootstrap.servers": server.address})
-    await asyncio.to_thread(lambda: admin.delete_consumer_groups(["g"])["g"].result(PATIENCE_S))
+    admin: Any = AdminClient({"bootstrap.servers": server.address})
+    deleting: Any = await asyncio.to_thread(admin.delete_consumer_groups, ["g"])
+    await asyncio.to_thread(deleting["g"].result, PATIENCE_S)
     await add(server, 1)
     worker = Worker(server.address, "other")
     assert len(await asyncio.to_thread(worker.work, 1)) == 1
@@ -241,7 +245,7 @@ async def test_classic_consumers_read_a_queue_beside_it(server: KafkaServer) -> 
         settings = {"bootstrap.servers": server.address, "group.id": "none", "auto.offset.reset": "earliest"}
         consumer = Consumer(settings | {"enable.auto.commit": False})
         consumer.subscribe(["q"])
-        found = consumer.consume(2, PATIENCE_S)
+        found: list[Any] = consumer.consume(2, PATIENCE_S)
         consumer.close()
         return [message.offset() for message in found]
 

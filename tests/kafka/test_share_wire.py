@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
+from broker.kafka.codec.schema import encode
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from broker.kafka.messages.share import (
@@ -49,7 +51,7 @@ async def put(server: KafkaServer, name: str, **settings: Any) -> None:
 
 
 async def add(server: KafkaServer, count: int, name: str = "q", size: int = 1) -> None:
-    await server.engine.append(name, [NewRecord(data=b'"%b"' % (b"x" * size)) for _ in range(count)])
+    await server.engine.append(name, [NewRecord(data=msgspec.Raw(b'"%b"' % (b"x" * size))) for _ in range(count)])
 
 
 def uuid(server: KafkaServer, name: str = "q") -> bytes:
@@ -83,7 +85,13 @@ class Member:
         said = {name: more.pop("acks", []) for name in names}
         now = self.epoch if epoch is None else epoch
         self.epoch = now + 1
-        fields = {"max_bytes": 1 << 20, "max_records": most, "max_wait_ms": wait_ms, "min_bytes": 1, **more}
+        fields: dict[str, Any] = {
+            "max_bytes": 1 << 20,
+            "max_records": most,
+            "max_wait_ms": wait_ms,
+            "min_bytes": 1,
+            **more,
+        }
         return ShareFetchRequest(
             group_id=self.group, member_id=self.name, share_session_epoch=now, topics=self._said(said), **fields
         )
@@ -161,10 +169,12 @@ async def test_requests_come_one_after_the_other(server: KafkaServer) -> None:
 
 async def test_the_queues_of_a_session_are_kept_until_forgotten(server: KafkaServer) -> None:
     await put(server, "r")
-    await add(server, 1, "q"), await add(server, 1, "r")
+    for name in ("q", "r"):
+        await add(server, 1, name)
     one = await member(server)
     assert len(await one.take("q", "r")) == 2
-    await add(server, 1, "q"), await add(server, 1, "r")
+    for name in ("q", "r"):
+        await add(server, 1, name)
     forgotten = [ShareForgottenTopic(topic_id=uuid(server, "r"), partitions=[0])]
     assert await one.take(forgotten_topics_data=forgotten) == [(1, 1, 1)]
     assert server.engine.queues.figures("r").ready == 1
@@ -184,7 +194,7 @@ async def test_waiting_ends_with_the_first_job_of_any_queue(server: KafkaServer)
 
 async def test_who_goes_while_waiting_takes_nothing(server: KafkaServer) -> None:
     one = await member(server)
-    one.wire.send(ApiKey.SHARE_FETCH, 2, shares_encoded(one.request("q", wait_ms=WAIT_MS)))
+    one.wire.send(ApiKey.SHARE_FETCH, 2, encode(one.request("q", wait_ms=WAIT_MS), 2))
     async with asyncio.timeout(PATIENCE_S):
         while not server.engine.queues.figures("q").waiting_claims:
             await asyncio.sleep(0.005)
@@ -194,12 +204,6 @@ async def test_who_goes_while_waiting_takes_nothing(server: KafkaServer) -> None
             await asyncio.sleep(0.005)
     await add(server, 1)
     assert await (await member(server, "other")).take("q") == [(0, 0, 1)]
-
-
-def shares_encoded(request: ShareFetchRequest) -> bytes:
-    from broker.kafka.codec.schema import encode
-
-    return encode(request, 2)
 
 
 async def test_jobs_of_a_lost_connection_come_again_and_it_counts(server: KafkaServer) -> None:

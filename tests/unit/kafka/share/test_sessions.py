@@ -115,7 +115,8 @@ def test_who_is_not_known_joins_again() -> None:
 
 def test_a_group_has_so_many_members() -> None:
     members = Members(2)
-    joined(members, "a"), joined(members, "b"), joined(members, "a")
+    for name in ("a", "b", "a"):
+        joined(members, name)
     assert members.heartbeat("g", "c", 0, ("t",), 0) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert isinstance(members.heartbeat("other", "c", 0, ("t",), 0), Member)
     members.leave("g", "a")

@@ -96,6 +96,7 @@ async def test_there_are_so_many_sessions(machine: Machine, monkeypatch: pytest.
 async def test_owners_of_deleted_queues_are_forgotten(machine: Machine) -> None:
     engine = await with_jobs(machine)
     shares = Shares(engine, max_members=10)
+    topic = engine.topic("q")
     for _ in range(3):
         topic = engine.topic("q")
         assert await shares.owners.take(topic, "g") == "g"
