@@ -287,12 +287,18 @@ async def test_an_answer_has_no_more_than_was_asked_for(server: KafkaServer) -> 
     await add(server, 20, size=1000)
     one = await member(server)
     assert await one.take("q", most=4) == [(0, 3, 1)]
-    # The mean says nothing of the next jobs: those that do not fit are given back.
-    await add(server, 1, size=50_000)
-    taken = await one.take(max_bytes=5200)
-    assert taken == [(4, taken[0][1], 1)]
-    assert 4 <= taken[0][1] <= 8
-    assert await one.take(max_bytes=1) == [(taken[0][1] + 1, taken[0][1] + 1, 1)]
+    assert server.engine.queues.figures("q").in_flight == 4
+
+
+async def test_what_does_not_fit_into_an_answer_goes_back(server: KafkaServer) -> None:
+    await put(server, "q", max_deliveries=1, dead_letter="dead")
+    await add(server, 2, size=50_000)
+    await add(server, 100)  # so that many would fit by their mean
+    one = await member(server)
+    assert await one.take("q", max_bytes=40_000) == [(0, 0, 1)]
+    figures = server.engine.queues.figures("q")
+    assert (figures.in_flight, figures.ready, figures.dead_lettered + figures.dead_pending) == (1, 101, 0)
+    assert await one.take(max_bytes=40_000) == [(1, 1, 2)]
 
 
 async def test_another_group_is_told_whose_queue_it_is_over_restarts(tmp_path: Path) -> None:

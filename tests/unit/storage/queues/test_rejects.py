@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from storage import Durability, Engine, ReadQuery
+from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.errors import LeaseLost
 from storage.queues.values import JobState
 from tests.unit.storage.machine import Machine
@@ -108,3 +108,20 @@ async def test_what_was_deleted_while_it_was_held_is_not_moved(machine: Machine)
     assert engine.queues.figures("q").dead_pending == 0
     await add(engine)
     assert await claim_seqs(engine, 5) == [2]
+
+
+@DURABLE
+@pytest.mark.parametrize("when", range(12))
+async def test_what_is_deleted_while_that_is_on_its_way_is_not_moved(
+    machine: Machine, leases_durable: bool, when: int
+) -> None:
+    engine = await with_jobs(machine, 1, dead_letter="dead", leases_durable=leases_durable)
+    await engine.put_topic("dead", TopicConfig())
+    await claim(engine)
+    deleting = asyncio.create_task(engine.delete_records("q", before_seq=2))
+    await turns(when)
+    await engine.queues.reject("q", "n", [1])
+    await deleting
+    await turns()
+    figures = engine.queues.figures("q")
+    assert (figures.dead_pending, figures.in_flight, figures.ready) == (0, 0, 0)
