@@ -10,6 +10,7 @@ from broker.kafka.groups.coordinator import Coordinator
 from broker.kafka.groups.offsets import Offsets
 from broker.kafka.groups.values import Limits
 from broker.kafka.metrics import KafkaMetrics
+from broker.kafka.share.shares import Shares
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
@@ -36,6 +37,7 @@ class Broker:
         "kafka_groups",
         "kafka_metrics",
         "kafka_offsets",
+        "kafka_shares",
         "live",
         "parking",
         "pressure",
@@ -62,6 +64,7 @@ class Broker:
         self.http_metrics = HttpMetrics()
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
+        self.kafka_shares = Shares(engine, max_members=settings.kafka_max_group_members)
         self.kafka_metrics = KafkaMetrics(self.kafka_groups)
         self.proxy = Instances(
             engine,

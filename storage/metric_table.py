@@ -187,6 +187,7 @@ METRICS: Final = MetricTable(
     Metric("topics_redelivered_jobs", COUNTER, "jobs", "Those among them that had been given to somebody before."),
     Metric("topics_acks", COUNTER, "jobs", "Jobs acked."),
     Metric("topics_nacks", COUNTER, "jobs", "Jobs nacked."),
+    Metric("topics_rejects", COUNTER, "jobs", "Jobs that a worker gave up for good: dead letters, or deleted without."),
     Metric("topics_lease_extensions", COUNTER, "leases", "Leases extended."),
     Metric("topics_lease_expiries", COUNTER, "leases", "Leases that ran out."),
     Metric(

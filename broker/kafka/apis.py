@@ -42,6 +42,9 @@ class ApiKey(enum.IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
 
 
 #: A version that none reaches.
@@ -65,7 +68,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.PRODUCE, 0, 9, 9),
         Api(ApiKey.FETCH, 4, 12, 12),
         Api(ApiKey.LIST_OFFSETS, 1, 6, 6),
-        Api(ApiKey.METADATA, 0, 9, 9),
+        Api(ApiKey.METADATA, 0, 12, 9),
         Api(ApiKey.OFFSET_COMMIT, 2, 8, 8),
         Api(ApiKey.OFFSET_FETCH, 1, 8, 6),
         Api(ApiKey.FIND_COORDINATOR, 0, 3, 3),
@@ -93,5 +96,8 @@ APIS: Final[dict[int, Api]] = {
         # kafka-python 3.0 looks for what only version 1 answers.
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+        Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
+        Api(ApiKey.SHARE_FETCH, 1, 2, 0),
+        Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
     )
 }

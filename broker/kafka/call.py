@@ -43,9 +43,11 @@ class Peer:
     `access`: what it may do; None until it has said who it is. `local` is the address that it has reached: host, port.
     """
 
-    __slots__ = ("access", "address", "local", "mechanism", "raw_tokens", "rejected")
+    __slots__ = ("access", "address", "local", "mechanism", "raw_tokens", "rejected", "when_gone")
 
     def __init__(self, access: Access | None, local: tuple[str, int], address: str) -> None:
+        #: What is to be done when it ends, by what for.
+        self.when_gone: dict[object, Callable[[], None]] = {}
         self.access = access
         self.local = local
         self.address = address

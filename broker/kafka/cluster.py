@@ -88,6 +88,12 @@ def topic(call: Call, name: str) -> Topic:
     return call.broker.engine.topic(name)
 
 
+def with_uuid(engine: Engine, uuid: bytes) -> Topic | None:
+    """The topic with that id, not a partition; None: there is none."""
+    found = engine.catalog.by_id.get(int.from_bytes(uuid[8:], "big")) if uuid.startswith(_UUIDS) else None
+    return found if found is not None and not found.provisional and is_topic_name(found.name) else None
+
+
 def uuid_of(topic: Topic) -> bytes:
     """A topic's id of 16 bytes: never that of another, also not of a later one of its name."""
     return _UUIDS + topic.topic_id.to_bytes(8, "big")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -40,7 +41,7 @@ _PLAIN_BYTES: Final = 16 << 20
 #: Requests of a connection that are begun without letting others run.
 _STRIDE: Final = 16
 #: Calls that wait for something to happen: given up when their client has gone.
-_WAITING: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+_WAITING: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SHARE_FETCH})
 #: Calls that one may make who has not said who it is.
 _OPEN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
@@ -72,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._outbox = Outbox(self._failed)
         self._under_way: int | None = None
         self._closing = False
+        self._when_gone: dict[object, Callable[[], None]] = {}
 
     # -- what the transport tells --------------------------------------------------------------------------------------
 
@@ -85,6 +87,7 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         remote: Any = self.transport.get_extra_info("peername")
         self._peer = Peer(self._port.access, (local[0], local[1]), str(remote[0]) if remote else "")
+        self._peer.when_gone = self._when_gone
         self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
@@ -118,6 +121,8 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
         if self._under_way in _WAITING:
             self._task.cancel()
+        for then in [*self._when_gone.values()]:
+            then()
 
     # -- what the sweeper asks and does --------------------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ class Port:
     async def open(self) -> None:
         """Connections are accepted from here on, and those who wait for it are told the port."""
         self.broker.kafka_groups.start()
+        self.broker.kafka_shares.start()
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
             sock=self._listener,
@@ -97,6 +98,7 @@ class Port:
             except TimeoutError:
                 for connection in list(self._connections):
                     connection.transport.abort()
+        await self.broker.kafka_shares.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
 

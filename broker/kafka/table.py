@@ -18,6 +18,7 @@ from broker.kafka.calls import (
     produce,
     producers,
     sasl,
+    share,
     versions,
 )
 
@@ -33,5 +34,6 @@ HANDLERS: Final[dict[int, Handler]] = {
     **produce.HANDLERS,
     **producers.HANDLERS,
     **sasl.HANDLERS,
+    **share.HANDLERS,
 }
 HANDLERS[ApiKey.API_VERSIONS] = versions.handler(HANDLERS.keys())

@@ -12,6 +12,7 @@ from storage.errors import InvalidRequest, ShuttingDown
 from storage.queues import checks
 from storage.queues.claims import Claim, Claimed
 from storage.queues.desk import Desk
+from storage.queues.job import Holder
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues
@@ -34,6 +35,7 @@ class Claiming:
         lease_ms: int | None,
         wait_ms: int,
         attempt_key: str | None,
+        holder: Holder | None = None,
     ) -> Claimed:
         """See `Queues.claim`."""
         self._engine.check_open()
@@ -63,6 +65,7 @@ class Claiming:
             lease_ms,
             patient=wait_ms > 0 and not self._queues.leaving,
             attempt_key=attempt_key,
+            holder=holder,
         )
         return await self._wait(desk, claim, min(wait_ms, checks.MAX_WAIT_MS))
 

@@ -160,7 +160,7 @@ class Mover:
         job = table.jobs.get(seq) if table is not None else None
         if table is None or job is None or job.state != DEAD:
             return False
-        dest = await self._dead_letter_topic(topic)
+        dest = await self.dead_letter_topic(topic)
         while (changing := self._engine.changing.get(topic.topic_id)) is not None:
             await asyncio.wait([changing])  # by other limits it may live on: that is to be known before it is decided
         if dest is None or table.jobs.get(seq) is not job or job.state != DEAD:
@@ -170,7 +170,8 @@ class Mover:
         await self._queues.commit(topic, [value], sync=True)
         return True
 
-    async def _dead_letter_topic(self, topic: Topic) -> Topic | None:
+    async def dead_letter_topic(self, topic: Topic) -> Topic | None:
+        """Where dead jobs of this queue go, made if it is not there; None: they go nowhere."""
         name = topic.config.dead_letter
         if name is None:
             return None

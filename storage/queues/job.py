@@ -5,7 +5,7 @@ claimed    ready                    leased
 extended   leased                   leased, another deadline
 released   leased                   ready, delayed (ready_at > 0), or dead (delivered too often)
 expired    leased                   as released
-dead       dead                     dead, its move is open
+dead       dead, leased (rejected)  dead, its move is open
 Delete     any                      done: gone from here
 (time)     delayed, at ready_at     ready
 """
@@ -25,7 +25,7 @@ TABLE: dict[str, tuple[frozenset[int], int]] = {
     "extended": (frozenset({LEASED}), LEASED),
     "released": (frozenset({LEASED, DEAD}), READY),
     "expired": (frozenset({LEASED}), READY),
-    "dead": (frozenset({READY, HELD, DEAD}), DEAD),
+    "dead": (frozenset({READY, HELD, DEAD, LEASED}), DEAD),
 }
 
 JobRow: TypeAlias = tuple[int, int, int, int, int, int]

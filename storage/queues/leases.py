@@ -189,6 +189,9 @@ class LeaseTable(JobTable):
                     job = self._job(row[0])
                     job.deliveries, job.forgiven, job.reason = row[3], row[5], value.reason
                     self._end_lease(job)
+                    if job.gone:  # deleted while this was on its way: there is nothing to be moved
+                        self._drop(job)
+                        continue
                     self._to(job, DEAD)
                     self.dying.discard(row[0])
             case _:

@@ -37,6 +37,7 @@ def collect_queues(engine: Engine) -> list[Family]:
         METRICS.whole("topics_redelivered_jobs", stats.redelivered),
         METRICS.whole("topics_acks", stats.acked),
         METRICS.whole("topics_nacks", stats.nacked),
+        METRICS.whole("topics_rejects", stats.rejected),
         METRICS.whole("topics_lease_extensions", stats.extended),
         METRICS.whole("topics_lease_expiries", stats.expired),
         METRICS.whole("topics_jobs_unreadable", stats.unreadable),

@@ -15,14 +15,14 @@ from storage.errors import InvalidRequest, TopicNotFound
 from storage.format.control import Control, Lease
 from storage.log import Log
 from storage.lookup import LookedUp
-from storage.queues import checks, settling, views
+from storage.queues import checks, rejecting, settling, views
 from storage.queues.alarms import Alarms
 from storage.queues.carrying_out import commit
 from storage.queues.claiming import Claiming
 from storage.queues.claims import Claimed
 from storage.queues.dead_letter import Mover
 from storage.queues.desk import Desk
-from storage.queues.job import Job
+from storage.queues.job import Holder, Job
 from storage.queues.purge import purge
 from storage.queues.read_ahead import ReadAhead
 from storage.queues.redrive import redrive
@@ -139,14 +139,16 @@ class Queues:
         lease_ms: int | None = None,
         wait_ms: int = 0,
         attempt_key: str | None = None,
+        holder: Holder | None = None,
     ) -> Claimed:
         """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one.
 
         With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
-        it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again.
+        it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again. `holder`
+        is told of each lease's end; of those that ended before this returned `Claimed.stands` tells.
         """
         return await self.claiming.claim(
-            name, node, max=max, lease_ms=lease_ms, wait_ms=wait_ms, attempt_key=attempt_key
+            name, node, max=max, lease_ms=lease_ms, wait_ms=wait_ms, attempt_key=attempt_key, holder=holder
         )
 
     def claim_now(self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None]) -> bool:
@@ -166,12 +168,13 @@ class Queues:
         usual = topic.config.lease_ms
         return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
 
-    def give_back(self, worker: Worker, leases: Sequence[tuple[int, int]]) -> None:
-        """A worker has gone: what it holds is ended as a nack would."""
-        topic = self.engine.catalog.topics.get(worker.topic)
+    def give_back(self, name: str, node: str, leases: Sequence[tuple[int, int]], *, forgiven: bool = False) -> None:
+        """A worker has gone: what it holds, (seq, token), is ended as a nack would; `forgiven`: at once, and not held
+        against the jobs."""
+        topic = self.engine.catalog.topics.get(name)
         desk = self._desks.get(topic.topic_id) if topic is not None else None
         if desk is not None and not desk.closed:
-            desk.give_back(leases, worker.node, forgiven=False)
+            desk.give_back(leases, node, forgiven=forgiven)
 
     def ack_now(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int] | None, told: Callable[..., None]
@@ -228,7 +231,7 @@ class Queues:
         arrived = self._arrived(node, seqs, lease_ids)
         checks.check_delay(delay_ms)
         checks.check_reason(reason)
-        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict, arrived)
+        desk, jobs, skipped = await self.judged(name, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
             rows = [desk.released(job, penalty=penalty, delay_ms=delay_ms) for job in jobs]
             value = Lease(event="released", jobs=rows, reason=reason or None)
@@ -236,6 +239,23 @@ class Queues:
             self.stats.nacked += len(jobs)
             desk.serve()
         return settling.answer(desk, [job.seq for job in jobs], skipped)
+
+    async def reject(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        *,
+        lease_ids: Sequence[int | None] | None = None,
+        reason: str | None = None,
+        strict: bool = False,
+    ) -> Settled:
+        """The jobs can never be done: they go to the dead letter topic, however often they were delivered, or are
+        deleted where the queue has none. Synced on return if they are to be moved, else as an ack."""
+        arrived = self._arrived(node, seqs, lease_ids)
+        checks.check_reason(reason)
+        tokens = checks.tokens_of(seqs, lease_ids)
+        return await rejecting.reject(self, name, node, tokens, reason or None, arrived, strict=strict)
 
     async def extend(
         self,
@@ -250,7 +270,7 @@ class Queues:
         """The leases last `lease_ms` from now."""
         arrived = self._arrived(node, seqs, lease_ids)
         lease_ms = checks.lease_time(lease_ms, 0)
-        desk, jobs, skipped = await self._judged(name, node, seqs, lease_ids, strict, arrived)
+        desk, jobs, skipped = await self.judged(name, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
         deadline = self.engine.now_ms() + lease_ms
         if jobs:
             rows = [(job.seq, job.lease_id, deadline, job.deliveries, 0, job.forgiven) for job in jobs]
@@ -260,18 +280,13 @@ class Queues:
         done = [job.seq for job in jobs]
         return settling.answer(desk, done, skipped, deadlines=dict.fromkeys(done, deadline))
 
-    async def _judged(
-        self,
-        name: str,
-        node: str,
-        seqs: Sequence[int],
-        lease_ids: Sequence[int | None] | None,
-        strict: bool,
-        arrived: int,
+    async def judged(
+        self, name: str, node: str, tokens: dict[int, int], arrived: int, *, strict: bool
     ) -> tuple[Desk, list[Job], list[int]]:
+        """`settling.judge`, of a queue that is not being changed when it is done."""
         while True:
             desk = await self.open(name)
-            judged = await settling.judge(desk, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
+            judged = await settling.judge(desk, node, tokens, arrived, strict=strict)
             if desk.topic.topic_id not in self.engine.changing:  # it may have begun while others were waited for
                 return desk, *judged
 

@@ -42,14 +42,19 @@ async def judge(
 
 
 async def ack(queues: Queues, desk: Desk, jobs: list[Job]) -> None:
+    """The jobs are done."""
+    await delete(queues, desk, jobs)
+    queues.stats.acked += len(jobs)
+
+
+async def delete(queues: Queues, desk: Desk, jobs: list[Job]) -> None:
     """Delete the jobs for good, in one frame."""
     seqs = [job.seq for job in jobs]
     request = control.Delete(bound_head=desk.topic.log.head, seqs=seqs, ack=True)
     values: list[Control] = [request]
     if desk.topic.leases_durable:
         values.append(Lease(event="acked", jobs=[(job.seq, 0, 0, job.deliveries, 0, job.forgiven) for job in jobs]))
-    await _busy(desk, jobs, lambda: queues.delete(desk.topic, values, known_sizes(request, jobs)))
-    queues.stats.acked += len(jobs)
+    await hold(desk, jobs, lambda: queues.delete(desk.topic, values, known_sizes(request, jobs)))
 
 
 async def ack_together(queues: Queues, desk: Desk, grant: Grant) -> None:
@@ -135,12 +140,12 @@ def known_sizes(request: control.Delete, jobs: Sequence[Job]) -> LookedUp | None
 async def change(queues: Queues, desk: Desk, jobs: list[Job], value: Lease, node: str) -> None:
     """Apply a Lease to jobs: at once, or when it is as durable as the topic is."""
     if desk.topic.leases_durable:
-        await _busy(desk, jobs, lambda: queues.commit(desk.topic, [value], [node]))
+        await hold(desk, jobs, lambda: queues.commit(desk.topic, [value], [node]))
     else:
         desk.table.apply(value, node)
 
 
-async def _busy(desk: Desk, jobs: list[Job], commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def hold(desk: Desk, jobs: list[Job], commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Commit with the jobs held still."""
     for job in jobs:
         job.busy = True

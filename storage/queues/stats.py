@@ -8,7 +8,9 @@ class QueueStats:
     before; `unreadable`: jobs whose record failed its check.
     """
 
-    __slots__ = ("acked", "claimed", "claims", "expired", "extended", "moved", "nacked", "redelivered", "unreadable")
+    __slots__ = (
+        "acked", "claimed", "claims", "expired", "extended", "moved", "nacked", "redelivered", "rejected", "unreadable",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.claims = 0
@@ -16,6 +18,7 @@ class QueueStats:
         self.redelivered = 0
         self.acked = 0
         self.nacked = 0
+        self.rejected = 0
         self.extended = 0
         self.expired = 0
         self.moved = 0

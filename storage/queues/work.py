@@ -73,4 +73,4 @@ class Worker:
         self._queues.workers.discard(self)
         held, self._held = self._held, {}
         self._coming.clear()
-        self._queues.give_back(self, list(held.items()))
+        self._queues.give_back(self.topic, self.node, list(held.items()))

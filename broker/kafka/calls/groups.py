@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from broker.auth.scopes import DELETE, READ
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Body, Call, Handler, Later, decoded
+from broker.kafka.calls import share
 from broker.kafka.cluster import may
 from broker.kafka.codec.schema import Message, decode, encode
 from broker.kafka.errors import ErrorCode
@@ -226,6 +227,8 @@ async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if error is ErrorCode.NONE:
             error = await groups.delete(group_id)
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            error = await share.delete(call, group_id)
         results.append(DeleteGroupsDeletableGroupResult(group_id=group_id, error_code=error))
     return DeleteGroupsResponse(results=results)
 

@@ -22,6 +22,7 @@ from broker.kafka.messages.metadata import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -39,6 +40,8 @@ _COORDINATED: Final = (0, 1)
 _BROKERS: Final = 1
 #: Versions before this have no say in whether topics are made.
 _ASKS_SINCE: Final = 4
+#: From this version on an answer may leave out the name of a topic.
+_NAMELESS_SINCE: Final = 12
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -48,7 +51,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         topics = await _all(call, request)
     else:
         makes = call.version < _ASKS_SINCE or request.allow_auto_topic_creation
-        topics = [await _named(call, topic.name or "", request, makes=makes) for topic in request.topics]
+        topics = [await _asked_for(call, topic, request, makes=makes) for topic in request.topics]
     operations = MetadataResponse().cluster_authorized_operations
     if request.include_cluster_authorized_operations:
         operations = cluster.cluster_operations(call.access)
@@ -68,6 +71,22 @@ async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTop
             found += [_described(call, topic, request) for topic in page]
             await asyncio.sleep(0)
     return found
+
+
+async def _asked_for(
+    call: Call, asked: MetadataRequestTopic, request: MetadataRequest, *, makes: bool
+) -> MetadataResponseTopic:
+    """By its name, or by its id where that is all there is."""
+    if asked.name is not None:
+        return await _named(call, asked.name, request, makes=makes)
+    topic = cluster.with_uuid(call.broker.engine, asked.topic_id)
+    if topic is not None and (
+        cluster.may(call.access, READ, topic.name) or cluster.may(call.access, WRITE, topic.name)
+    ):
+        return _described(call, topic, request)
+    # What may not be known of by its name may not be by its id.
+    nameless = None if call.version >= _NAMELESS_SINCE else ""
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=nameless, topic_id=asked.topic_id)
 
 
 async def _named(call: Call, name: str, request: MetadataRequest, *, makes: bool) -> MetadataResponseTopic:
@@ -103,6 +122,7 @@ def auto_created(call: Call) -> TopicConfig:
 def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
     described = MetadataResponseTopic(
         name=topic.name,
+        topic_id=cluster.uuid_of(topic),
         partitions=[
             MetadataResponsePartition(
                 partition_index=number,

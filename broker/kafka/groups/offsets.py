@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
-from storage.errors import ConsumerNotFound, InvalidRequest, TopicNotFound
+from storage.errors import ConsumerNotFound, InvalidRequest, TopicIncompatible, TopicNotFound
 from storage.partitions import address, split
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Offsets:
         """None: nothing is committed. Raises TopicNotFound."""
         try:
             seq, metadata = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
-        except (ConsumerNotFound, InvalidRequest):
+        except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, of which nobody commits
             return None
         return Committed(topic, partition, seq, (metadata or b"").decode())
 

@@ -1,0 +1,308 @@
+"""ShareGroupHeartbeat, ShareFetch, ShareAcknowledge (source: kafka.md §2).
+
+Acknowledgements that come with a fetch are done before it, so that what they release may be fetched again. Those whose
+lease stands are done even where others of their partition do not stand: only the answer says INVALID_RECORD_STATE then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.scopes import DELETE, READ, READ_WRITE
+from broker.kafka import cluster
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.cluster import may
+from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.messages.share import (
+    ShareAcknowledgePartition,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareFetchTopicResponse,
+    ShareGroupHeartbeatAssignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    ShareGroupHeartbeatTopicPartitions,
+    SharePartition,
+    ShareTopic,
+)
+from broker.kafka.share.acks import InvalidBatches, plan
+from broker.kafka.share.acquiring import Acquired, Room, acquire, ranges_of, records_of
+from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, MAX_TOPICS
+from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
+
+if TYPE_CHECKING:
+    from storage.catalog import Topic
+
+#: As in Kafka; what holds leases by this name must fit into a node's.
+MAX_MEMBER_ID_CHARS: Final = 36
+_LEFT_EPOCHS: Final = (-1, -2)
+#: How long a lease lasts as far as is told where no queue is: as queues have it by default.
+_LOCK_MS: Final = 30_000
+
+
+class Refused(Exception):
+    """This cannot be had: the code, and a sentence."""
+
+    def __init__(self, code: ErrorCode, sentence: str | None) -> None:
+        super().__init__(code, sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+# -- members -----------------------------------------------------------------------------------------------------------
+
+
+async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
+    """Joins, stays or leaves. Who leaves soon holds nothing any more."""
+    group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
+    shares = call.broker.kafka_shares
+    try:
+        _check(call, group_id, member_id)
+        if epoch in _LEFT_EPOCHS:
+            if not shares.leave(group_id, member_id):
+                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {group_id}.")
+            return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
+        if epoch < 0 or (epoch == 0 and not request.subscribed_topic_names):
+            raise Refused(ErrorCode.INVALID_REQUEST, "Joining takes epoch 0 and names of topics.")
+        if len(request.subscribed_topic_names or ()) > MAX_TOPICS:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"A member has at most {MAX_TOPICS} topics.")
+        for name in request.subscribed_topic_names or ():
+            if not may(call.access, READ, name):
+                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This key is not for {name}.")
+        member = shares.members.heartbeat(group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms())
+        if isinstance(member, ErrorCode):
+            raise Refused(member, f"{member_id} has to join {group_id} again.")
+    except Refused as refused:
+        return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.sentence)
+    topics = call.broker.engine.catalog.topics
+    found = [topics[name] for name in member.wanted if name in topics and "/" not in name]
+    ids = [cluster.uuid_of(topic) for topic in found if not topic.provisional]
+    assignment = None
+    if member.tell(ids):
+        assignment = ShareGroupHeartbeatAssignment(
+            topic_partitions=[ShareGroupHeartbeatTopicPartitions(topic_id=each, partitions=[0]) for each in ids]
+        )
+    return ShareGroupHeartbeatResponse(
+        member_id=member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        assignment=assignment,
+    )
+
+
+def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str, str]:
+    """Both ids, if they are some. Raises Refused."""
+    if not group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "A share group has an id.")
+    if not member_id or len(member_id) > MAX_MEMBER_ID_CHARS or len(member_id.encode()) > MAX_MEMBER_ID_CHARS:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"member id: 1 to {MAX_MEMBER_ID_CHARS} bytes.")
+    if not may(call.access, READ):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key may not read.")
+    return group_id, member_id
+
+
+async def delete(call: Call, group_id: str) -> ErrorCode:
+    """Its queues belong to nobody then."""
+    shares = call.broker.kafka_shares
+    queues = shares.owners.queues(group_id)
+    if not queues:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if not may(call.access, DELETE, *(topic.name for topic in queues)):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if shares.members.size(group_id):
+        return ErrorCode.NON_EMPTY_GROUP
+    try:
+        await shares.owners.release(group_id)
+    except Exception as error:
+        return code_of(error, unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return ErrorCode.NONE
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+
+
+async def _queue(call: Call, session: Session, topic_id: bytes, partition: int) -> Topic:
+    """The queue, if this group may take jobs from it. Raises Refused, StorageError."""
+    topic = cluster.with_uuid(call.broker.engine, topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+    name = topic.name
+    if not may(call.access, READ_WRITE, name):
+        raise Refused(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Taking jobs from {name} needs a key that reads and writes."
+        )
+    if topic.log.queue is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log, not a queue: share groups take jobs from queues.")
+    if partition != 0:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has one partition, 0.")
+    owner = await call.broker.kafka_shares.owners.take(topic, session.group_id)
+    if owner != session.group_id:
+        raise Refused(
+            ErrorCode.INVALID_GROUP_ID, f"{name} is the queue of the share group {owner}: a queue has one share group."
+        )
+    return topic
+
+
+def _refusal(error: Exception) -> tuple[ErrorCode, str | None]:
+    if isinstance(error, Refused):
+        return error.code, error.sentence
+    return code_of(error), sentence_of(error)
+
+
+async def _settled(call: Call, session: Session, topic_id: bytes, said: SharePartition) -> tuple[ErrorCode, str | None]:
+    """What comes of the acknowledgements of one partition."""
+    try:
+        topic = await _queue(call, session, topic_id, said.partition_index)
+        held = session.holding(topic_id).leases
+        planned = plan(said.acknowledgement_batches, held, call.version)
+        stood = await call.broker.kafka_shares.settle(session, topic, planned)
+    except InvalidBatches as error:
+        return ErrorCode.INVALID_REQUEST, str(error)
+    except Exception as error:
+        return _refusal(error)
+    if planned.unknown or not stood:
+        return ErrorCode.INVALID_RECORD_STATE, "Some of these are not, or not any more, held by this member."
+    return ErrorCode.NONE, None
+
+
+def _session(
+    call: Call, group_id: str | None, member_id: str | None, epoch: int, topics: Sequence[ShareTopic]
+) -> tuple[Session, Step]:
+    """The session of the request. Raises Refused."""
+    group, member = _check(call, group_id, member_id)
+    says = any(part.acknowledgement_batches for topic in topics for part in topic.partitions)
+    if epoch == FIRST_EPOCH and says:
+        raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A session that begins has nothing to acknowledge.")
+    found = call.broker.kafka_shares.session(group, member, epoch, call.connection)
+    if isinstance(found, ErrorCode):
+        raise Refused(found, "The client begins a new share session.")
+    return found
+
+
+# -- fetching ----------------------------------------------------------------------------------------------------------
+
+
+async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
+    """Acknowledges, then acquires: waits where there is nothing."""
+    try:
+        session, step = _session(call, request.group_id, request.member_id, request.share_session_epoch, request.topics)
+    except Refused as refused:
+        return ShareFetchResponse(error_code=refused.code, error_message=refused.sentence)
+    answers = _Answers(call)
+    for topic in request.topics:
+        for part in topic.partitions:
+            if part.acknowledgement_batches:
+                code, sentence = await _settled(call, session, topic.topic_id, part)
+                answers.acknowledged(topic.topic_id, part.partition_index, code, sentence)
+    if step is Step.CLOSE:
+        call.broker.kafka_shares.end((session.group_id, session.member_id), forgiven=True)
+        return answers.done()
+    for forgotten in request.forgotten_topics_data:
+        session.forget(forgotten.topic_id)
+    for topic in request.topics:
+        for part in topic.partitions:
+            if part.partition_index != 0:
+                answers.failed(topic.topic_id, part.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+            elif not session.add(topic.topic_id):
+                answers.failed(topic.topic_id, 0, ErrorCode.INVALID_REQUEST, "A session has so many queues already.")
+    if request.max_records > 0 and not request.is_renew_ack:
+        await _acquire(call, session, request, answers)
+    return answers.done()
+
+
+async def _acquire(call: Call, session: Session, request: ShareFetchRequest, answers: _Answers) -> None:
+    topics: list[Topic] = []
+    for topic_id in [*session.queues]:
+        try:
+            topics.append(await _queue(call, session, topic_id, 0))
+        except Exception as error:
+            answers.failed(topic_id, 0, *_refusal(error))
+    wait_ms = 0 if answers.any else max(0, request.max_wait_ms)
+    room = Room(request.max_records, max(1, request.max_bytes), wait_ms)
+    for acquired in await acquire(call.broker.kafka_shares, session, topics, room):
+        answers.acquired(acquired)
+    if session.queues:
+        session.turn()
+    answers.lock_ms = min((topic.config.lease_ms for topic in topics), default=_LOCK_MS)
+
+
+class _Answers:
+    """The answer to a fetch as it comes about: partitions of which there is something to be said."""
+
+    def __init__(self, call: Call) -> None:
+        self.lock_ms = _LOCK_MS
+        self._call = call
+        self._parts: dict[tuple[bytes, int], ShareFetchPartition] = {}
+
+    @property
+    def any(self) -> bool:
+        return bool(self._parts)
+
+    def _part(self, topic_id: bytes, partition: int) -> ShareFetchPartition:
+        return self._parts.setdefault((topic_id, partition), ShareFetchPartition(partition_index=partition))
+
+    def acknowledged(self, topic_id: bytes, partition: int, code: ErrorCode, sentence: str | None) -> None:
+        part = self._part(topic_id, partition)
+        part.acknowledge_error_code, part.acknowledge_error_message = code, sentence
+        if code is not ErrorCode.NONE:
+            self._call.errors.append(code)
+
+    def failed(self, topic_id: bytes, partition: int, code: ErrorCode, sentence: str | None) -> None:
+        part = self._part(topic_id, partition)
+        part.error_code, part.error_message = code, sentence
+
+    def acquired(self, acquired: Acquired) -> None:
+        topic_id = cluster.uuid_of(acquired.topic)
+        if acquired.error is not None:
+            self.failed(topic_id, 0, *_refusal(acquired.error))
+            return
+        part = self._part(topic_id, 0)
+        part.records = records_of(acquired.jobs)
+        part.acquired_records = ranges_of(acquired.jobs)
+
+    def done(self) -> ShareFetchResponse:
+        topics: dict[bytes, ShareFetchTopicResponse] = {}
+        for (topic_id, _), part in self._parts.items():
+            topics.setdefault(topic_id, ShareFetchTopicResponse(topic_id=topic_id, partitions=[])).partitions.append(
+                part
+            )
+        return ShareFetchResponse(acquisition_lock_timeout_ms=self.lock_ms, responses=[*topics.values()])
+
+
+async def acknowledge(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
+    """What a fetch does first, without one."""
+    epoch = request.share_session_epoch
+    try:
+        if epoch == FIRST_EPOCH:
+            raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session begins with a fetch.")
+        session, step = _session(call, request.group_id, request.member_id, epoch, request.topics)
+    except Refused as refused:
+        return ShareAcknowledgeResponse(error_code=refused.code, error_message=refused.sentence)
+    responses: list[ShareAcknowledgeTopicResponse] = []
+    lock_ms = _LOCK_MS
+    for topic in request.topics:
+        parts: list[ShareAcknowledgePartition] = []
+        for part in topic.partitions:
+            code, sentence = await _settled(call, session, topic.topic_id, part)
+            parts.append(
+                ShareAcknowledgePartition(partition_index=part.partition_index, error_code=code, error_message=sentence)
+            )
+        responses.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=parts))
+        found = cluster.with_uuid(call.broker.engine, topic.topic_id)
+        lock_ms = lock_ms if found is None else min(lock_ms, found.config.lease_ms)
+    if step is Step.CLOSE:
+        call.broker.kafka_shares.end((session.group_id, session.member_id), forgiven=True)
+    return ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=responses)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.SHARE_GROUP_HEARTBEAT: decoded(ShareGroupHeartbeatRequest, heartbeat),
+    ApiKey.SHARE_FETCH: decoded(ShareFetchRequest, fetch),
+    ApiKey.SHARE_ACKNOWLEDGE: decoded(ShareAcknowledgeRequest, acknowledge),
+}

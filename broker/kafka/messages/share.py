@@ -1,0 +1,164 @@
+"""Share groups (KIP-932, and what KIP-1206 and KIP-1222 add): heartbeats, acquiring records, acknowledging them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from broker.kafka.codec.schema import (
+    Bool,
+    Bytes,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    Part,
+    Since,
+    String,
+    Uuid,
+    flexible,
+)
+
+
+@flexible(0)
+class ShareGroupHeartbeatRequest(Message):
+    group_id: String = ""
+    member_id: String = ""
+    member_epoch: Int32 = 0
+    rack_id: NullableString = None
+    subscribed_topic_names: list[String] | None = None
+
+
+class ShareGroupHeartbeatTopicPartitions(Part):
+    topic_id: Uuid = bytes(16)
+    partitions: list[Int32] = []
+
+
+class ShareGroupHeartbeatAssignment(Part):
+    topic_partitions: list[ShareGroupHeartbeatTopicPartitions] = []
+
+
+@flexible(0)
+class ShareGroupHeartbeatResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    member_id: NullableString = None
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
+    assignment: ShareGroupHeartbeatAssignment | None = None
+
+
+class AcknowledgementBatch(Part):
+    first_offset: Int64 = 0
+    last_offset: Int64 = 0
+    acknowledge_types: list[Int8] = []
+
+
+class SharePartition(Part):
+    partition_index: Int32 = 0
+    acknowledgement_batches: list[AcknowledgementBatch] = []
+
+
+class ShareTopic(Part):
+    topic_id: Uuid = bytes(16)
+    partitions: list[SharePartition] = []
+
+
+class ShareForgottenTopic(Part):
+    topic_id: Uuid = bytes(16)
+    partitions: list[Int32] = []
+
+
+@flexible(0)
+class ShareFetchRequest(Message):
+    group_id: NullableString = None
+    member_id: NullableString = None
+    share_session_epoch: Int32 = 0
+    max_wait_ms: Int32 = 0
+    min_bytes: Int32 = 0
+    max_bytes: Int32 = 0x7FFFFFFF
+    max_records: Int32 = 0
+    batch_size: Int32 = 0
+    share_acquire_mode: Annotated[Int8, Since(2)] = 0
+    is_renew_ack: Annotated[Bool, Since(2)] = False
+    topics: list[ShareTopic] = []
+    forgotten_topics_data: list[ShareForgottenTopic] = []
+
+
+class LeaderIdAndEpoch(Part):
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+class AcquiredRecords(Part):
+    first_offset: Int64 = 0
+    last_offset: Int64 = 0
+    delivery_count: Int16 = 0
+
+
+class ShareFetchPartition(Part):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    acknowledge_error_code: Int16 = 0
+    acknowledge_error_message: NullableString = None
+    current_leader: LeaderIdAndEpoch = msgspec.field(default_factory=LeaderIdAndEpoch)
+    records: Bytes = b""
+    acquired_records: list[AcquiredRecords] = []
+
+
+class ShareFetchTopicResponse(Part):
+    topic_id: Uuid = bytes(16)
+    partitions: list[ShareFetchPartition] = []
+
+
+class NodeEndpoint(Part):
+    node_id: Int32 = 0
+    host: String = ""
+    port: Int32 = 0
+    rack: NullableString = None
+
+
+@flexible(0)
+class ShareFetchResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    acquisition_lock_timeout_ms: Int32 = 0
+    responses: list[ShareFetchTopicResponse] = []
+    node_endpoints: list[NodeEndpoint] = []
+
+
+@flexible(0)
+class ShareAcknowledgeRequest(Message):
+    group_id: NullableString = None
+    member_id: NullableString = None
+    share_session_epoch: Int32 = 0
+    is_renew_ack: Annotated[Bool, Since(2)] = False
+    topics: list[ShareTopic] = []
+
+
+class ShareAcknowledgePartition(Part):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    current_leader: LeaderIdAndEpoch = msgspec.field(default_factory=LeaderIdAndEpoch)
+
+
+class ShareAcknowledgeTopicResponse(Part):
+    topic_id: Uuid = bytes(16)
+    partitions: list[ShareAcknowledgePartition] = []
+
+
+@flexible(0)
+class ShareAcknowledgeResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    acquisition_lock_timeout_ms: Annotated[Int32, Since(2)] = 0
+    responses: list[ShareAcknowledgeTopicResponse] = []
+    node_endpoints: list[NodeEndpoint] = []

@@ -1,0 +1,83 @@
+"""What a member says of the offsets that it was given, held against what it holds. Pure. Source: kafka.md §2.
+
+type         meaning here
+0 gap        there was no record at this offset: nothing, or a release where there was one after all
+1 accept     ack
+2 release    nack
+3 reject     dead letter
+4 renew      extend
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from broker.kafka.messages.share import AcknowledgementBatch
+
+
+class AckType(enum.IntEnum):
+    """As on the wire."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+#: From this version of the requests on a lease can be renewed.
+RENEW_SINCE: Final = 2
+
+
+class InvalidBatches(Exception):
+    """These are no batches of acknowledgements; says why."""
+
+
+class Plan(NamedTuple):
+    """Seqs by what is to become of them. `unknown`: some that are said something of are not held."""
+
+    seqs: dict[AckType, list[int]]
+    unknown: bool
+
+
+def plan(batches: Sequence[AcknowledgementBatch], held: Mapping[int, int], version: int) -> Plan:
+    """What to do about these batches. `held`: tokens by seq. Raises InvalidBatches, then nothing is to be done.
+
+    Costs no more than what was sent and what is held, however far the ranges go.
+    """
+    check(batches, version)
+    seqs: dict[AckType, list[int]] = {}
+    unknown = False
+    for batch in batches:
+        first, last, types = batch.first_offset + 1, batch.last_offset + 1, batch.acknowledge_types
+        count = last - first + 1
+        if len(types) == count:
+            given = [(seq, AckType(type_)) for seq, type_ in zip(range(first, last + 1), types, strict=True)]
+            missing = any(type_ is not AckType.GAP and seq not in held for seq, type_ in given)
+            found = [each for each in given if each[0] in held]
+        else:
+            alike = AckType(types[0])
+            known = range(first, last + 1) if count <= len(held) else sorted(held)
+            found = [(seq, alike) for seq in known if first <= seq <= last and seq in held]
+            missing = alike is not AckType.GAP and len(found) < count
+        unknown = unknown or missing
+        for seq, type_ in found:
+            seqs.setdefault(AckType.RELEASE if type_ is AckType.GAP else type_, []).append(seq)
+    return Plan(seqs, unknown)
+
+
+def check(batches: Sequence[AcknowledgementBatch], version: int) -> None:
+    """Raises InvalidBatches."""
+    behind = -1
+    highest = AckType.RENEW if version >= RENEW_SINCE else AckType.REJECT
+    for batch in batches:
+        first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        if not behind < first <= last:
+            raise InvalidBatches(f"Offsets {first} to {last} do not follow those before them.")
+        if len(types) not in (1, last - first + 1):
+            raise InvalidBatches(f"Offsets {first} to {last} have {len(types)} types: one for all, or one each.")
+        if not 0 <= min(types) <= max(types) <= highest:
+            raise InvalidBatches(f"There is no acknowledge type {max(types)} in version {version}.")
+        behind = last

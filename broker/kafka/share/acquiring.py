@@ -1,0 +1,129 @@
+"""What one fetch acquires: jobs of the queues of its session, in turn, waiting where there are none.
+
+At most so many jobs and about so many bytes: what was claimed beyond that goes back at once, not held against it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.kafka import cluster
+from broker.kafka.cluster import LEADER_EPOCH
+from broker.kafka.columns import columns_of
+from broker.kafka.messages.share import AcquiredRecords
+from broker.kafka.records.writing import write_batch
+from storage.queues.checks import MAX_JOBS, MAX_WAIT_MS
+
+if TYPE_CHECKING:
+    from broker.kafka.share.sessions import Session
+    from broker.kafka.share.shares import Shares
+    from storage.catalog import Topic
+    from storage.queues.values import ClaimedJob
+
+#: No answer has more, but for one job.
+MAX_BYTES: Final = 64 << 20
+#: How far the offsets of one batch may go, and how often a job can be said to have been delivered.
+_MAX_DELTA: Final = 1 << 30
+_MAX_COUNT: Final = (1 << 15) - 1
+
+
+class Room(NamedTuple):
+    """What an answer may have."""
+
+    jobs: int
+    bytes: int
+    wait_ms: int
+
+
+class Acquired(NamedTuple):
+    """Of one queue: its jobs, or why there are none."""
+
+    topic: Topic
+    jobs: Sequence[ClaimedJob] = ()
+    error: Exception | None = None
+
+
+async def acquire(shares: Shares, session: Session, topics: Sequence[Topic], room: Room) -> list[Acquired]:
+    """Jobs of these queues; those of which there is nothing to be said are left out."""
+    found: list[Acquired] = []
+    for topic in topics:
+        left = room.jobs - sum(len(each.jobs) for each in found)
+        if left > 0:
+            found.append(await _one(shares, session, topic, Room(left, room.bytes, 0)))
+    if topics and not any(each.jobs or each.error for each in found) and room.wait_ms > 0:
+        found = await _first(shares, session, topics, room)
+    return _fitting(shares, session, found, room)
+
+
+async def _one(shares: Shares, session: Session, topic: Topic, room: Room) -> Acquired:
+    # Not many more than fit, as far as the queue's mean tells.
+    log = topic.log
+    fitting = room.bytes * log.count // log.bytes if log.count and log.bytes else MAX_JOBS
+    count = max(1, min(room.jobs, fitting, MAX_JOBS))
+    try:
+        return Acquired(topic, await shares.claim(session, topic, count, min(room.wait_ms, MAX_WAIT_MS)))
+    except Exception as error:
+        return Acquired(topic, error=error)
+
+
+async def _first(shares: Shares, session: Session, topics: Sequence[Topic], room: Room) -> list[Acquired]:
+    """Wait until one of them has something."""
+    if len(topics) == 1:
+        return [await _one(shares, session, topics[0], room)]
+    tasks = [asyncio.ensure_future(_one(shares, session, topic, room)) for topic in topics]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()  # which has claimed nothing, unless it is done
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+    return [each for each in done if isinstance(each, Acquired)]
+
+
+def _fitting(shares: Shares, session: Session, found: Sequence[Acquired], room: Room) -> list[Acquired]:
+    """What is within the bounds; the rest goes back."""
+    kept: list[Acquired] = []
+    jobs_left, bytes_left, empty = room.jobs, min(room.bytes, MAX_BYTES), True
+    for each in found:
+        count = 0
+        for job in each.jobs:
+            bytes_left -= len(job.record.body)
+            if jobs_left <= 0 or (bytes_left < 0 and not empty):
+                break
+            jobs_left, empty, count = jobs_left - 1, False, count + 1
+        topic_id, beyond = cluster.uuid_of(each.topic), each.jobs[count:]
+        if beyond:
+            leases = [(job.record.seq, job.lease_id) for job in beyond]
+            shares.give_back(session, topic_id, leases, forgiven=True)
+            bytes_left = 0
+        if count or each.error is not None:
+            kept.append(each._replace(jobs=each.jobs[:count]))
+    return kept
+
+
+def records_of(jobs: Sequence[ClaimedJob]) -> bytes:
+    """Batches of these jobs, which are ordered by seq."""
+    batches: list[bytes] = []
+    begin = 0
+    while begin < len(jobs):
+        first = jobs[begin].record.seq
+        end = next((at for at in range(begin, len(jobs)) if jobs[at].record.seq - first > _MAX_DELTA), len(jobs))
+        seqs, columns = columns_of([job.record for job in jobs[begin:end]])
+        batches.append(write_batch(first - 1, [seq - first for seq in seqs], columns, LEADER_EPOCH))
+        begin = end
+    return b"".join(batches)
+
+
+def ranges_of(jobs: Sequence[ClaimedJob]) -> list[AcquiredRecords]:
+    """Their offsets: jobs in a row that were delivered equally often are one range."""
+    ranges: list[AcquiredRecords] = []
+    for job in jobs:
+        offset, count = job.record.seq - 1, min(job.deliveries, _MAX_COUNT)
+        last = ranges[-1] if ranges else None
+        if last is not None and last.last_offset == offset - 1 and last.delivery_count == count:
+            last.last_offset = offset
+        else:
+            ranges.append(AcquiredRecords(first_offset=offset, last_offset=offset, delivery_count=count))
+    return ranges

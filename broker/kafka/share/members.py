@@ -1,0 +1,100 @@
+"""Members of share groups: who is there, and which topics each wants. Pure; time is an argument, in ms.
+
+epoch in the heartbeat    member                     outcome
+0                         any                        joins (anew), and is told all its topics
+-1                        any                        is gone
+n > 0                     not there                  UNKNOWN_MEMBER_ID: it joins again
+n > 0                     n, or n - 1 (an answer     goes on; its epoch grows when its topics have changed
+                          of ours was lost)
+n > 0                     another                    FENCED_MEMBER_EPOCH: it joins again
+
+Nothing of this is durable: after a restart members join again. Every member is given every topic that it wants: which
+of them gets a job is decided job by job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from broker.kafka.errors import ErrorCode
+
+#: Of all groups together; and the topics that one may want.
+MAX_MEMBERS: Final = 10_000
+MAX_TOPICS: Final = 1_000
+HEARTBEAT_INTERVAL_MS: Final = 5_000
+SESSION_TIMEOUT_MS: Final = 45_000
+
+
+class Member:
+    """One of a group. `wanted`: names; `told`: the ids of the topics that it was told it has."""
+
+    __slots__ = ("due_ms", "epoch", "told", "wanted")
+
+    def __init__(self, due_ms: int) -> None:
+        self.epoch = 1
+        self.wanted: tuple[str, ...] = ()
+        self.told: tuple[bytes, ...] | None = None
+        #: When it counts as gone.
+        self.due_ms = due_ms
+
+    def tell(self, topic_ids: Sequence[bytes]) -> bool:
+        """These are its topics now; whether it has to be told."""
+        ids = tuple(topic_ids)
+        if ids == self.told:
+            return False
+        self.epoch += self.told is not None
+        self.told = ids
+        return True
+
+
+class Members:
+    """Of all groups, by (group id, member id)."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._members: dict[tuple[str, str], Member] = {}
+        self._sizes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def size(self, group_id: str) -> int:
+        """Members of that group."""
+        return self._sizes.get(group_id, 0)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, epoch: int, wanted: Sequence[str] | None, now_ms: int
+    ) -> Member | ErrorCode:
+        """See the table, for epochs from 0 on. `wanted` None: as before."""
+        key = (group_id, member_id)
+        member = self._members.get(key)
+        if epoch == 0:
+            full = self.size(group_id) >= self._most or len(self._members) >= MAX_MEMBERS
+            if member is None and full:
+                return ErrorCode.GROUP_MAX_SIZE_REACHED
+            self._sizes[group_id] = self.size(group_id) + (member is None)
+            member = self._members[key] = Member(0)
+        elif member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        elif epoch not in (member.epoch, member.epoch - 1):
+            return ErrorCode.FENCED_MEMBER_EPOCH
+        elif epoch != member.epoch:
+            member.told = None  # it is told again
+        if wanted is not None:
+            member.wanted = tuple(dict.fromkeys(wanted))
+        member.due_ms = now_ms + SESSION_TIMEOUT_MS
+        return member
+
+    def leave(self, group_id: str, member_id: str) -> bool:
+        """Whether it was there."""
+        if self._members.pop((group_id, member_id), None) is None:
+            return False
+        self._sizes[group_id] -= 1
+        if not self._sizes[group_id]:
+            del self._sizes[group_id]
+        return True
+
+    def overdue(self, now_ms: int) -> Iterator[tuple[str, str]]:
+        """Those that have not been heard of for too long."""
+        return iter([key for key, member in self._members.items() if member.due_ms < now_ms])

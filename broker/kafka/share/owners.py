@@ -1,0 +1,60 @@
+"""Which share group a queue belongs to: the first that has fetched from it, over restarts, until the group is deleted.
+
+A queue hands out each job once, so two groups on it would take jobs from each other, where Kafka gives each group all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from storage.catalog import Topic
+    from storage.engine import Engine
+
+#: Kind of the states: a group's id, by the number of the topic, which no later topic has.
+KIND: Final = "share_group"
+
+
+class Owners:
+    """Of the queues of an engine. All methods belong to the loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._taking = asyncio.Lock()
+
+    def owner(self, topic: Topic) -> str | None:
+        """The group that the queue belongs to; None: to none yet."""
+        found = self._engine.states.get(KIND, str(topic.topic_id))
+        return None if found is None else found.decode()
+
+    async def take(self, topic: Topic, group_id: str) -> str:
+        """The group that it belongs to, which is this one if there was none; durable on return. Raises StorageError."""
+        found = self.owner(topic)
+        if found is not None:
+            return found
+        async with self._taking:
+            found = self.owner(topic)
+            if found is None:
+                await self._forget_deleted()
+                await self._engine.states.put(KIND, str(topic.topic_id), group_id.encode())
+        return found or group_id
+
+    def queues(self, group_id: str) -> list[Topic]:
+        """The queues of that group."""
+        topics = [self._engine.catalog.by_id.get(int(key)) for key, value in self._all() if value.decode() == group_id]
+        return [topic for topic in topics if topic is not None]
+
+    async def release(self, group_id: str) -> None:
+        """Its queues belong to nobody; durable on return. Raises StorageError."""
+        async with self._taking:
+            for topic in self.queues(group_id):
+                await self._engine.states.delete(KIND, str(topic.topic_id))
+
+    async def _forget_deleted(self) -> None:
+        for key, _ in self._all():
+            if int(key) not in self._engine.catalog.by_id:
+                await self._engine.states.delete(KIND, key)
+
+    def _all(self) -> list[tuple[str, bytes]]:
+        return self._engine.states.items(KIND)

@@ -1,0 +1,201 @@
+"""The share groups of a broker: sessions and members, and what they hold of queues.
+
+A job that a member acquires is a lease of the node `share:<member id>`. Leases go back to the queue when the member
+leaves or ends its session (not held against the job), and when its connection ends or it is not heard of any more (as
+a nack: what kills its worker shall get to the dead letters). Which group has a queue is durable (see `owners`), and so
+are leases where the queue has them so; sessions and members are not: after a restart clients begin anew by themselves.
+
+All methods belong to the loop. Source: kafka.md §2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from broker.kafka import cluster
+from broker.kafka.errors import ErrorCode
+from broker.kafka.share.acks import AckType, Plan
+from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members
+from broker.kafka.share.owners import Owners
+from broker.kafka.share.sessions import Session, Step, judge
+from storage.queues.checks import MAX_JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.kafka.call import Peer
+    from storage.catalog import Topic
+    from storage.engine import Engine
+    from storage.queues.values import ClaimedJob, Settled
+
+#: Sessions of all groups together, as in Kafka (group.share.max.share.sessions).
+MAX_SESSIONS: Final = 2000
+#: How long who leaves may take to say what became of its jobs.
+LEAVE_GRACE_S: Final = 2.0
+#: What a rejected job has as its reason, where it goes.
+REJECTED: Final = "rejected by its share group"
+
+
+class Shares:
+    """See the module. `max_members`: of one group."""
+
+    def __init__(self, engine: Engine, *, max_members: int) -> None:
+        self._engine = engine
+        self.members = Members(max_members)
+        self.owners = Owners(engine)
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._peers: dict[tuple[str, str], Peer] = {}
+        self._sweeping: asyncio.Task[None] | None = None
+        self._leaving: list[asyncio.TimerHandle] = []
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """From here on members that are not heard of are taken as gone."""
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def close(self) -> None:
+        for timer in self._leaving:
+            timer.cancel()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeping
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._engine.clock.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+            for group_id, member_id in self.members.overdue(self.now_ms()):
+                self.members.leave(group_id, member_id)
+                self.end((group_id, member_id), forgiven=False)
+
+    def now_ms(self) -> int:
+        """A time that only goes on."""
+        return self._engine.clock.monotonic_ns() // 1_000_000
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    def session(self, group_id: str, member_id: str, epoch: int, peer: Peer) -> tuple[Session, Step] | ErrorCode:
+        """The session of a request with this epoch, and what the request is to it. It is the peer's from here on."""
+        key = (group_id, member_id)
+        session = self._sessions.get(key)
+        step = judge(session, epoch)
+        if isinstance(step, ErrorCode):
+            return step
+        if step is Step.OPEN:
+            session = self._opened(key, session)
+        if session is None:
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        before = self._peers.get(key)
+        if before is not peer:
+            if before is not None:
+                before.when_gone.pop(key, None)
+            self._peers[key] = peer
+            peer.when_gone[key] = lambda: self._gone(key)
+        return session, step
+
+    def _opened(self, key: tuple[str, str], before: Session | None) -> Session | None:
+        if before is None and len(self._sessions) >= MAX_SESSIONS:
+            return None
+        session = self._sessions[key] = Session(*key)
+        if before is not None:
+            before.closed = True
+            session.held = before.held
+        return session
+
+    def _gone(self, key: tuple[str, str]) -> None:
+        # When it is the broker that goes, its members are not to be blamed.
+        self.end(key, forgiven=self._engine.queues.leaving)
+
+    def end(self, key: tuple[str, str], *, forgiven: bool) -> None:
+        """End the session of (group id, member id), if there is one: all that it holds goes back."""
+        session, peer = self._sessions.pop(key, None), self._peers.pop(key, None)
+        if peer is not None:
+            peer.when_gone.pop(key, None)
+        if session is None:
+            return
+        session.closed = True
+        for topic_id, holding in session.held.items():
+            self.give_back(session, topic_id, list(holding.leases.items()), forgiven=forgiven)
+
+    def leave(self, group_id: str, member_id: str) -> bool:
+        """The member says that it goes; whether it was there. Its session ends with it, if it does not end it itself:
+        it says so on another connection, behind which its last acknowledgements may still be on their way."""
+        key = (group_id, member_id)
+        session = self._sessions.get(key)
+        if session is not None:
+            loop = asyncio.get_running_loop()
+            self._leaving.append(loop.call_later(LEAVE_GRACE_S, self._left, key, session))
+        return self.members.leave(group_id, member_id)
+
+    def _left(self, key: tuple[str, str], session: Session) -> None:
+        now = asyncio.get_running_loop().time()
+        self._leaving = [timer for timer in self._leaving if timer.when() > now]
+        if self._sessions.get(key) is session:
+            self.end(key, forgiven=True)
+
+    def give_back(
+        self, session: Session, topic_id: bytes, leases: Sequence[tuple[int, int]], *, forgiven: bool
+    ) -> None:
+        """These leases, (seq, token), of one of its queues."""
+        topic = cluster.with_uuid(self._engine, topic_id)
+        if topic is not None and leases:
+            self._engine.queues.give_back(topic.name, node_of(session), leases, forgiven=forgiven)
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    async def claim(self, session: Session, topic: Topic, count: int, wait_ms: int) -> list[ClaimedJob]:
+        """Up to `count` jobs (1000 at most) of that queue, by seq; the session holds them on return.
+
+        Raises as `Queues.claim`. A cancelled call has claimed nothing.
+        """
+        holding = session.holding(cluster.uuid_of(topic))
+        claimed = await self._engine.queues.claim(
+            topic.name, node_of(session), max=min(count, MAX_JOBS), wait_ms=wait_ms, holder=holding
+        )
+        if session.closed:
+            claimed.undo()
+            return []
+        jobs = sorted((job for job in claimed.jobs if claimed.stands(job)), key=lambda job: job.record.seq)
+        holding.leases.update((job.record.seq, job.lease_id) for job in jobs)
+        return jobs
+
+    async def settle(self, session: Session, topic: Topic, plan: Plan) -> bool:
+        """Do what the member says; whether all leases stood. On return it is as durable as the queue is.
+
+        Raises as `Queues.ack`: then some may be done and some not.
+        """
+        leases = session.holding(cluster.uuid_of(topic)).leases
+        work = [
+            self._say(type_, topic, node_of(session), part, [leases[seq] for seq in part])
+            for type_, seqs in plan.seqs.items()
+            for part in (seqs[begin : begin + MAX_JOBS] for begin in range(0, len(seqs), MAX_JOBS))
+        ]
+        done = await asyncio.gather(*work, return_exceptions=True)
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each
+        return not any(each.skipped for each in done if not isinstance(each, BaseException))
+
+    async def _say(self, type_: AckType, topic: Topic, node: str, seqs: list[int], lease_ids: list[int]) -> Settled:
+        queues, name = self._engine.queues, topic.name
+        match type_:
+            case AckType.ACCEPT:
+                return await queues.ack(name, node, seqs, lease_ids=lease_ids)
+            case AckType.REJECT:
+                return await queues.reject(name, node, seqs, lease_ids=lease_ids, reason=REJECTED)
+            case AckType.RENEW:
+                return await queues.extend(name, node, seqs, topic.config.lease_ms, lease_ids=lease_ids)
+            case _:
+                return await queues.nack(name, node, seqs, lease_ids=lease_ids)
+
+
+def node_of(session: Session) -> str:
+    """Who holds its leases, as everybody sees it."""
+    return f"share:{session.member_id}"

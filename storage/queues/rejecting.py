@@ -1,0 +1,58 @@
+"""Reject: what becomes of jobs that can never be done. Source: kafka.md §2 (share groups); api.md §6 (dead letter).
+
+With a dead letter topic it is the first step of a move (see `moves`), taken for jobs that are leased still; the mover
+takes the others, over crashes too. Without one the job is deleted as an ack would, and counted as rejected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.catalog import Catalog, Topic
+from storage.format.control import Lease
+from storage.queues import settling
+from storage.queues.desk import Desk
+from storage.queues.job import Job
+from storage.queues.values import Settled
+
+if TYPE_CHECKING:
+    from storage.queues.queues import Queues
+
+
+async def reject(
+    queues: Queues, name: str, node: str, tokens: dict[int, int], reason: str | None, arrived: int, *, strict: bool
+) -> Settled:
+    """See `Queues.reject`."""
+    while True:
+        dest = await queues.mover.dead_letter_topic((await queues.open(name)).topic)
+        desk, jobs, skipped = await queues.judged(name, node, tokens, arrived, strict=strict)
+        if _goes_to(desk.topic, dest, queues.engine.catalog):
+            break
+    if jobs:
+        await _end(queues, desk, jobs, dest, reason)
+    return settling.answer(desk, [job.seq for job in jobs], skipped)
+
+
+def _goes_to(topic: Topic, dest: Topic | None, catalog: Catalog) -> bool:
+    """Whether dead jobs of this queue go there by now: it may have been changed while others were waited for."""
+    if dest is None:
+        return topic.config.dead_letter is None
+    return topic.config.dead_letter == dest.name and catalog.by_id.get(dest.topic_id) is dest
+
+
+async def _end(queues: Queues, desk: Desk, jobs: list[Job], dest: Topic | None, reason: str | None) -> None:
+    moved = [job for job in jobs if not job.gone] if dest is not None else []
+    deleted = [job for job in jobs if dest is None or job.gone]
+    work = [settling.delete(queues, desk, deleted)] if deleted else []
+    if dest is not None and moved:
+        rows = [(job.seq, 0, 0, job.deliveries, 0, job.forgiven) for job in moved]
+        value = Lease(event="dead", jobs=rows, dest_id=dest.topic_id, reason=reason)
+
+        async def open_moves() -> None:
+            await queues.commit(desk.topic, [value], sync=True)
+            queues.mover.kick(desk.topic)
+
+        work.append(settling.hold(desk, moved, open_moves))
+    await asyncio.gather(*work)
+    queues.stats.rejected += len(jobs)

@@ -1,0 +1,15 @@
+"""A simulated machine for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.storage.machine import Machine
+
+
+@pytest.fixture
+async def machine() -> AsyncIterator[Machine]:
+    async with Machine() as machine:
+        yield machine
