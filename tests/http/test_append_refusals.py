@@ -158,7 +158,7 @@ async def test_a_delay_is_at_most_366_days(client: httpx.AsyncClient) -> None:
         ('{"ttl_ms":1.5}', "config.ttl_ms"),
         ('{"ttl_ms":true}', "config.ttl_ms"),
         ('{"discard":"no"}', "config.discard"),
-        ('{"partitions":2}', "config.partitions"),
+        ('{"partitions":0}', "config.partitions"),
         ('{"dead_letter":"-"}', "config.dead_letter"),
         ('{"priority":1e400}', "config.priority"),
         (f'{{"ttl_ms":{"9" * 5000}}}', "config.ttl_ms"),

@@ -28,7 +28,7 @@ TOPIC = "DELETE, GET, HEAD, OPTIONS, POST, PUT"
         "/v0/topics//diff",
         "/v0/topics/{}/x",
         "/v0/topics/a%2Fb",
-        "//v0/topics",
+        "/v0//topics",
         "/V0/topics",
         "/nothing",
     ],

@@ -1,11 +1,11 @@
-"""A write that made its topic took a config with several partitions, which PUT refuses."""
+"""A write that made its topic took a config with more partitions than a PUT may ask for."""
 
 from __future__ import annotations
 
 import pytest
 
 from storage import Durability, TopicConfig
-from storage.errors import InvalidRequest, TopicNotFound
+from storage.errors import LimitReached, TopicNotFound
 from tests.unit.storage.machine import Machine, record
 
 
@@ -13,8 +13,8 @@ from tests.unit.storage.machine import Machine, record
 async def test_it_is_refused_and_nothing_is_made(durability: Durability) -> None:
     async with Machine() as machine:
         engine = await machine.start()
-        with pytest.raises(InvalidRequest) as caught:
-            await engine.append("t", [record()], config=TopicConfig(partitions=4, durability=durability))
-        assert caught.value.detail["field"].endswith("partitions")
+        with pytest.raises(LimitReached) as caught:
+            await engine.append("t", [record()], config=TopicConfig(partitions=1000, durability=durability))
+        assert caught.value.detail["limit"] == "max_partitions"
         with pytest.raises(TopicNotFound):
             engine.state("t")

@@ -87,6 +87,8 @@ def setting(name: str) -> dict[str, Any]:
     """What a setting may be, from the model: type, bounds, choices."""
     field = Settings.model_fields[name]
     found = TypeAdapter(Annotated[field.rebuild_annotation(), field]).json_schema()
+    if "anyOf" in found:  # it may be unset
+        found |= next(each for each in found["anyOf"] if each != {"type": "null"})
     if "$ref" in found:
         found |= found["$defs"][found["$ref"].rpartition("/")[2]]
     kept = {key: found[key] for key in ("type", "enum", *LIMITS) if key in found}
