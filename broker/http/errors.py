@@ -79,12 +79,6 @@ CODES: Final[dict[str, Code]] = {
         409, None, "the router would lead back to its source: `detail.cycle`", "no; with `allow_cycle` if it may",
     ),
     "topic_not_empty": Code(409, None, "`if_empty` was asked for", "no; once it is empty"),
-    "out_of_order_sequence": Code(
-        409, None, "not the next batch of its idempotent producer (Kafka clients only)", _NO,
-    ),
-    "invalid_producer_epoch": Code(
-        409, None, "a newer epoch of the idempotent producer has written (Kafka clients only)", _NO,
-    ),
     "seq_conflict": Code(
         409, None, "`expected_seq` is not the last assigned seq", "no; read on, then with `detail.head_seq`",
     ),
