@@ -201,7 +201,8 @@ async def test_over_the_bound_a_claim_is_refused_rather_than_parked(broker: Brok
     await queue(client)
     broker.parking.max = 1
     waiting = await parked(broker, client)
-    error = refused(await client.post("/v0/topics/q/claim", json={"node": "w", "wait_ms": 1}), 429, "throttled")
+    body = {"node": "w", "wait_ms": LONG_MS}
+    error = refused(await client.post("/v0/topics/q/claim", json=body), 429, "throttled")
     assert error["detail"] == {"limit": "max_parked", "max": 1}
     assert await claim(client) == []
     await append(client, "q", {"data": 1})
