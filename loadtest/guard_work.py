@@ -23,6 +23,7 @@ from broker.http import render
 from broker.http.hot_actions import BY_NAME, Action
 from loadtest.scenario import append_body, numbered
 from storage import Durability, Engine, Options, ReadQuery, TopicConfig
+from storage.clock import SystemClock
 from storage.config import TopicType
 
 RECORD_BYTES: Final = 100
@@ -35,6 +36,19 @@ class _Record(msgspec.Struct, gc=False):
 
 class _Body(msgspec.Struct, gc=False):
     records: list[_Record]
+
+
+class StandingClock(SystemClock):
+    """Time does not pass: what an engine does now and then it never does, however slowly it is run."""
+
+    def wall_ms(self) -> int:
+        return 1_800_000_000_000
+
+    def monotonic_ns(self) -> int:
+        return 1
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.Event().wait()
 
 
 def body_of(batch: int) -> bytes:
@@ -114,7 +128,8 @@ async def run(name: str, times: int) -> None:
     work, _ = PATHS[name]
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="topics-guard-", dir=parent) as folder:
-        async with Engine.open(folder, Options(wal_shards=1, wal_file_bytes=64 << 20), threaded=False) as engine:
+        options = Options(wal_shards=1, wal_file_bytes=64 << 20)
+        async with Engine.open(folder, options, clock=StandingClock(), threaded=False) as engine:
             gc.disable()
             await work(engine, times)
 
