@@ -71,7 +71,8 @@ async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: r
         ("/ack", 3, queue_liar.pass_over_what_counts, "a valid lease, was passed over"),
         ("/nack", 1, queue_liar.forget_a_delay, "before the delay of its nack was over"),
         ("/claim", 1, queue_liar.hand_a_job_to_two, "expired"),
-        ("/claim", 3, queue_liar.end_leases_early, "expired"),
+        # Told by what others are given too early, or by acks that came too late.
+        ("/claim", 3, queue_liar.end_leases_early, "expired|a valid lease, was passed over"),
         ("/claim", 3, queue_liar.swallow_a_job, "is lost"),
         ("/claim", 3, queue_liar.miscount_deliveries, "deliveries, it must be"),
         ("/claim", 3, queue_liar.mix_the_order_up, "out of order"),
@@ -97,6 +98,6 @@ async def test_a_lie_comes_out(
         service = Service(liar.connect, liar.pushes)
         load = QueueLoad(f"{lie.__name__}-{occasion}", LEASES, service, dice, workers=6, jobs=400)
         found = await work_off(broker, load, service, turns=TURNS if operation in OPERATED else 0)
-        if liar.lies and any(sentence in problem for problem in found):
+        if liar.lies and any(each in problem for problem in found for each in sentence.split("|")):
             return
     raise AssertionError(f"no lie came out in {OCCASIONS} runs; the last one lied {liar.lies} times, and {found}")
