@@ -28,8 +28,8 @@ LEASES: dict[str, Any] = {
 OPERATED = ("/redrive", "/pause", "/purge", "-dead/diff")
 TURNS = 14
 
-#: Runs in which a lie has to come out once.
-OCCASIONS = 10
+#: Runs in which a lie has to come out once: mostly it does in the first few, on a busy machine later.
+OCCASIONS = 40
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,7 @@ async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: r
     assert await work_off(broker, load, service, turns=TURNS) == []
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("operation", "every", "lie", "sentence"),
     [
