@@ -213,11 +213,9 @@ class ShardLog:
         active = self._active
         assert active is not None
         start = self._end
-        buffers: list[Buffer] = []
         point = self._sync_point(active.number, run[0].ts)
-        if point is not None:
-            buffers.append(point)
-        at = start + (len(point) if point is not None else 0)
+        buffers: list[Buffer] = [] if point is None else [point]
+        at = start + sum(map(len, buffers))
         for each in run:
             each.place = position(active.number, at)
             at += len(each.payload)
