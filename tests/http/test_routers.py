@@ -199,7 +199,8 @@ async def test_a_blocked_router_is_named(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(5):
         while len((await read(client, "b"))["records"]) < 2:
             await asyncio.sleep(0.01)
-    assert "router_blocked" not in await read(client, "b")
+        while "router_blocked" in await read(client, "b"):  # that it goes on is noted behind the copies
+            await asyncio.sleep(0.01)
     assert "router_blocked" not in await state(client, "b")
 
 
