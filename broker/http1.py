@@ -1,50 +1,37 @@
 """HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the hottest requests (see `broker.http.hot`).
 
 A request that may be hot is collected here until its body is whole. If it is not taken after all, it is handed to
-uvicorn as if it had just come.
+uvicorn as if it had just come. One that begins with a head that came before on its connection, and is whole, is not
+even parsed (see `broker.heads`).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
+from broker.cycles import AgainCycle, Cycle, HotCycle
+from broker.heads import END, KnownHeads, message_bytes
 from broker.http import errors
 from broker.http.answers import with_protection
 from broker.http.errors import HeadTooLarge
-from broker.http.hot import Sent
 from broker.http.request import by_name, request_id
 from broker.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.auth.access import Flight
     from broker.door import Door
     from broker.http.hot import HotRequests
-
-_log = structlog.get_logger("broker.http")
 
 #: What zttp says of a head that it does not take.
 _TOO_LARGE: Final = "message exceeded configured size limit"
 
 #: Where a connection may become a WebSocket.
 WEBSOCKET_PATH: Final = "/v0/ws"
-
-
-class _Never:
-    """Stands where uvicorn keeps the event that wakes a request's task: a hot request has none."""
-
-    def set(self) -> None:
-        pass
-
-
-_never = _Never()
 
 
 def head_bytes(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
@@ -67,96 +54,122 @@ def refusal(error: Exception, door: Door) -> tuple[int, list[tuple[bytes, bytes]
     return answer.status, headers, answer.body
 
 
-class HotCycle:
-    """One hot request and its answer. The attributes are those that uvicorn's protocol looks at.
-
-    It stands among the server's tasks as well, for as long as it is not answered: a server that stops waits for it,
-    and cancels it at the end of its grace.
-    """
-
-    __slots__ = (
-        "_protocol",
-        "body",
-        "disconnected",
-        "event",
-        "flight",
-        "headers",
-        "keep_alive",
-        "message_event",
-        "more_body",
-        "response_complete",
-        "started",
-    )
-
-    def __init__(
-        self, protocol: Http1Protocol, event: zttp.Request, headers: dict[bytes, bytes], flight: Flight
-    ) -> None:
-        self._protocol = protocol
-        self.flight = flight
-        self.event = event
-        self.headers = headers
-        self.body = bytearray()
-        self.started = perf_counter()
-        self.disconnected = False
-        self.response_complete = False
-        self.keep_alive = True
-        self.more_body = True
-        self.message_event = _never
-
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Sent:
-        """Send the whole answer, in one write, and go on with the connection's next request.
-
-        Never raises: it is called by the engine, amid other requests' outcomes.
-        """
-        if self.response_complete:
-            return Sent.LATE
-        protocol = self._protocol
-        self.response_complete = True
-        protocol.forget(self)
-        if self.disconnected or protocol.transport.is_closing():
-            return Sent.GONE
-        try:
-            connection = protocol.conn
-            connection.send_response(status, protocol.server_state.default_headers + headers)
-            connection.send_data(body)
-            connection.end_message()
-            protocol.transport.write(connection.data_to_send())
-            if not self.keep_alive or connection.should_close():
-                protocol.transport.close()
-            protocol.on_response_complete()
-        except Exception:
-            _log.exception("connection_failed")
-            protocol.transport.close()
-            return Sent.GONE
-        return Sent.OUT
-
-    def hand_over(self) -> None:
-        """The request goes to uvicorn after all."""
-        if self.response_complete:
-            return
-        self.response_complete = True
-        if self.disconnected or self._protocol.transport.is_closing():
-            self._protocol.forget(self)
-        else:
-            self._protocol.hand_over(self)
-
-    def cancel(self, msg: object = None) -> None:
-        """As of a task. Answers later: the server walks through its tasks while it calls this."""
-        self._protocol.loop.call_soon(self._protocol.give_up, self)
-
-
 class Http1Protocol(ZttpProtocol):
     """uvicorn's protocol, asked only for what is not hot. `hot` and `door` are set by `broker.protocols`."""
 
     hot: ClassVar[HotRequests | None] = None
     door: ClassVar[Door]
+    _default_lines: ClassVar[tuple[list[tuple[bytes, bytes]], bytes] | None] = None
     received = resumed = 0
     _head_from = 0
+    #: The head that was parsed last, if its message was all that came.
+    _head: bytes | None = None
     _collecting: HotCycle | None = None
+    #: Up to here, of what was received, all belongs to messages that were whole.
+    _boundary: int | None = 0
+    #: What came in one piece, while it is parsed, if a message begins with it.
+    _fresh: bytes | None = None
+    #: The next head that is parsed is uvicorn's.
+    _is_past_hot = False
+    #: Came behind a request that the parser has not seen, and before its answer.
+    _held: list[bytes]
+    _idle_since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._heads = KnownHeads()
+        self._held = []
 
     def data_received(self, data: bytes) -> None:
-        self.received += len(data)
+        start = self.received
+        self.received = start + len(data)
+        self._look_into(data, start)
+
+    def _look_into(self, data: bytes, start: int) -> None:
+        is_at_boundary = start == self._boundary
+        if is_at_boundary and self._again(data):
+            self._boundary = self.received
+            return
+        cycle: Any = self.cycle
+        if isinstance(cycle, AgainCycle) and not cycle.response_complete:
+            self._held.append(data)
+            self.flow.pause_reading()
+            return
+        self._fresh = data if is_at_boundary else None
         super().data_received(data)
+        self._fresh = None
+
+    def _again(self, data: bytes) -> bool:
+        """Whether this is a whole request like one before, and begun here."""
+        hot = self.hot
+        cycle: Any = self.cycle
+        if hot is None or (cycle is not None and not cycle.response_complete):
+            return False
+        found = self._heads.find(data)
+        if found is None or self.flow.write_paused or self.transport.is_closing():
+            return False
+        known, body = found
+        flight = hot.enter(known.target, known.headers) if hot.has_room_for(body) else None
+        if flight is None:
+            return False
+        again = AgainCycle(self, known.target, known.headers, flight, data)
+        self.cycle = again  # pyright: ignore[reportAttributeAccessIssue]
+        self.tasks.add(again)  # pyright: ignore[reportArgumentType]
+        if not hot.take(known.target, known.headers, body, again.started, again):
+            again.hand_over()
+        return True
+
+    def on_again_complete(self) -> None:
+        """As `on_response_complete`, for a request that the parser has not seen. The timer that closes connections
+        without requests is left to run, and looks at when the last one was answered."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wait_idle(self.timeout_keep_alive)
+        if self._held:
+            self._release()
+
+    def hand_over_again(self, again: AgainCycle) -> None:
+        """To uvicorn, parsed for the first time."""
+        boundary, self._is_past_hot = self._boundary, True
+        super().data_received(again.data)
+        self._boundary, self._is_past_hot = boundary, False
+        cycle: Any = self.cycle
+        if cycle is not again:
+            cycle.keep_alive = again.keep_alive
+        if self._held:
+            self._release()
+
+    def _release(self) -> None:
+        data = b"".join(self._held)
+        self._held.clear()
+        self.flow.resume_reading()
+        self._look_into(data, self.received - len(data))
+
+    def _wait_idle(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._wait_idle(self.timeout_keep_alive)
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._wait_idle(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def default_lines(self) -> bytes:
+        """The headers that all answers have, as they are sent."""
+        headers = self.server_state.default_headers
+        cached = Http1Protocol._default_lines
+        if cached is None or cached[0] is not headers:  # a new list each second, for the date
+            cached = Http1Protocol._default_lines = (headers, b"".join([b"%b: %b\r\n" % each for each in headers]))
+        return cached[1]
 
     def resume_writing(self) -> None:
         self.resumed += 1
@@ -172,13 +185,15 @@ class Http1Protocol(ZttpProtocol):
         if collecting is not None and phase is Phase.BODY:
             collecting.keep_alive = False
             assert self.hot is not None
-            self.hot.too_slow(collecting.event.path, collecting.headers, collecting.started, collecting)
+            self.hot.too_slow(collecting.target, collecting.headers, collecting.started, collecting)
         self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
 
     def handle_events(self, event: Any) -> None:
         while event is not zttp.NEED_DATA:
-            if isinstance(event, zttp.Request) and self._head_is_too_long(event):
-                return
+            if isinstance(event, zttp.Request):
+                if self._head_is_too_long(event):
+                    return
+                self._note_message()
             collecting = self._collecting
             if collecting is None:
                 if not isinstance(event, zttp.Request) or not self._begin(event):
@@ -190,7 +205,7 @@ class Http1Protocol(ZttpProtocol):
                 self._collecting = None
                 collecting.more_body = False
                 if not self._taken(collecting):
-                    self.hand_over(collecting)
+                    collecting.hand_over()
                     return
             event = self.conn.next_event()
 
@@ -225,7 +240,7 @@ class Http1Protocol(ZttpProtocol):
         if collecting is not None:
             assert self.hot is not None
             self.forget(collecting)
-            self.hot.client_gone(collecting.event.path)
+            self.hot.client_gone(collecting.target)
         super().connection_lost(exc)
 
     def handle_remote_protocol_error(self) -> None:
@@ -241,19 +256,19 @@ class Http1Protocol(ZttpProtocol):
         scope = self.scope
         return scope["path"] == WEBSOCKET_PATH and scope["method"] == "GET" and super()._should_upgrade()
 
-    def forget(self, cycle: HotCycle) -> None:
+    def forget(self, cycle: Cycle) -> None:
         """It is answered, or is nobody's to answer here."""
         cycle.flight.end()
         self.tasks.discard(cycle)  # pyright: ignore[reportArgumentType]
         if self._collecting is cycle:
             self._collecting = None
 
-    def give_up(self, cycle: HotCycle) -> None:
+    def give_up(self, cycle: Cycle) -> None:
         """The server's patience is at its end."""
         pending: set[Any] = self.tasks
         if cycle in pending:
             assert self.hot is not None
-            self.hot.give_up(cycle.event.path, cycle.headers, cycle.started, cycle)
+            self.hot.give_up(cycle.target, cycle.headers, cycle.started, cycle)
 
     def _begin(self, event: zttp.Request) -> bool:
         if not event.path.isascii():
@@ -261,27 +276,41 @@ class Http1Protocol(ZttpProtocol):
         # A client that does not fetch its answers is left to uvicorn, which waits until it does.
         if self.hot is None or event.end_stream or event.expect_continue or self.root_path or self.flow.write_paused:
             return False
+        if self._is_past_hot:
+            self._is_past_hot = False
+            return False
         assert isinstance(event.headers, zttp.HeaderBlock)
         headers = by_name(event.headers.to_list(lowercase_names=True))
-        if not self.hot.may_take(event.method, event.path, headers):
-            return False
-        flight = self.hot.enter(event.path, headers)
-        if flight is None:
+        target = self.hot.target(event.method, event.path, event.query, headers)
+        flight = None if target is None else self.hot.enter(target, headers)
+        if target is None or flight is None:
             return False
         self._unset_keepalive_if_required()
-        cycle = self._collecting = HotCycle(self, event, headers, flight)
+        cycle = self._collecting = HotCycle(self, target, headers, flight, event)
         self.cycle = cycle  # pyright: ignore[reportAttributeAccessIssue]
         self.tasks.add(cycle)  # pyright: ignore[reportArgumentType]
+        if self._head is not None and not self.conn.should_close():
+            self._heads.learn(self._head, target, headers)
         return True
+
+    def _note_message(self) -> None:
+        """A head was parsed. Where does its message end, and does it stand by itself in what came?"""
+        data, self._fresh = self._fresh, None
+        size = None if data is None else message_bytes(data)
+        self._head = None
+        if data is None or size is None or self._boundary is None:
+            self._boundary = None
+            return
+        self._boundary += size
+        if size == len(data):
+            self._head = data[: data.find(END) + len(END)]
 
     def _taken(self, cycle: HotCycle) -> bool:
         assert self.hot is not None
-        event = cycle.event
-        return self.hot.take(event.path, event.query, cycle.headers, bytes(cycle.body), cycle.started, cycle)
+        return self.hot.take(cycle.target, cycle.headers, bytes(cycle.body), cycle.started, cycle)
 
     def hand_over(self, hot: HotCycle) -> None:
         """To uvicorn, as if the request had just come, with its body."""
-        self.forget(hot)
         super().handle_events(hot.event)
         cycle = self.cycle
         cycle.body = hot.body

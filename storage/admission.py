@@ -6,10 +6,14 @@ Asked in the same step of the loop that assigns the seqs, of the assigned view, 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from storage.config import Discard, Durability, TopicConfig
 from storage.consumers.passed import passed_floor
+from storage.encode import encode_controls
 from storage.errors import LimitReached, RecordTooLarge, StorageFull, TopicFull
 from storage.format import control
 from storage.log import Log
@@ -89,3 +93,11 @@ def _keys_taken(engine: EngineCore) -> int:
     if held + len(pending) < engine.options.max_idempotency_keys:
         return held
     return held + sum(not done.done() for done in pending.values())
+
+
+def announce(engine: EngineCore, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
+    """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
+    again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # they are counted by now
+    controls = encode_controls(again, log.topic_id, engine.now_ms(), durable=False)
+    done = engine.submit_controls(log, controls, frees=True, needs_sync=False)
+    done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it

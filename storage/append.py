@@ -14,14 +14,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from storage.admission import check_caps, check_limits, eviction, over_caps
+from storage.admission import announce, check_caps, check_limits, eviction, over_caps
 from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig, TopicType
 from storage.contents import Contents, encoded, hash_of, measured
-from storage.encode import Frames, WriteHeader, assemble, encode_controls
+from storage.encode import Frames, WriteHeader, assemble
 from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
 from storage.format import control
 from storage.format.cutting import total
@@ -70,6 +68,7 @@ class Write:
         "submission",
         "total",
         "trailing",
+        "writers",
     )
 
     def __init__(
@@ -88,11 +87,13 @@ class Write:
         hasten: bool = False,
         move: tuple[int, int] | None = None,
         dest_id: int = 0,
+        writers: int = 1,
     ) -> None:
         """`move`: (source topic_id, seq) of the record that this is the copy of, for the topic `dest_id` and no other
         of its name; it is synced whatever the class, and exempt from the limits that its original kept.
 
-        `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same."""
+        `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same.
+        `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (`storage.together`)."""
         self.engine = engine
         self.move = move
         self.dest_id = dest_id
@@ -106,6 +107,7 @@ class Write:
         self.expected_seq = expected_seq
         self.producer = producer
         self.hasten = hasten
+        self.writers = writers
         self.count = len(records)
         self.payloads: array[int]
         self.total = 0
@@ -155,6 +157,8 @@ class Write:
             return False
         if self._obstacle(topic) is not None:
             return False
+        if self.writers > 1 and over_caps(topic.config, topic.log, self.count, self.total) is not None:
+            return False  # what goes for one of them is in one batch with that one
         submission = self._enqueue(topic)
         assert submission is not None  # only ephemeral topics have none
         self._submit(submission, outcome)
@@ -349,12 +353,13 @@ class Write:
             hash=self.hash,
             move=self.move,
             producer=self.producer,
+            apart=self.writers > 1,
         )
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
-            engine.publish_in_memory(log, whole, row)
+            engine.publisher.in_memory(log, whole, row)
             if durable_go:
-                self._announce(log, after)
+                announce(engine, log, after)
             return None
         shard = engine.shards[log.shard]
         self.submission = Submission(
@@ -367,11 +372,12 @@ class Write:
             hasten=self.hasten,
             generation=shard.generation,
             row=row,
+            writers=self.writers,
         )
         return self.submission
 
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
-        return encoded(self.records, head, self.payloads, more=more)
+        return encoded(self.records, head, self.payloads, more=more, apart=self.writers > 1)
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:
         engine, log = self.engine, self.log
@@ -384,13 +390,6 @@ class Write:
             over = pending[sent] = engine.loop.create_future()
             outcome = Both(outcome, over, partial(pending.pop, sent, None))
         engine.shards[log.shard].enqueue(submission, outcome)
-
-    def _announce(self, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
-        """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
-        again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # they are counted by now
-        controls = encode_controls(again, log.topic_id, self.engine.now_ms(), durable=False)
-        done = self.engine.submit_controls(log, controls, frees=True, needs_sync=False)
-        done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 
     def _answer(self, log: Log, first_seq: int, count: int, **more: bool) -> Appended:
         return Appended(

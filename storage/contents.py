@@ -52,10 +52,16 @@ def hash_of(contents: Contents, payloads: array[int], node: str | None) -> bytes
     return payload_hash(contents, node)
 
 
-def encoded(contents: Contents, head: WriteHeader, payloads: array[int], *, more: bool) -> tuple[Frames, Run]:
-    """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one."""
+def encoded(
+    contents: Contents, head: WriteHeader, payloads: array[int], *, more: bool, apart: bool = False
+) -> tuple[Frames, Run]:
+    """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one.
+
+    `apart`: each is a unit of its own; of plain records only.
+    """
     if isinstance(contents, PlainRecords):
-        return encode_plain(contents, payloads, head, more=more, binary=isinstance(contents, PlainBinary))
+        binary = isinstance(contents, PlainBinary)
+        return encode_plain(contents, payloads, head, more=more, binary=binary, apart=apart)
     if isinstance(contents, StoredBodies):
         return encode_bodies(contents, head, more=more)
     return encode_appends(contents, head, payloads, more=more)

@@ -49,6 +49,7 @@ from storage.snapshotter import Snapshotter
 from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations, start_rounds
 from storage.states import States
 from storage.supervisor import Supervisor
+from storage.together import Together
 from storage.topic_admin import TopicAdmin
 from storage.tracing import Tracer
 from storage.upkeep import Upkeep
@@ -113,6 +114,7 @@ class EngineCore:
         self.routers = Routers(self)
         self.consumers = Consumers(self)
         self.producers = Producers(self)
+        self.together = Together(self)
         self.states = States(self)
         self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
@@ -380,10 +382,6 @@ class EngineCore:
             encoded, topic_id, self.now_ms(), frees=frees, generation=generation, needs_sync=needs_sync
         )
         return shard.submit(submission)
-
-    def publish_in_memory(self, log: Log, encoded: EncodedUnit, row: int) -> None:
-        """Publish a write of an ephemeral topic."""
-        self.publisher.in_memory(log, encoded, row)
 
     def topic(self, name: str) -> Topic:
         """The partition with that address, readable. Raises TopicNotFound, InvalidRequest."""

@@ -191,9 +191,17 @@ def encode_appends(
 
 
 def encode_plain(
-    datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool, binary: bool = False
+    datas: Sequence[Buffer],
+    payloads: array[int],
+    head: WriteHeader,
+    *,
+    more: bool,
+    binary: bool = False,
+    apart: bool = False,
 ) -> tuple[Frames, Run]:
     """`encode_appends` for records that are data alone, with next to no Python a record: the same bytes.
+
+    `apart`: none of the frames says that another one of its batch follows: each is a unit.
 
     All headers are made as one block, in which what differs from record to record is set by strided slices; where all
     records have one size, so are the checksums.
@@ -201,7 +209,7 @@ def encode_plain(
     topic_id, first_seq, ts, durable, node = head
     count, size = len(datas), payloads[0]
     fixed = OVERHEAD + len(node) + PLAIN_OVERHEAD
-    flags = MORE | (DURABLE if durable else 0) | (2 if node else 0) | (BINARY if binary else 0)
+    flags = (0 if apart else MORE) | (DURABLE if durable else 0) | (2 if node else 0) | (BINARY if binary else 0)
     header = HEADER.pack(
         size + fixed - LENGTH.size, 1, flags, topic_id, first_seq, ts, len(node), 0, size + PLAIN_OVERHEAD
     )
@@ -271,12 +279,13 @@ def assemble(
     hash: bytes | None = None,
     move: tuple[int, int] | None = None,
     producer: tuple[int, int, int] | None = None,
+    apart: bool = False,
 ) -> EncodedUnit:
     """One write as one batch: Batch, `before`, the Append frames, `after`. A single Append that a Batch would say
-    nothing of stands alone."""
+    nothing of stands alone, and so do those of several writes (`apart`), which have nothing else with them."""
     frames = len(before) + len(run.sizes) + len(after)
-    if frames == 1 and key is None and move is None and producer is None:
-        return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends.between(b"", b""), 1)
+    if apart or (frames == 1 and key is None and move is None and producer is None):
+        return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends.between(b"", b""), frames)
     lead = b"".join([_control(each, head, more=True) for each in before])
     trail = b"".join([_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)])
     size = len(lead) + appends.size + len(trail)

@@ -16,6 +16,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from storage.append import Write
 from storage.backup.taking import Summary
 from storage.catalog import Topic
@@ -48,6 +50,7 @@ from storage.routers.metrics import collect_routers
 from storage.segment_metrics import collect_segments
 from storage.segments_view import SegmentsView, view_of
 from storage.settling import Settling
+from storage.together import Single
 
 
 class Engine(Embedded):
@@ -205,6 +208,22 @@ class Engine(Embedded):
             hasten=hasten,
         )
         return write.attempt(Settling(write, settled))
+
+    def append_soon(
+        self,
+        name: str,
+        data: msgspec.Raw,
+        settled: Callable[[Appended | Exception], None],
+        left: Callable[[], None],
+        *,
+        node: str | None = None,
+    ) -> None:
+        """`append_now` of one record of data alone, at the end of the loop's turn, with others that came in it.
+
+        Either `settled` is told the outcome, or `left` is called, for what `append_now` would say False or raise.
+        """
+        self.check_open()
+        self.together.add(name, node, Single(data, settled, left))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""

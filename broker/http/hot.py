@@ -13,7 +13,7 @@ import enum
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -51,6 +51,14 @@ class Caller(Protocol):
         ...
 
 
+class Target(NamedTuple):
+    """What a request asks for, by its head."""
+
+    action: Action
+    topic: str
+    query: bytes
+
+
 class HotRequests:
     """Takes requests, or leaves them."""
 
@@ -59,93 +67,89 @@ class HotRequests:
         self._max_body_bytes = min(MAX_HOT_BODY_BYTES, broker.settings.max_body_bytes)
         self._sending: set[asyncio.Task[None]] = set()
 
-    def may_take(self, method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether it is worth collecting the body of this request for `take`.
+    def target(self, method: bytes, path: bytes, query: bytes, headers: Mapping[bytes, bytes]) -> Target | None:
+        """What is asked for, if it is worth collecting the body of this request for `take`.
 
         What is refused without a look at the body is left to those who refuse it before the body has come.
         """
         length = headers.get(b"content-length", b"")
-        return (
-            method == b"POST"
-            and path.startswith(PREFIX)
-            and _action(path) is not None
-            and b"%" not in path
-            and headers.get(b"content-type") == b"application/json"
-            and b"content-encoding" not in headers
-            and length.isdigit()
-            and int(length) <= self._max_body_bytes
-            and self._open()
-        )
+        if (
+            method != b"POST"
+            or not path.startswith(PREFIX)
+            or b"%" in path
+            or headers.get(b"content-type") != b"application/json"
+            or b"content-encoding" in headers
+            or not length.isdigit()
+            or int(length) > self._max_body_bytes
+            or not self._open()
+        ):
+            return None
+        topic, slash, name = path[len(PREFIX) :].partition(b"/")
+        action = hot_actions.BY_NAME.get(name) if name or not slash else None
+        return None if action is None or query not in action.queries else Target(action, topic.decode(), query)
 
-    def enter(self, path: bytes, headers: Mapping[bytes, bytes]) -> Flight | None:
+    def has_room_for(self, body: bytes) -> bool:
+        """Whether a body may be so long."""
+        return len(body) <= self._max_body_bytes
+
+    def enter(self, target: Target, headers: Mapping[bytes, bytes]) -> Flight | None:
         """A request that may be taken begins. None: it is left to those who refuse it, and say why."""
         gate = self._broker.gate
         if gate is None:
             return UNCOUNTED
-        action = _action(path)
         caller = gate.of_bearer(headers)
-        if action is None or caller is None:
+        if caller is None:
             return None
-        rule = action.rule
-        if not caller.grant.allows(rule.scopes, _topic(path)):
+        rule = target.action.rule
+        if not caller.grant.allows(rule.scopes, target.topic):
             return None
         return UNCOUNTED if rule.settles else caller.try_enter()
 
-    def take(
-        self, path: bytes, query: bytes, headers: Mapping[bytes, bytes], body: bytes, started: float, caller: Caller
-    ) -> bool:
+    def take(self, target: Target, headers: Mapping[bytes, bytes], body: bytes, started: float, caller: Caller) -> bool:
         """True: it is being carried out, and the caller will be answered. False: nothing was done."""
-        action = _action(path)
-        if action is None or query not in action.queries or not self._open():
+        action = target.action
+        if not self._open() or (action.adds and self._broker.pressure.refusing):
             return False
-        if action.adds and self._broker.pressure.refusing:
-            return False
-        told = partial(self._answer, action, query, headers, started, caller)
+        told = partial(self._answer, target, headers, started, caller)
         try:
             strict_json.check_utf8(body)
-            return action.take(self._broker.engine, _topic(path), headers, body, told, caller.hand_over)
+            return action.take(self._broker.engine, target.topic, headers, body, told, caller.hand_over)
         except (StorageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False  # refused the other way, with all that belongs to it
         except Exception as error:  # how far it has come is unknown: a second try could do it twice
             told(error)
             return True
 
-    def give_up(self, path: bytes, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
+    def give_up(self, target: Target, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
         """The end of a shutdown's grace. What the request did is unknown, and that is what it is told."""
-        action = _action(path)
-        assert action is not None
-        self._answer(action, b"", headers, started, caller, ShuttingDown(outcome="unknown"))
+        self._answer(target, headers, started, caller, ShuttingDown(outcome="unknown"))
 
-    def too_slow(self, path: bytes, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
+    def too_slow(self, target: Target, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
         """The rest of its body does not come."""
-        action = _action(path)
-        assert action is not None
-        self._answer(action, b"", headers, started, caller, BodyTooSlow())
+        self._answer(target, headers, started, caller, BodyTooSlow())
 
-    def client_gone(self, path: bytes) -> None:
+    def client_gone(self, target: Target) -> None:
         """Count a request whose client left in the middle of its body."""
-        action = _action(path)
-        assert action is not None
-        self._broker.http_metrics.client_gone(action.template)
+        self._broker.http_metrics.client_gone(target.action.template)
 
     def _open(self) -> bool:
         return self._broker.serving and not self._broker.stopping
 
     def _answer(
         self,
-        action: Action,
-        query: bytes,
+        target: Target,
         headers: Mapping[bytes, bytes],
         started: float,
         caller: Caller,
         outcome: Any,
     ) -> None:
         """Never raises: called by the engine, to whom the answer's trouble is none."""
+        action = target.action
         identity = request_id(headers.get(b"x-request-id"))
         if isinstance(outcome, Exception):
             self._broker.http_metrics.refused(outcome)
         try:
-            answer = _rendered(action, query, outcome, started, identity)
+            answer = _rendered(target, outcome, started, identity)
         except Exception as error:
             answer = errors.answer(error, request_id=identity.decode())
             if action.undo is not None and not isinstance(outcome, Exception):
@@ -192,16 +196,7 @@ class HotRequests:
             self._broker.http_metrics.observe(action.template, "POST", answer.status, perf_counter() - started)
 
 
-def _action(path: bytes) -> Action | None:
-    _, slash, name = path[len(PREFIX) :].partition(b"/")
-    return hot_actions.BY_NAME.get(name) if name or not slash else None
-
-
-def _topic(path: bytes) -> str:
-    return path[len(PREFIX) :].partition(b"/")[0].decode()
-
-
-def _rendered(action: Action, query: bytes, outcome: Any, started: float, identity: bytes) -> Answer:
+def _rendered(target: Target, outcome: Any, started: float, identity: bytes) -> Answer:
     if isinstance(outcome, Exception):
         return errors.answer(outcome, request_id=identity.decode())
-    return action.render(outcome, query, started)
+    return target.action.render(outcome, target.query, started)

@@ -69,18 +69,21 @@ _SEQS: Final = {b"": True, b"return_seqs=true": True, b"return_seqs=false": Fals
 
 
 def _append(
-    engine: Engine, topic: str, headers: Mapping[bytes, bytes], body: bytes, told: Told, _: Callable[[], None]
+    engine: Engine, topic: str, headers: Mapping[bytes, bytes], body: bytes, told: Told, hand_over: Callable[[], None]
 ) -> bool:
     if topic in engine.catalog.spread:
         return False  # which partition it goes to is decided the other way
     write = _append_decoder.decode(body)
+    key = write.idempotency_key
+    if key is None and b"idempotency-key" in headers:
+        key = headers[b"idempotency-key"].decode() or None
     records = PlainRecords([record.data for record in write.records])
     # Only in data can anything nest here, and what is short cannot be deep: mostly there is nothing to check.
     if max(records.sizes(), default=0) > _SURELY_FLAT_BYTES:
         strict_json.check_flat(body)
-    key = write.idempotency_key
-    if key is None and b"idempotency-key" in headers:
-        key = headers[b"idempotency-key"].decode() or None
+    if key is None and len(records) == 1:
+        engine.append_soon(topic, records[0], told, hand_over, node=write.node)
+        return True
     return engine.append_now(topic, records, told, node=write.node, idempotency_key=key)
 
 

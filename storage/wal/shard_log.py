@@ -111,7 +111,7 @@ class ShardLog:
     def commit(self, group: list[Submission]) -> None:
         """Write a group and settle every member of it."""
         self.stats.groups += 1
-        self.stats.group_size.observe(len(group))
+        self.stats.group_size.observe(sum(each.writers for each in group))
         self._written_ns = 0
         run: list[Submission] = []
         size = 0

@@ -100,7 +100,7 @@ class Submission:
 
     `generation` >= 0 marks a write whose seqs build on those before it: when one fails, so do all later ones of
     that generation. `frees` marks one that a full disk still takes, `needs_sync` one acked only after a sync, `hasten`
-    one whose sync, though it is acked before, is not to wait for the timer.
+    one whose sync, though it is acked before, is not to wait for the timer. `writers`: how many wait for it.
     The writer sets `place` (where its first byte lies) or `error`; times are monotonic ns.
     """
 
@@ -123,6 +123,7 @@ class Submission:
         "topic_id",
         "ts",
         "unit",
+        "writers",
         "written_ns",
     )
 
@@ -140,6 +141,7 @@ class Submission:
         internal: bool = False,
         generation: int = -1,
         row: int = -1,
+        writers: int = 1,
     ) -> None:
         self.unit = unit
         self.payload = payload
@@ -152,6 +154,7 @@ class Submission:
         self.internal = internal
         self.generation = generation
         self.row = row
+        self.writers = writers
         self.place = 0
         self.posted = False
         self.resolved = False

@@ -51,6 +51,8 @@ class Shard:
         self._threaded = threaded
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Submission] = deque()
+        #: Writes that came to the queue, counted by the loop, and that were taken from it, counted by the thread.
+        self._came = self._taken = 0
         self._condition = threading.Condition()
         self._wake_at = 1
         self._stopping = False
@@ -139,6 +141,7 @@ class Shard:
         if self.queued_frames > self.peak_frames:
             self.peak_frames = self.queued_frames
         self._queue.append(each)
+        self._came += each.writers
         self._wake()
 
     def _wake(self) -> None:
@@ -146,9 +149,14 @@ class Shard:
             if not self._drain_scheduled:
                 self._drain_scheduled = True
                 self._loop.call_soon(self._drain_inline)
-        elif len(self._queue) >= self._wake_at:
+        elif self._waiting >= self._wake_at:
             with self._condition:
                 self._condition.notify()
+
+    @property
+    def _waiting(self) -> int:
+        """How many writes wait in the queue: a submission may be of several."""
+        return self._came - self._taken
 
     @property
     def settled_end(self) -> int:
@@ -164,7 +172,7 @@ class Shard:
     def post(self, group: list[Submission]) -> None:
         """Called by the log, on the thread: bring the outcome to the loop."""
         if self._came_meanwhile is None:
-            self._came_meanwhile = len(self._queue)  # from here on those may be among them who are answered now
+            self._came_meanwhile = self._waiting  # from here on those may be among them who are answered now
         for each in group:
             each.posted = True
         self._call(self._resolve, group)
@@ -230,6 +238,7 @@ class Shard:
         while queue and size < GROUP_MAX_BYTES:
             each = queue.popleft()
             size += len(each.payload)
+            self._taken += each.writers
             group.append(each)
         return group
 
@@ -250,19 +259,19 @@ class Shard:
 
     def _gather(self) -> None:
         """Wait for company, when there has been company before. Called with the condition held."""
-        before = len(self._queue)
+        before = self._waiting
         wanted, window_ns = self._window.wait_for(before)
         if not wanted or not before or self._stopping:
             return
         began = self._clock.monotonic_ns()
         deadline = began + window_ns
         self._wake_at = wanted
-        while len(self._queue) < wanted and not self._stopping:
+        while self._waiting < wanted and not self._stopping:
             left = deadline - self._clock.monotonic_ns()
             if left <= 0 or not self._clock.wait(self._condition, left / 1e9):
                 break
         self._wake_at = 1
-        self._window.waited(before, len(self._queue), self._clock.monotonic_ns() - began)
+        self._window.waited(before, self._waiting, self._clock.monotonic_ns() - began)
 
     def _work(self) -> None:
         group = self._take()
@@ -274,7 +283,8 @@ class Shard:
             if any(each.needs_sync for each in group):
                 idle_ns = began - self._worked_ns
                 waiting = self._came_meanwhile or 0
-                self._window.committed(len(group), waiting, gathering_ns=idle_ns, syncing_ns=ended - began)
+                writers = sum(each.writers for each in group)
+                self._window.committed(writers, waiting, gathering_ns=idle_ns, syncing_ns=ended - began)
             self._worked_ns = ended
         self.harden()
         if self.on_synced is not None and self.log.syncs != self._syncs_told:

@@ -25,6 +25,7 @@ from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, TopicConfig
 from storage.metric_table import Sample
+from storage.together import Single
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options
 
@@ -121,9 +122,26 @@ class HotServer:
             return taken
 
         self.engine.append_now = counted
+        self._count_together()
         self._serving = asyncio.create_task(self.server.serve_until_told())
         await self.server.listening()
         return self
+
+    def _count_together(self) -> None:
+        """Those of one record go with others that came with them; tried together, then maybe each by itself."""
+        together = self.engine.together
+        attempt = together._attempt  # pyright: ignore[reportPrivateUsage]
+
+        def counted(name: str, node: str | None, singles: list[Single]) -> bool:
+            taken = False
+            try:
+                taken = attempt(name, node, singles)
+                return taken
+            finally:
+                self.taken += len(singles) if taken else 0
+                self.left += not taken and len(singles) == 1
+
+        together._attempt = counted  # pyright: ignore[reportPrivateUsage]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

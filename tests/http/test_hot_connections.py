@@ -10,6 +10,7 @@ import pytest
 
 from broker.http.answers import PROTECTION
 from broker.http.hot import HotRequests
+from storage.append import Write
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data
 
@@ -245,7 +246,7 @@ async def test_a_defect_is_answered_once_and_the_connection_goes_on(
 
     wire = await server.connect()
     with monkeypatch.context() as patch:
-        patch.setattr(server.engine, "append_now", broken)
+        patch.setattr(Write, "attempt", broken)
         wire.send(post("t", ONE, {"x-request-id": "mine"}))
         answer = await wire.answer()
     assert (answer.status, answer.code, answer.header("x-request-id")) == (500, "internal", ["mine"])
@@ -272,15 +273,14 @@ async def test_a_connection_that_fails_under_an_answer_is_closed_and_the_others_
 
     def odd(
         self: HotRequests,
-        action: Any,
-        query: bytes,
+        target: Any,
         headers: dict[bytes, bytes],
         started: float,
         caller: Any,
         outcome: Any,
     ) -> None:
         if b"x-odd" not in headers:
-            give(self, action, query, headers, started, caller, outcome)
+            give(self, target, headers, started, caller, outcome)
         else:
             caller.respond(200, [(b"content-length", b"not a number")], b"body")
 

@@ -1,0 +1,159 @@
+"""One hot request and its answer, as the protocol has them (see `broker.http1`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import structlog
+
+from broker.http.errors import STATUS_LINES
+from broker.http.hot import Sent, Target
+
+if TYPE_CHECKING:
+    import zttp
+
+    from broker.auth.access import Flight
+    from broker.http1 import Http1Protocol
+
+_log = structlog.get_logger("broker.http")
+
+
+class _Never:
+    """Stands where uvicorn keeps the event that wakes a request's task: a hot request has none."""
+
+    def set(self) -> None:
+        pass
+
+
+_never = _Never()
+
+
+class Cycle(ABC):
+    """The attributes are those that uvicorn's protocol looks at.
+
+    It stands among the server's tasks as well, for as long as it is not answered: a server that stops waits for it,
+    and cancels it at the end of its grace.
+    """
+
+    __slots__ = (
+        "_protocol",
+        "body",
+        "disconnected",
+        "flight",
+        "headers",
+        "keep_alive",
+        "message_event",
+        "more_body",
+        "response_complete",
+        "started",
+        "target",
+    )
+
+    def __init__(self, protocol: Http1Protocol, target: Target, headers: dict[bytes, bytes], flight: Flight) -> None:
+        self._protocol = protocol
+        self.target = target
+        self.headers = headers
+        self.flight = flight
+        self.body = bytearray()
+        self.started = perf_counter()
+        self.disconnected = False
+        self.response_complete = False
+        self.keep_alive = True
+        self.more_body = True
+        self.message_event = _never
+
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Sent:
+        """Send the whole answer, in one write, and go on with the connection's next request.
+
+        Never raises: it is called by the engine, amid other requests' outcomes.
+        """
+        if self.response_complete:
+            return Sent.LATE
+        protocol = self._protocol
+        self.response_complete = True
+        protocol.forget(self)
+        if self.disconnected or protocol.transport.is_closing():
+            return Sent.GONE
+        try:
+            self._send(status, headers, body)
+        except Exception:
+            _log.exception("connection_failed")
+            protocol.transport.close()
+            return Sent.GONE
+        return Sent.OUT
+
+    @abstractmethod
+    def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None: ...
+
+    def hand_over(self) -> None:
+        """The request goes to uvicorn after all."""
+        if self.response_complete:
+            return
+        self.response_complete = True
+        self._protocol.forget(self)
+        if not self.disconnected and not self._protocol.transport.is_closing():
+            self._go_on()
+
+    @abstractmethod
+    def _go_on(self) -> None: ...
+
+    def cancel(self, msg: object = None) -> None:
+        """As of a task. Answers later: the server walks through its tasks while it calls this."""
+        self._protocol.loop.call_soon(self._protocol.give_up, self)
+
+
+class HotCycle(Cycle):
+    """Of a request that the parser has taken apart, its body collected here."""
+
+    __slots__ = ("event",)
+
+    def __init__(
+        self,
+        protocol: Http1Protocol,
+        target: Target,
+        headers: dict[bytes, bytes],
+        flight: Flight,
+        event: zttp.Request,
+    ) -> None:
+        super().__init__(protocol, target, headers, flight)
+        self.event = event
+
+    def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        protocol = self._protocol
+        connection = protocol.conn
+        connection.send_response(status, protocol.server_state.default_headers + headers)
+        connection.send_data(body)
+        connection.end_message()
+        protocol.transport.write(connection.data_to_send())
+        if not self.keep_alive or connection.should_close():
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+    def _go_on(self) -> None:
+        self._protocol.hand_over(self)
+
+
+class AgainCycle(Cycle):
+    """Of a request whose head is known: the parser has not seen it. `data` is all of it."""
+
+    __slots__ = ("data",)
+
+    def __init__(
+        self, protocol: Http1Protocol, target: Target, headers: dict[bytes, bytes], flight: Flight, data: bytes
+    ) -> None:
+        super().__init__(protocol, target, headers, flight)
+        self.data = data
+        self.more_body = False
+
+    def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        protocol = self._protocol
+        lines = b"".join([b"%b: %b\r\n" % each for each in headers])
+        protocol.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINES[status], protocol.default_lines(), lines, body))
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_again_complete()
+
+    def _go_on(self) -> None:
+        self._protocol.hand_over_again(self)
