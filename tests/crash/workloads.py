@@ -75,6 +75,30 @@ async def mixed_classes(s: Session) -> None:
     await s.together(s.append("d", 2), s.append("g"), s.append("e", 3))
 
 
+@workload(msgspec.structs.replace(SMALL, wal_shards=2))
+async def singles_of_one_turn(s: Session) -> None:
+    for name, config in (("f", FSYNC), ("d", DISK), ("c", with_class(FSYNC, cap_records=5)), ("e", EPHEMERAL)):
+        await s.put(name, config)
+    for size in (30, 900):
+        await s.together(*(s.append(name, size=size, soon=True) for name in "ffdffdceccf"))
+        await s.together(s.append("f", 2), s.append("f", soon=True), s.append("d", soon=True), s.append("f", soon=True))
+    await s.pass_time(200)
+    await s.together(s.snapshot(), *(s.append(name, size=40, soon=True) for name in "fdfdf"))
+    await s.together(s.drop("d"), *(s.append("f", soon=True) for _ in range(3)))
+    assert s.gathered or s.refusals
+
+
+@workload(TINY)
+async def singles_that_rotate(s: Session) -> None:
+    reject = with_class(FSYNC, cap_records=7, discard=Discard.REJECT)
+    await s.together(s.put("f", FSYNC), s.put("r", reject))
+    for number in range(4):
+        await s.together(*(s.append(name, size=100 + 70 * number, soon=True) for name in "fffrrf"))
+    await s.append("f", size=1500, soon=True)
+    await s.together(*(s.append("f", size=600, soon=True) for _ in range(5)))
+    assert s.gathered or s.refusals
+
+
 @workload(TINY)
 async def rotation(s: Session) -> None:
     await s.append("d", config=DISK)

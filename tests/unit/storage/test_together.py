@@ -1,0 +1,254 @@
+"""Writes of one record that come in one turn of the loop: one run through the engine, each a write of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from storage import Discard, Durability, Engine, TopicConfig
+from storage.config import TopicType
+from storage.errors import ShuttingDown, StorageFailed
+from storage.records import Appended
+from storage.together import MAX_TOGETHER
+from tests.support.spec_control import APPEND
+from tests.support.spec_wal import decode_wal_file
+from tests.unit.storage.machine import Machine, data, log_of, raw, record, sized
+
+FSYNC = TopicConfig(durability=Durability.FSYNC)
+CLASSES = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK, Durability.MEMORY])
+
+
+class Party:
+    """Hands in writes, and keeps what each is told, by number; LEFT where it was left."""
+
+    LEFT = "left"
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.told: dict[int, Any] = {}
+        self.handed_in = 0
+
+    def add(self, name: str, value: Any, *, node: str | None = None) -> None:
+        number = self.handed_in
+        self.handed_in += 1
+
+        def tell(outcome: Any) -> None:
+            assert number not in self.told, "told once"
+            self.told[number] = outcome
+
+        self._engine.append_soon(name, raw(value), tell, lambda: tell(self.LEFT), node=node)
+
+    async def all(self) -> list[Any]:
+        for _ in range(2000):
+            if len(self.told) == self.handed_in:
+                break
+            await asyncio.sleep(0)
+        return [self.told[number] for number in range(self.handed_in)]
+
+
+def submissions(engine: Engine) -> list[int]:
+    """How many writes each submission to the log has, from now on."""
+    counts: list[int] = []
+    for shard in engine.shards:
+        enqueue = shard.enqueue
+
+        def counted(each: Any, outcome: Any, go: Callable[[Any, Any], None] = enqueue) -> None:
+            counts.append(each.writers)
+            go(each, outcome)
+
+        shard.enqueue = counted
+    return counts
+
+
+def appends(machine: Machine, shard: str) -> list[Any]:
+    """The Append frames of the log, each a unit, as a decoder made from the specification reads them."""
+    found: list[Any] = []
+    for name in sorted(machine.disk.listdir(shard)):
+        if match := re.fullmatch(r"wal-(\d+)\.log", name):
+            whole = decode_wal_file(machine.disk.read_file(f"{shard}/{name}"), number=int(match[1]), name=name)
+            found += [batch for batch in whole.batches if any(frame.type == APPEND for frame in batch.frames)]
+    assert all(batch.head is None and len(batch.frames) == 1 for batch in found)
+    return [(frame.flags, frame.seq, frame.data) for batch in found for frame in batch.frames]
+
+
+@CLASSES
+async def test_they_share_a_submission_and_each_is_told_its_own_seq(machine: Machine, durability: Durability) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", TopicConfig(durability=durability))
+    counts, party = submissions(engine), Party(engine)
+    for value in range(5):
+        party.add("t", value)
+    assert party.told == {}, "none before the loop has turned"
+    told = await party.all()
+    assert counts == [5]
+    assert [(each.topic, each.first_seq, each.last_seq, each.count) for each in told] == [
+        ("t", seq, seq, 1) for seq in range(1, 6)
+    ]
+    assert {each.head_seq for each in told} == {5}
+    assert await data(engine, "t") == list(range(5))
+    again = await machine.restart()
+    assert await data(again, "t") == list(range(5))
+
+
+async def test_topics_and_nodes_are_kept_apart(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("a", FSYNC)
+    await engine.put_topic("b", FSYNC)
+    counts, party = submissions(engine), Party(engine)
+    for name, node in (("a", None), ("b", None), ("a", "n"), ("a", None), ("b", None), ("a", "n")):
+        party.add(name, party.handed_in, node=node)
+    told = await party.all()
+    assert counts == [2, 2, 2]
+    assert [each.topic for each in told] == ["a", "b", "a", "a", "b", "a"]
+    assert await data(engine, "a") == [0, 3, 2, 5]
+    assert await data(engine, "b") == [1, 4]
+
+
+async def test_on_disk_they_are_as_if_written_one_by_one(machine: Machine) -> None:
+    sizes = (10, 10, 400, 10, 3)
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    party = Party(engine)
+    for size in sizes:
+        party.add("t", "x" * size)
+    await party.all()
+    together = appends(machine, engine.wal_directory(0))
+    async with Machine() as other:
+        lone = await other.start()
+        await lone.put_topic("t", FSYNC)
+        for size in sizes:
+            await lone.append("t", record("x" * size))
+        assert together == appends(other, lone.wal_directory(0))
+    assert len(together) == len(sizes)
+
+
+async def test_more_than_go_together_are_several_runs(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    await engine.append("t", sized(10))
+    counts, party = submissions(engine), Party(engine)
+    for value in range(MAX_TOGETHER + 2):
+        party.add("t", value)
+    told = await party.all()
+    assert [each.first_seq for each in told] == list(range(2, MAX_TOGETHER + 4))
+    assert counts == [MAX_TOGETHER, 2]
+
+
+async def test_of_what_fits_under_a_cap_one_by_one_none_is_refused(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3, discard=Discard.REJECT))
+    party = Party(engine)
+    for value in range(5):
+        party.add("t", value)
+    told = await party.all()
+    assert [each if each == Party.LEFT else each.first_seq for each in told] == [1, 2, 3, Party.LEFT, Party.LEFT]
+    assert await data(engine, "t") == [0, 1, 2]
+
+
+async def test_what_is_evicted_for_one_is_announced_with_it(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
+    counts, party = submissions(engine), Party(engine)
+    for value in range(5):
+        party.add("t", value)
+    await party.all()
+    assert counts == [1] * 5
+    assert await data(engine, "t") == [2, 3, 4]
+    assert await data(await machine.restart(), "t") == [2, 3, 4]
+
+
+async def test_one_that_cannot_be_taken_does_not_hold_the_others(machine: Machine) -> None:
+    engine = await machine.start(max_record_bytes=1000)
+    await engine.put_topic("t", FSYNC)
+    party = Party(engine)
+    party.add("t", 1)
+    party.add("t", "x" * 2000)
+    party.add("t", 2)
+    told = await party.all()
+    assert [each if each == Party.LEFT else each.first_seq for each in told] == [1, Party.LEFT, 2]
+    assert await data(engine, "t") == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["none", "not a name", "e"])
+async def test_what_takes_the_other_way_is_left_and_nothing_done(machine: Machine, name: str) -> None:
+    engine = await machine.start()
+    await engine.put_topic("e", TopicConfig(durability=Durability.EPHEMERAL))
+    party = Party(engine)
+    party.add(name, 1)
+    party.add(name, 2)
+    assert await party.all() == [Party.LEFT] * 2
+    assert engine.state("e").head_seq == 0
+    assert [state.topic for state in engine.topics()] == ["e"]
+
+
+async def test_an_engine_that_closes_meanwhile_leaves_them(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    party = Party(engine)
+    party.add("t", 1)
+    closing = asyncio.ensure_future(engine.close())
+    told = await party.all()
+    await closing
+    again = await machine.restart()
+    if told == [Party.LEFT]:
+        assert await data(again, "t") == []
+    else:
+        assert [each.first_seq for each in told] == [1]
+        assert await data(again, "t") == [1]
+    with pytest.raises(ShuttingDown):
+        engine.append_soon("t", raw(1), lambda _: None, lambda: None)
+
+
+async def test_a_failed_sync_is_told_to_all_and_stops_the_shard(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    machine.disk.fail("datasync", "*/wal-*", errno=errno.EIO)
+    party = Party(engine)
+    for value in range(3):
+        party.add("t", value)
+    told = await party.all()
+    assert [type(each) for each in told] == [StorageFailed] * 3
+    log = log_of(engine, "t")
+    assert (log.assigned_head, log.head, log.assigned_bytes) == (0, 0, 0), "their seqs are taken back"
+
+
+async def test_a_defect_is_told_to_all_of_a_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> Appended:
+        raise RuntimeError("a defect")
+
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    monkeypatch.setattr("storage.append.encoded", broken)
+    party = Party(engine)
+    for value in range(3):
+        party.add("t", value)
+    told = await party.all()
+    assert [str(each) for each in told] == ["a defect"] * 3
+
+
+async def test_the_next_turn_is_another_party(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", FSYNC)
+    counts, party = submissions(engine), Party(engine)
+    for _ in range(3):
+        party.add("t", 1)
+        party.add("t", 2)
+        await asyncio.sleep(0)
+    assert [each.first_seq for each in await party.all()] == list(range(1, 7))
+    assert counts == [2, 2, 2]
+
+
+async def test_jobs_are_ready_however_they_came(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC))
+    party = Party(engine)
+    for value in range(3):
+        party.add("q", value)
+    await party.all()
+    claimed = await engine.queues.claim("q", "w", max=5)
+    assert [each.record.seq for each in claimed.jobs] == [1, 2, 3]
