@@ -217,13 +217,12 @@ class Engine(Embedded):
         left: Callable[[], None],
         *,
         node: str | None = None,
-    ) -> None:
-        """`append_now` of one record of data alone, at the end of the loop's turn, with others that came in it.
-
-        Either `settled` is told the outcome, or `left` is called, for what `append_now` would say False or raise.
+    ) -> bool:
+        """`append_now` of one record of data alone; while others are under way at the end of the loop's turn, with
+        those that came in it. What `append_now` would say False to or raise then, `left` is called for.
         """
         self.check_open()
-        self.together.add(name, node, Single(data, settled, left))
+        return self.together.add(name, node, Single(data, settled, left))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""

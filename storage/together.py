@@ -42,11 +42,18 @@ class Together:
         self._engine = engine
         self._parties: dict[tuple[str, str | None], list[Single]] = {}
 
-    def add(self, name: str, node: str | None, single: Single) -> None:
-        """Goes with those that come until the loop's next turn."""
+    def add(self, name: str, node: str | None, single: Single) -> bool:
+        """Goes with those that come until the loop's next turn. False: nothing was done, nobody will be told.
+
+        Where its log has nothing under way it goes at once: whoever writes alone is not made to wait for company.
+        """
         if not self._parties:
+            topic = self._engine.catalog.topics.get(name)
+            if topic is None or not self._engine.shards[topic.log.shard].unresolved:
+                return self._attempt(name, node, [single])
             asyncio.get_running_loop().call_soon(self._go)
         self._parties.setdefault((name, node), []).append(single)
+        return True
 
     def _go(self) -> None:
         parties, self._parties = self._parties, {}

@@ -82,8 +82,7 @@ def _append(
     if max(records.sizes(), default=0) > _SURELY_FLAT_BYTES:
         strict_json.check_flat(body)
     if key is None and len(records) == 1:
-        engine.append_soon(topic, records[0], told, hand_over, node=write.node)
-        return True
+        return engine.append_soon(topic, records[0], told, hand_over, node=write.node)
     return engine.append_now(topic, records, told, node=write.node, idempotency_key=key)
 
 

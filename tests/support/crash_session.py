@@ -187,8 +187,8 @@ class Session:
     async def _soon(self, name: str, new: list[NewRecord], other: Coroutine[Any, Any, Appended]) -> Appended:
         told: asyncio.Future[Appended | Exception | None] = asyncio.get_running_loop().create_future()
         try:
-            self.engine.append_soon(name, new[0].data, told.set_result, lambda: told.set_result(None))
-            outcome = await told
+            soon = self.engine.append_soon(name, new[0].data, told.set_result, lambda: told.set_result(None))
+            outcome = await told if soon else None
         except BaseException:
             other.close()
             raise

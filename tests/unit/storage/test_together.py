@@ -12,8 +12,8 @@ import pytest
 
 from storage import Discard, Durability, Engine, TopicConfig
 from storage.config import TopicType
-from storage.errors import ShuttingDown, StorageFailed
-from storage.records import Appended
+from storage.errors import ShuttingDown, StorageError, StorageFailed
+from storage.records import Appended, PlainRecords
 from storage.together import MAX_TOGETHER
 from tests.support.spec_control import APPEND
 from tests.support.spec_wal import decode_wal_file
@@ -24,7 +24,10 @@ CLASSES = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DI
 
 
 class Party:
-    """Hands in writes, and keeps what each is told, by number; LEFT where it was left."""
+    """Hands in writes, and keeps what each is told, by number; LEFT where it was left.
+
+    Another write is under way when it begins: one that comes alone does not wait for company.
+    """
 
     LEFT = "left"
 
@@ -32,6 +35,11 @@ class Party:
         self._engine = engine
         self.told: dict[int, Any] = {}
         self.handed_in = 0
+        self.lead()
+
+    def lead(self) -> None:
+        """Has a write under way."""
+        assert self._engine.append_now("lead", PlainRecords([raw(0)]), lambda _: None)
 
     def add(self, name: str, value: Any, *, node: str | None = None) -> None:
         number = self.handed_in
@@ -41,7 +49,11 @@ class Party:
             assert number not in self.told, "told once"
             self.told[number] = outcome
 
-        self._engine.append_soon(name, raw(value), tell, lambda: tell(self.LEFT), node=node)
+        try:
+            if not self._engine.append_soon(name, raw(value), tell, lambda: tell(self.LEFT), node=node):
+                tell(self.LEFT)
+        except StorageError:
+            tell(self.LEFT)  # as `left`, but said at once
 
     async def all(self) -> list[Any]:
         for _ in range(2000):
@@ -49,6 +61,12 @@ class Party:
                 break
             await asyncio.sleep(0)
         return [self.told[number] for number in range(self.handed_in)]
+
+
+async def started(machine: Machine, **changes: Any) -> Engine:
+    engine = await machine.start(**changes)
+    await engine.put_topic("lead", FSYNC)
+    return engine
 
 
 def submissions(engine: Engine) -> list[int]:
@@ -78,9 +96,10 @@ def appends(machine: Machine, shard: str) -> list[Any]:
 
 @CLASSES
 async def test_they_share_a_submission_and_each_is_told_its_own_seq(machine: Machine, durability: Durability) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=durability))
-    counts, party = submissions(engine), Party(engine)
+    party = Party(engine)
+    counts = submissions(engine)
     for value in range(5):
         party.add("t", value)
     assert party.told == {}, "none before the loop has turned"
@@ -96,10 +115,11 @@ async def test_they_share_a_submission_and_each_is_told_its_own_seq(machine: Mac
 
 
 async def test_topics_and_nodes_are_kept_apart(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("a", FSYNC)
     await engine.put_topic("b", FSYNC)
-    counts, party = submissions(engine), Party(engine)
+    party = Party(engine)
+    counts = submissions(engine)
     for name, node in (("a", None), ("b", None), ("a", "n"), ("a", None), ("b", None), ("a", "n")):
         party.add(name, party.handed_in, node=node)
     told = await party.all()
@@ -111,7 +131,7 @@ async def test_topics_and_nodes_are_kept_apart(machine: Machine) -> None:
 
 async def test_on_disk_they_are_as_if_written_one_by_one(machine: Machine) -> None:
     sizes = (10, 10, 400, 10, 3)
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
     for size in sizes:
@@ -119,19 +139,21 @@ async def test_on_disk_they_are_as_if_written_one_by_one(machine: Machine) -> No
     await party.all()
     together = appends(machine, engine.wal_directory(0))
     async with Machine() as other:
-        lone = await other.start()
+        lone = await started(other)
         await lone.put_topic("t", FSYNC)
+        await lone.append("lead", record())
         for size in sizes:
             await lone.append("t", record("x" * size))
         assert together == appends(other, lone.wal_directory(0))
-    assert len(together) == len(sizes)
+    assert len(together) == 1 + len(sizes)
 
 
 async def test_more_than_go_together_are_several_runs(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     await engine.append("t", sized(10))
-    counts, party = submissions(engine), Party(engine)
+    party = Party(engine)
+    counts = submissions(engine)
     for value in range(MAX_TOGETHER + 2):
         party.add("t", value)
     told = await party.all()
@@ -140,7 +162,7 @@ async def test_more_than_go_together_are_several_runs(machine: Machine) -> None:
 
 
 async def test_of_what_fits_under_a_cap_one_by_one_none_is_refused(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3, discard=Discard.REJECT))
     party = Party(engine)
     for value in range(5):
@@ -151,9 +173,10 @@ async def test_of_what_fits_under_a_cap_one_by_one_none_is_refused(machine: Mach
 
 
 async def test_what_is_evicted_for_one_is_announced_with_it(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
-    counts, party = submissions(engine), Party(engine)
+    party = Party(engine)
+    counts = submissions(engine)
     for value in range(5):
         party.add("t", value)
     await party.all()
@@ -163,7 +186,7 @@ async def test_what_is_evicted_for_one_is_announced_with_it(machine: Machine) ->
 
 
 async def test_one_that_cannot_be_taken_does_not_hold_the_others(machine: Machine) -> None:
-    engine = await machine.start(max_record_bytes=1000)
+    engine = await started(machine, max_record_bytes=1000)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
     party.add("t", 1)
@@ -176,18 +199,18 @@ async def test_one_that_cannot_be_taken_does_not_hold_the_others(machine: Machin
 
 @pytest.mark.parametrize("name", ["none", "not a name", "e"])
 async def test_what_takes_the_other_way_is_left_and_nothing_done(machine: Machine, name: str) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("e", TopicConfig(durability=Durability.EPHEMERAL))
     party = Party(engine)
     party.add(name, 1)
     party.add(name, 2)
     assert await party.all() == [Party.LEFT] * 2
     assert engine.state("e").head_seq == 0
-    assert [state.topic for state in engine.topics()] == ["e"]
+    assert [state.topic for state in engine.topics()] == ["e", "lead"]
 
 
 async def test_an_engine_that_closes_meanwhile_leaves_them(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
     party.add("t", 1)
@@ -205,9 +228,9 @@ async def test_an_engine_that_closes_meanwhile_leaves_them(machine: Machine) -> 
 
 
 async def test_a_failed_sync_is_told_to_all_and_stops_the_shard(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", FSYNC)
-    machine.disk.fail("datasync", "*/wal-*", errno=errno.EIO)
+    machine.disk.fail("datasync", "*/wal-*", nth=2, errno=errno.EIO)
     party = Party(engine)
     for value in range(3):
         party.add("t", value)
@@ -221,10 +244,10 @@ async def test_a_defect_is_told_to_all_of_a_run(machine: Machine, monkeypatch: p
     def broken(*_: object, **__: object) -> Appended:
         raise RuntimeError("a defect")
 
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", FSYNC)
-    monkeypatch.setattr("storage.append.encoded", broken)
     party = Party(engine)
+    monkeypatch.setattr("storage.append.encoded", broken)
     for value in range(3):
         party.add("t", value)
     told = await party.all()
@@ -232,19 +255,35 @@ async def test_a_defect_is_told_to_all_of_a_run(machine: Machine, monkeypatch: p
 
 
 async def test_the_next_turn_is_another_party(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("t", FSYNC)
-    counts, party = submissions(engine), Party(engine)
+    party = Party(engine)
+    counts = submissions(engine)
     for _ in range(3):
         party.add("t", 1)
         party.add("t", 2)
-        await asyncio.sleep(0)
+        await party.all()
+        party.lead()
     assert [each.first_seq for each in await party.all()] == list(range(1, 7))
-    assert counts == [2, 2, 2]
+    assert counts == [2, 1, 2, 1, 2, 1]
+
+
+async def test_one_that_comes_alone_goes_at_once(machine: Machine) -> None:
+    engine = await started(machine)
+    await engine.put_topic("t", FSYNC)
+    counts = submissions(engine)
+    told: list[Any] = []
+    assert engine.append_soon("t", raw(1), told.append, lambda: told.append(Party.LEFT))
+    assert counts == [1], "on its way before the loop has turned"
+    assert not engine.append_soon("none", raw(1), told.append, lambda: told.append(Party.LEFT))
+    assert told == []
+    while not told:
+        await asyncio.sleep(0)
+    assert [each.first_seq for each in told] == [1]
 
 
 async def test_jobs_are_ready_however_they_came(machine: Machine) -> None:
-    engine = await machine.start()
+    engine = await started(machine)
     await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC))
     party = Party(engine)
     for value in range(3):
