@@ -226,13 +226,13 @@ METRICS: Final = MetricTable(
     ),
     # -- consumers ---------------------------------------------------------------------------------------------------
     Metric("topics_consumers", GAUGE, "consumers", "Consumers there are."),
-    Metric("topics_consumer_lag", GAUGE, "seqs", f"Seqs behind the cursor {_CONSUMERS}", "topic consumer"),
+    Metric("topics_consumer_lag", GAUGE, "seqs", f"Seqs behind the cursor {_CONSUMERS}", "topic partition consumer"),
     Metric(
-        "topics_consumer_unread", GAUGE, "records", f"Live records behind the cursor {_CONSUMERS}", "topic consumer",
+        "topics_consumer_unread", GAUGE, "records", f"Live records behind the cursor {_CONSUMERS}", "topic partition consumer",
     ),
     Metric(
         "topics_consumer_unpersisted", GAUGE, "records",
-        f"Records handed out that a crash has handed out again {_CONSUMERS}", "topic consumer",
+        f"Records handed out that a crash has handed out again {_CONSUMERS}", "topic partition consumer",
     ),
     Metric("topics_consumer_cursors_persisted", COUNTER, "frames", "Cursor frames made durable."),
     Metric("topics_consumer_persist_failures", COUNTER, "frames", "Cursor frames that could not be written."),

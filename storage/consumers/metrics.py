@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from storage.consumers.unread import unread
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
+from storage.partitions import split
 
 if TYPE_CHECKING:
     from storage.catalog import Topic
@@ -20,11 +21,19 @@ def collect_consumers(engine: Engine) -> list[Family]:
         return []
     shown: list[tuple[Topic, Consumer]] = list(
         islice(
-            ((topic, each) for topic in engine.catalog.named("", "") for each in topic.log.consumers.named()),
+            (
+                (partition, each)
+                for topic in engine.catalog.named("", "")
+                for partition in (topic, *topic.others)
+                for each in partition.log.consumers.named()
+            ),
             MAX_TOPIC_SERIES,
         )
     )
-    labels = [(("topic", topic.name), ("consumer", each.name)) for topic, each in shown]
+    labels = [
+        (("topic", split(topic.name)[0]), ("partition", str(topic.partition)), ("consumer", each.name))
+        for topic, each in shown
+    ]
 
     def per_consumer(name: str, values: list[int]) -> Family:
         return METRICS.family(name, map(Sample, labels, values))

@@ -228,7 +228,7 @@ async def test_metrics_tell_of_consumers(client: httpx.AsyncClient) -> None:
     await put(client)
     await data(client, limit=3)
     text = (await client.get("/v0/metrics")).text
-    assert 'topics_consumer_lag{topic="t",consumer="c"} 2' in text
+    assert 'topics_consumer_lag{topic="t",partition="0",consumer="c"} 2' in text
     assert "topics_consumers 1" in text
     assert 'route="/v0/topics/{topic}/consumers/{consumer}/read"' in text
 

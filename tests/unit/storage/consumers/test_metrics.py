@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from storage import TopicConfig
 from storage.consumers import metrics
 from tests.unit.storage.consumers.consumed import consumed, every, take
-from tests.unit.storage.machine import Machine
+from tests.unit.storage.machine import Machine, records
 
 
 def values(engine: object, name: str) -> dict[tuple[tuple[str, str], ...], float]:
@@ -18,7 +19,7 @@ async def test_lag_and_unread_are_told_for_each_consumer(machine: Machine) -> No
     engine = await consumed(machine, 9, every(4))
     await engine.delete_records("a", 3)
     await take(engine, 3)
-    labels = (("topic", "a"), ("consumer", "c"))
+    labels = (("topic", "a"), ("partition", "0"), ("consumer", "c"))
     assert values(engine, "topics_consumers") == {(): 1}
     assert values(engine, "topics_consumer_lag") == {labels: 4}
     assert values(engine, "topics_consumer_unread") == {labels: 4}
@@ -26,6 +27,19 @@ async def test_lag_and_unread_are_told_for_each_consumer(machine: Machine) -> No
     await take(engine, 3)
     assert values(engine, "topics_consumer_cursors_persisted") == {(): 1}
     assert values(engine, "topics_consumer_read_waits") == {(): 1}
+
+
+async def test_each_partition_has_a_lag_of_its_own(machine: Machine) -> None:
+    engine = await consumed(machine)
+    await engine.put_topic("p", TopicConfig(partitions=3))
+    for partition, count in (("p", 1), ("p/2", 4)):
+        await engine.append(partition, records(count))
+        await engine.consumers.put(partition, "g", start=0)
+    lags = values(engine, "topics_consumer_lag")
+    assert {dict(labels)["partition"]: lag for labels, lag in lags.items() if ("topic", "p") in labels} == {
+        "0": 1,
+        "2": 4,
+    }
 
 
 async def test_there_are_no_more_series_than_the_limit(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
