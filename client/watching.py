@@ -23,7 +23,8 @@ WatchTopics: TypeAlias = str | Iterable[str] | Mapping[str, int | None]
 
 
 class WatchOptions(TypedDict, total=False):
-    """What `watch` can be told besides the topics; left out = the broker's default."""
+    """What `watch` can be told besides the topics; left out = the broker's default. `partition` is that of each topic
+    to watch, counted from 0; a watch is of one partition of a topic."""
 
     node: str | Sequence[str] | None
     limit: int
@@ -34,6 +35,7 @@ class WatchOptions(TypedDict, total=False):
     include_data: bool
     consistency: Literal["eventual", "strong"]
     skip_corrupt: bool
+    partition: int | None
     last_event_id: str
 
 
@@ -71,6 +73,8 @@ class Watching:
             raise InvalidRequest("There is nothing to watch.", detail={"field": "topics"})
         self._fields: dict[str, Any] = {"include_tags": True, **options}
         self._last_id: str = self._fields.pop("last_event_id", "")
+        partition: int | None = self._fields.pop("partition", None)
+        self._of_each: dict[str, int] = {} if partition is None else {"partition": int(partition)}
         self._known = False
         self.request: Request | None = None
         self._connection = Reconnecting(policy, now, draw)
@@ -82,7 +86,10 @@ class Watching:
 
     def session(self) -> Call[Session]:
         """Makes a session. Topics that are gone are an error at first; later they have been deleted."""
-        topics = {name: {} if seq is None else {"from_seq": seq} for name, seq in self._starts.items()}
+        topics = {
+            name: self._of_each if seq is None else {**self._of_each, "from_seq": seq}
+            for name, seq in self._starts.items()
+        }
         fields = {name: value for name, value in self._fields.items() if value is not None}
         target = "/v0/watch?lenient=true" if self._known else "/v0/watch"
         return Call(request=sending("POST", target, {**fields, "topics": topics}), parse=_session)

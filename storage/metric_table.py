@@ -228,7 +228,8 @@ METRICS: Final = MetricTable(
     Metric("topics_consumers", GAUGE, "consumers", "Consumers there are."),
     Metric("topics_consumer_lag", GAUGE, "seqs", f"Seqs behind the cursor {_CONSUMERS}", "topic partition consumer"),
     Metric(
-        "topics_consumer_unread", GAUGE, "records", f"Live records behind the cursor {_CONSUMERS}", "topic partition consumer",
+        "topics_consumer_unread", GAUGE, "records", f"Live records behind the cursor {_CONSUMERS}",
+        "topic partition consumer",
     ),
     Metric(
         "topics_consumer_unpersisted", GAUGE, "records",

@@ -9,7 +9,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from client.commands.connection import DEFAULT_URL, JsonOption, RetryForOption, TokenOption, UrlOption, broker
+from client.commands.connection import (
+    DEFAULT_URL,
+    JsonOption,
+    PartitionOption,
+    RetryForOption,
+    TokenOption,
+    UrlOption,
+    broker,
+)
 from client.commands.records import RecordPrinter
 from client.commands.terminal import emit, note, printable
 from client.values import Watched
@@ -22,6 +30,7 @@ def watch(
         int | None,
         typer.Option("--from-seq", min=0, help="Begin behind this seq of each, not now.", show_default=False),
     ] = None,
+    partition: PartitionOption = None,
     node: Annotated[str | None, typer.Option("--node", help="Leave out what this node wrote.")] = None,
     strong: Annotated[bool, typer.Option("--strong", help="Only what no crash can take any more.")] = False,
     skip_corrupt: Annotated[
@@ -44,7 +53,12 @@ def watch(
     with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
         starts = dict.fromkeys(topics, from_seq)
         consistency = "strong" if strong else "eventual"
-        options: WatchOptions = {"node": node, "consistency": consistency, "skip_corrupt": skip_corrupt}
+        options: WatchOptions = {
+            "node": node,
+            "consistency": consistency,
+            "skip_corrupt": skip_corrupt,
+            "partition": partition,
+        }
         with closing(client.watch(starts, **options)) as events:
             for event in events:
                 if limit:

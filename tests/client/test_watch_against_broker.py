@@ -30,6 +30,25 @@ def test_a_topic_is_watched_from_where_it_is_told(client: Client) -> None:
             next(watch)
 
 
+def test_a_partition_is_watched_like_a_topic(client: Client) -> None:
+    client.put_topic("p", partitions=3)
+    client.append("p", [0], partition=0)
+    client.append("p", [1, 2], partition=2)
+    with closing(client.watch({"p": 1}, partition=2)) as watch:
+        event = next(watch)
+        assert (event.topic, [record.data for record in event.records]) == ("p", [2])
+        client.append("p", [9], partition=0)
+        client.append("p", [3], partition=2)
+        assert next(watch).kind == "caught-up"
+        event = next(watch)
+        assert [(record.seq, record.data) for record in event.records] == [(3, 3)]
+    with closing(client.watch({"p": 0}, partition=2, last_event_id=event.id)) as watch:
+        client.append("p", [4], partition=2)
+        assert next(each for each in watch if each.records).records[0].data == 4
+    with pytest.raises(InvalidRequest):
+        next(client.watch("p", partition=3))
+
+
 def test_an_id_is_where_to_go_on(client: Client) -> None:
     client.append("t", [1, 2, 3])
     with closing(client.watch({"t": 0}, limit=2)) as watch:

@@ -54,6 +54,12 @@ def test_a_session_is_asked_for_with_what_was_given() -> None:
     assert asked(watching("t"))[1]["topics"] == {"t": {}}
 
 
+def test_a_partition_is_that_of_each_topic() -> None:
+    target, fields = asked(watching({"a": 3, "b": None}, partition=2))
+    assert (target, fields["topics"]) == ("/v0/watch", {"a": {"from_seq": 3, "partition": 2}, "b": {"partition": 2}})
+    assert "partition" not in fields
+
+
 def test_wherever_the_bytes_are_cut_an_event_is_whole() -> None:
     watch = begun()
     [event] = [event for byte in RECORD for event in watch.feed(bytes([byte]))]
