@@ -14,6 +14,7 @@ from storage import Engine
 from tests.http.calls import append, read, refused, refused_field, state
 
 URL = "/v0/routers/r"
+PATIENCE_S = 20
 
 
 async def put(client: httpx.AsyncClient, name: str = "r", source: str = "a", dest: str = "b", **fields: Any) -> Any:
@@ -189,14 +190,14 @@ async def test_a_blocked_router_is_named(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/b", json={"discard": "reject", "cap_records": 1})
     await put(client)
     await append(client, "a", {"data": 1}, {"data": 2})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while (await client.get(URL)).json().get("blocked") is None:
             await asyncio.sleep(0.01)
     assert (await client.get(URL)).json()["blocked"] == "topic_full"
     assert (await read(client, "b"))["router_blocked"] == ["r"]
     assert (await state(client, "b"))["router_blocked"] == ["r"]
     await client.put("/v0/topics/b", json={})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len((await read(client, "b"))["records"]) < 2:
             await asyncio.sleep(0.01)
         while "router_blocked" in await read(client, "b"):  # that it goes on is noted behind the copies

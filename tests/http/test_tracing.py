@@ -198,7 +198,7 @@ async def test_a_copy_belongs_to_the_trace_of_its_record(
 ) -> None:
     await http.put("/v0/routers/r", json={"source": "a", "dest": "b"})
     await append(http, "a", {"data": 1, "meta": {"traceparent": parent(ONE)}})
-    await until(lambda: server.engine.state("b").head_seq == 1)
+    await until(lambda: bool(seen.named("forward r")))  # which ends behind the write
     [span] = seen.named("forward r")
     assert span.kind is SpanKind.PRODUCER
     assert (trace_of(span), said(span, *MESSAGING)) == (ONE, ["forward", "send", "b", 1])
@@ -225,7 +225,7 @@ async def test_dead_jobs_and_their_return_are_traced(server: HotServer, seen: Se
     await append(http, "q", {"data": 1, "meta": {"traceparent": parent(ONE)}})
     await http.post("/v0/topics/q/claim", json={"node": "w"})
     await http.post("/v0/topics/q/nack", json={"node": "w", "seqs": [1]})
-    await until(lambda: server.engine.queues.figures("q").dead_lettered == 1)
+    await until(lambda: server.engine.queues.figures("q").dead_lettered == 1 and bool(seen.named("dead_letter q")))
     [span] = seen.named("dead_letter q")
     assert (trace_of(span), said(span, *MESSAGING)) == (ONE, ["dead_letter", "send", "dead", 1])
     assert (await http.post("/v0/topics/q/redrive", json={})).json()["moved"] == 1

@@ -23,7 +23,7 @@ class Stub:
     def __init__(self) -> None:
         self.started: list[int] = []
         self.futures: list[asyncio.Future[bytes | None]] = []
-        self.cancelled = 0
+        self.waiting = self.cancelled = 0
         self.wait = asyncio.Event()
         self.handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: self.produce,
@@ -38,6 +38,7 @@ class Stub:
         return Later(self.futures[-1])
 
     async def fetch(self, _: Call, __: memoryview) -> Answer:
+        self.waiting += 1
         try:
             await self.wait.wait()
         except asyncio.CancelledError:
@@ -104,7 +105,7 @@ async def test_a_wait_ends_with_its_client(tmp_path: Path) -> None:
     async with stubbed(tmp_path) as (server, stub):
         wire = await server.connect()
         wire.send(ApiKey.FETCH, 11, b"")
-        await asyncio.sleep(0.05)
+        await until(lambda: stub.waiting)
         await wire.close()
         await until(lambda: stub.cancelled)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
+from threading import Barrier
 from time import monotonic
 from typing import Any
 
@@ -154,9 +155,12 @@ async def test_two_consumers_share_without_doubles(server: KafkaServer) -> None:
     await add(server, count)
     done: list[set[int]] = [set(), set()]
     few: dict[str, Any] = {"max.poll.records": 10}
+    #: Neither takes more than its first ones before the other has some too: one alone is soon through with them all.
+    both_have_some = Barrier(2)
 
     def run(mine: int) -> None:
         worker = Worker(server.address, "g", "q", **few)
+        waited = False
         while sum(map(len, done)) < count:
             message: Any
             for message in worker.consumer.poll(0.2):
@@ -164,6 +168,9 @@ async def test_two_consumers_share_without_doubles(server: KafkaServer) -> None:
                 assert message.offset() not in done[0] | done[1]
                 worker.consumer.acknowledge(message, ACCEPT)
                 done[mine].add(message.offset())
+            if done[mine] and not waited:
+                both_have_some.wait(PATIENCE_S)
+                waited = True
             worker.settled()
         worker.close()
 

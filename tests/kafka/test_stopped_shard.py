@@ -79,7 +79,7 @@ def read_all(server_address: str, wanted: set[str]) -> Counter[str]:
 async def test_the_other_shard_goes_on(server: KafkaServer, disk: SimDisk, stopped: int) -> None:
     places = by_shard(server)
     assert all(places)
-    settings = {"bootstrap.servers": server.address, "enable.idempotence": True, "message.timeout.ms": 2000, **SOON}
+    settings = {"bootstrap.servers": server.address, "enable.idempotence": True, "message.timeout.ms": 4000, **SOON}
     acked, refused = await asyncio.to_thread(produce, Producer(settings), "before")
     assert not refused
     disk.fail("pwritev", f"*/shard-{stopped:02d}/wal-*", sticky=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from storage.config import TopicConfig
@@ -23,6 +23,8 @@ SOON: dict[str, Any] = {
     "topic.metadata.propagation.max.ms": 1000,
     "log_level": 0,
 }
+#: What a producer says without asking when a topic was made, or made anew, since it looked.
+STALE = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 
 
 @pytest.fixture
@@ -76,8 +78,9 @@ class Group:
 
 
 def produce(producer: Producer, topic: str, *values: bytes, partition: int | None = None) -> list[str]:
-    """On return all are acked or refused; the refusals."""
+    """On return all are acked or refused; the refusals. Waits until the producer knows of the topic as it is now."""
     refused: list[str] = []
+    deadline = time.monotonic() + PATIENCE_S
 
     def told(error: KafkaError | None, _: Any) -> None:
         if error is not None:
@@ -85,9 +88,29 @@ def produce(producer: Producer, topic: str, *values: bytes, partition: int | Non
 
     for value in values:
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        producer.produce(topic, value, on_delivery=told, **more)
+        while True:
+            try:
+                producer.produce(topic, value, on_delivery=told, **more)
+                break
+            except KafkaException as error:  # by what it learned last, which it looks at again soon
+                if error.args[0].code() not in STALE or time.monotonic() > deadline:
+                    raise
+                producer.poll(0.02)
     assert producer.flush(PATIENCE_S) == 0
     return refused
+
+
+def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:
+    """A producer that looks at its topics in between makes this one again by that: it is deleted again then."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        try:
+            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_S)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+                raise
 
 
 def test_a_topic_is_made_anew_under_a_group_and_an_idempotent_producer(server: Server) -> None:
@@ -97,8 +120,7 @@ def test_a_topic_is_made_anew_under_a_group_and_an_idempotent_producer(server: S
     group = Group(server, "t")
     group.until(lambda: group.count() == 20)
     group.members[0].commit(asynchronous=False)
-    admin.delete_topics(["t"])["t"].result(PATIENCE_S)
-    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(PATIENCE_S)
+    make_anew(admin, "t", 2)
     group.found.clear()
     assert produce(producer, "t", *(b"new %d" % number for number in range(10)), partition=0) == []
     group.until(lambda: group.count() >= 10)
@@ -152,8 +174,7 @@ def make(server: Server, count: int) -> set[str]:
     names = {f"t{number}" for number in range(count)}
 
     async def put() -> None:
-        for name in names:
-            await server.engine.put_topic(name)
+        await asyncio.gather(*(server.engine.put_topic(name) for name in names))
 
     server.run(put)
     return names

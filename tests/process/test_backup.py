@@ -39,6 +39,8 @@ BUSY: dict[str, Any] = {
 }
 WRITERS = 4
 BACKUPS = 4
+#: Steps that every writer has behind it at each of them.
+FEW = 5
 KILLS = 5 if is_long(os.environ) else 1
 
 
@@ -101,6 +103,8 @@ async def _backed_up(directory: Path, backup: Path, writers: list[Writer]) -> di
         ]
         for _ in range(BACKUPS):
             await asyncio.sleep(0.4)
+            while min(each.answered for each in writers) <= FEW:
+                await asyncio.sleep(0.01)
             seen: list[Window] = []
 
             def instant(seen: list[Window] = seen) -> None:
@@ -108,7 +112,8 @@ async def _backed_up(directory: Path, backup: Path, writers: list[Writer]) -> di
 
             summary = await engine.backups.take(backup, at_instant=instant)
             windows[summary.number] = seen[0]
-        assert engine.housekeeping.dropped + engine.housekeeping.rewritten + engine.housekeeping.flagged
+            while not engine.housekeeping.dropped + engine.housekeeping.rewritten + engine.housekeeping.flagged:
+                await asyncio.sleep(0.01)  # from the second one on, segments have changed under the writers
         stop.set()
         await asyncio.gather(*writing)
     return windows
@@ -121,7 +126,7 @@ def test_backups_under_load_hold_exactly_their_instant(tmp_path: Path) -> None:
     for number in sorted(windows)[-2:]:
         there = restored(tmp_path / "backup", tmp_path / f"restored-{number}", number)
         window = windows[number]
-        assert min(window.answered) > 5, "else nothing was going on"
+        assert min(window.answered) > FEW, "else nothing was going on"
         problems = [
             writer.problem(there, answered, begun)
             for writer, answered, begun in zip(writers, window.answered, window.begun, strict=True)

@@ -115,7 +115,7 @@ class Reader:
         self._unsaid = 0
         try:
             for each in self._consumer.commit(asynchronous=False) or ():
-                if each.error is None:
+                if each.error is None and each.offset >= 0:  # of what it has not read yet there is nothing to commit
                     self._committed(each.topic, each.partition, each.offset)
         except KafkaException:
             pass  # of another generation, or nobody there: whoever has the partition now reads it again

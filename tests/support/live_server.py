@@ -41,10 +41,12 @@ class LiveServer:
         self._settings = settings
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
 
     def __enter__(self) -> LiveServer:
         self._process = start(self.data_dir, **self._settings)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         try:
             listening = self.event("listening")
             self.url = listening["url"]
@@ -85,8 +87,11 @@ class LiveServer:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
-        return self.process.wait(STOP_S)
+        """The exit code, once it has ended; its last words are among the events then."""
+        code = self.process.wait(STOP_S)
+        if self._reader is not None:
+            self._reader.join(STOP_S)
+        return code
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""

@@ -211,6 +211,9 @@ def test_the_admin_client_sees_describes_and_deletes_groups(
 
 def test_a_group_that_is_alone_begins_at_once(member: Callable[..., Consumer], produce: Callable[..., None]) -> None:
     produce("a", "1")
-    began = time.monotonic()
-    poll([member("g", "a")], lambda found: len(found) == 1)
-    assert time.monotonic() - began < 2
+    took_s: list[float] = []
+    while not took_s or took_s[-1] >= 2:  # a pause of this process may be longer, but not each time
+        assert len(took_s) < 4, took_s
+        began = time.monotonic()
+        poll([member(f"g{len(took_s)}", "a")], lambda found: len(found) == 1)
+        took_s.append(time.monotonic() - began)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from storage import Durability, Engine, TopicConfig
 from storage.errors import ShuttingDown, WalSaturated
@@ -12,6 +13,8 @@ from tests.support.sim_disk import Gate, SimDisk
 from tests.unit.storage.machine import DATA, errors_among, options, outcome, records, seqs
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)
+PATIENCE_S = 20
+Task = asyncio.Task[Any]
 
 
 @asynccontextmanager
@@ -24,6 +27,14 @@ async def stuck(engine: Engine, disk: SimDisk, op: str = "pwritev") -> AsyncIter
     await first
 
 
+async def some_done(tasks: list[Task], count: int) -> tuple[set[Task], set[Task]]:
+    """Done and pending, a moment after so many are done."""
+    async with asyncio.timeout(PATIENCE_S):
+        while sum(each.done() for each in tasks) < count:
+            await asyncio.sleep(0.005)
+    return await asyncio.wait(tasks, timeout=0.5)
+
+
 async def test_who_waits_too_long_for_room_is_told_and_nothing_is_stored() -> None:
     disk = SimDisk()
     limits = options(wal_queue_frames=100, wal_enqueue_timeout_ms=10)
@@ -31,7 +42,7 @@ async def test_who_waits_too_long_for_room_is_told_and_nothing_is_stored() -> No
         await engine.append("t", records(1), config=FSYNC)
         async with stuck(engine, disk):
             waiting = [asyncio.create_task(outcome(engine.append("t", records(30)))) for _ in range(6)]
-            done, pending = await asyncio.wait(waiting, timeout=1, return_when=asyncio.ALL_COMPLETED)
+            done, pending = await some_done(waiting, 4)
             refused = errors_among(each.result() for each in done)
             assert all(isinstance(each, WalSaturated) for each in refused)
             assert len(refused) == 4
@@ -48,7 +59,7 @@ async def test_deletes_are_bounded_like_writes() -> None:
         await engine.append("t", records(5), config=FSYNC)
         async with stuck(engine, disk):
             deleting = [asyncio.create_task(outcome(engine.delete_records("t", before_seq=2))) for _ in range(60)]
-            done, pending = await asyncio.wait(deleting, timeout=1)
+            done, pending = await some_done(deleting, 30)
             assert all(isinstance(each, WalSaturated) for each in errors_among(each.result() for each in done))
             assert 30 <= len(done) < 60
             assert engine.shards[0].queued_frames <= 30

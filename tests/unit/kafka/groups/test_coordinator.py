@@ -130,7 +130,7 @@ async def test_a_session_ends_by_itself(engine: Engine) -> None:
 
 async def test_one_that_hangs_up_while_it_joins_is_left_out_after_its_session(engine: Engine) -> None:
     groups = coordinator(engine, delay_ms=30)
-    gone = asyncio.create_task(join(groups, session_ms=1_000))
+    gone = asyncio.create_task(join(groups, session_ms=3_000))
     await asyncio.sleep(0)
     gone.cancel()
     other = await join(groups)
