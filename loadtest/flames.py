@@ -4,8 +4,8 @@
     python -m loadtest.flames table before.txt after.txt --us 130 32
 
 The graph is a picture without scripts: a frame is as wide as its share of the samples, and stands on its caller. The
-table has the shares of functions' own time, what they call left out; --us gives what all of a record cost in each, in
-µs of processor time.
+table has the shares of functions' own time, what they call left out, and of those that --whole names with what they
+call; --us gives what all of a record cost in each, in µs of processor time.
 """
 
 from __future__ import annotations
@@ -127,22 +127,37 @@ def own_shares(stacks: Stacks) -> dict[str, float]:
     return {name: count / total for name, count in own.items()}
 
 
-def table(both: list[Stacks], us: list[float], rows: int) -> str:
-    """Markdown: the functions with the largest share on either side, each as a share and in µs."""
+def whole_shares(stacks: Stacks) -> dict[str, float]:
+    """Of each function, the share of the samples that it was somewhere in."""
+    total = stacks.total()
+    within: Counter[str] = Counter()
+    for frames, count in stacks.items():
+        for name in set(frames):
+            within[name] += count
+    return {name: count / total for name, count in within.items()}
+
+
+def table(both: list[Stacks], us: list[float], rows: int, whole: list[str]) -> str:
+    """Markdown: the functions with the largest own share on either side, then those in `whole`; shares, and µs."""
     shares = [own_shares(stacks) for stacks in both]
 
-    def cost(name: str) -> float:
-        return max(share.get(name, 0.0) * each for share, each in zip(shares, us, strict=True))
+    def order(name: str) -> tuple[float, str]:
+        return -max(share.get(name, 0.0) * each for share, each in zip(shares, us, strict=True)), name
 
-    names = sorted({name for share in shares for name in share}, key=cost, reverse=True)
-    lines = ["| own time of | before | after |", "|---|---:|---:|"]
-    for name in names[:rows]:
-        cells = [
-            f"{100 * share[name]:.1f} %, {share[name] * each:.2f} µs" if name in share else ""
-            for share, each in zip(shares, us, strict=True)
-        ]
-        lines.append(f"| `{name}` | {cells[0]} | {cells[1]} |")
+    names = sorted({name for share in shares for name in share}, key=order)
+    lines = ["| | before | after |", "|---|---:|---:|"]
+    lines += [_row(f"`{name}`", [share.get(name) for share in shares], us) for name in names[:rows]]
+    shares = [whole_shares(stacks) for stacks in both]
+    lines += [_row(f"`{name}`, with its callees", [share.get(name) for share in shares], us) for name in whole]
     return "\n".join(lines)
+
+
+def _row(name: str, shares: list[float | None], us: list[float]) -> str:
+    cells = [
+        "" if share is None else f"{100 * share:.1f} %, {share * each:.{1 if share * each >= 10 else 2}f} µs"
+        for share, each in zip(shares, us, strict=True)
+    ]
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -157,11 +172,12 @@ def main() -> None:
     compared.add_argument("raw", type=Path, nargs=2, metavar=("BEFORE", "AFTER"))
     compared.add_argument("--us", type=float, nargs=2, default=[100.0, 100.0], metavar=("BEFORE", "AFTER"))
     compared.add_argument("--rows", type=int, default=8)
+    compared.add_argument("--whole", nargs="*", default=[], metavar="FRAME", help="as the graph names it")
     options = parser.parse_args()
     if options.kind == "graph":
         sys.stdout.write(svg(loop_stacks(options.raw.read_text()), options.title))
     else:
-        print(table([loop_stacks(path.read_text()) for path in options.raw], options.us, options.rows))
+        print(table([loop_stacks(path.read_text()) for path in options.raw], options.us, options.rows, options.whole))
 
 
 if __name__ == "__main__":

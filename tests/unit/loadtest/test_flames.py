@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from loadtest.flames import Frame, layout, loop_stacks, own_shares, svg, table, whose
+from loadtest.flames import Frame, layout, loop_stacks, own_shares, svg, table, whole_shares, whose
 
 _WAY = "thread (7): MainThread;main (broker/__main__.py:38);Runner.run (asyncio/runners.py:86)"
 RAW = f"""{_WAY};take (broker/hot.py:9);encode (storage/encode.py:3) 6
@@ -63,9 +63,14 @@ def test_the_colour_says_whose_code_it_is() -> None:
     ]
 
 
+def test_a_function_is_counted_once_a_stack() -> None:
+    assert whole_shares(Counter({("a", "b", "a"): 1, ("b",): 3})) == {"a": 0.25, "b": 1.0}
+
+
 def test_the_table_begins_with_what_costs_most_on_either_side() -> None:
-    before, after = Counter({("a",): 1, ("b",): 1}), Counter({("b",): 1, ("c",): 3})
-    assert table([before, after], [10.0, 4.0], 2).splitlines()[2:] == [
+    before, after = Counter({("a",): 1, ("b",): 1}), Counter({("b",): 1, ("b", "c"): 3})
+    assert table([before, after], [10.0, 4.0], 2, ["b"]).splitlines()[2:] == [
         "| `a` | 50.0 %, 5.00 µs |  |",
         "| `b` | 50.0 %, 5.00 µs | 25.0 %, 1.00 µs |",
+        "| `b`, with its callees | 50.0 %, 5.00 µs | 100.0 %, 4.00 µs |",
     ]
