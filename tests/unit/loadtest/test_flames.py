@@ -16,6 +16,7 @@ RAW = f"""{_WAY};take (broker/hot.py:9);encode (storage/encode.py:3) 6
 {_WAY} 1
 thread (7): MainThread;main (broker/__main__.py:38) 50
 thread (8): wal-0;write (storage/posix.py:5) 100
+thread (9): other-loop;Runner.run (asyncio/runners.py:86);take (broker/hot.py:9) 30
 """
 TAKE, ENCODE = "take (broker/hot.py)", "encode (storage/encode.py)"
 
