@@ -1,0 +1,129 @@
+"""Profiles of hot paths: where the event loop of a broker under load spends its time. Needs py-spy on the PATH.
+
+    python -m loadtest.profiles append-1 --out before.txt --tree ../other
+    python -m loadtest.profiles append-1 --out after.txt
+
+Starts a broker in a directory that is thrown away, lets py-spy look at it while the load runs, and prints what the loop
+spent. `loadtest.flames` makes graphs and tables of what it keeps.
+
+py-spy counts a thread that waits for a processor as running, so beside other work it overstates where the loop is
+interrupted: in system calls that wake the client. `--nice -15` (as root) lets the loop's thread wait for hardly anyone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from loadtest import scenario as scenarios
+from loadtest.generator import Task
+from loadtest.measure import ROOT, Target, generate, prepare
+from loadtest.observed import Cpu, busy_s, cpu_of
+from loadtest.own_broker import OwnBroker, ask
+from loadtest.queue_client import Task as QueueTask
+from loadtest.scenario import Scenario
+
+PATHS = {
+    "append-1": Scenario(batch=1, durability="fsync"),
+    "append-100": Scenario(batch=100, durability="fsync"),
+    "diff-1000": Scenario(kind="read", batch=1000, durability="fsync"),
+}
+QUEUE = "claim-ack-100"
+_FILL_BATCH = 1000
+#: Until it is told to stop: all threads, functions instead of lines, one line a stack.
+_SPY = "py-spy record --threads --function --format raw --duration 600"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.profiles", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", choices=[*PATHS, QUEUE])
+    parser.add_argument(
+        "--out", type=Path, default=Path("stacks.txt"), help="where the stacks are kept, as py-spy's raw lines"
+    )
+    parser.add_argument("--tree", type=Path, default=None, help="folder whose broker is run (default: this checkout)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of load; of claims: as long as there are jobs")
+    parser.add_argument("--jobs", type=int, default=400_000, help="of a queue; whole thousands")
+    parser.add_argument("--rate", type=int, default=250, help="samples a second; 0: only what the loop spent")
+    parser.add_argument("--dir", default="", help="where the data directory is made (default: the temporary directory)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the broker")
+    parser.add_argument("--nice", type=int, default=0, help="of the loop's thread")
+    options = parser.parse_args()
+    own = OwnBroker(tree=options.tree, settings=dict(each.split("=", 1) for each in options.set), parent=options.dir)
+    try:
+        own.start()
+        if options.nice:
+            os.setpriority(os.PRIO_PROCESS, own.pid, options.nice)  # of the main thread alone, on Linux
+        if options.path == QUEUE:
+            load, records = _queue(own, options.jobs), options.jobs
+        else:
+            scenario = msgspec.structs.replace(PATHS[options.path], seconds=options.seconds)
+            load, records = _load(own, scenario), 0
+        with load:
+            assert load.stdout is not None
+            cpu, seconds, seen = _watched(own, load, options)
+        records = records or seen["requests"] * PATHS[options.path].batch
+        print(
+            f"{options.path}: {records / seen['seconds']:,.0f} records/s, the loop"
+            f" {1e6 * cpu.main_s / records:.2f} µs a record, all of the broker {1e6 * cpu.total_s / records:.2f};"
+            f" other cores {seconds / seen['seconds']:.2f}"
+        )
+    finally:
+        own.close()
+
+
+def _load(own: OwnBroker, scenario: Scenario) -> subprocess.Popen[bytes]:
+    prepare(Target(host=own.host, port=own.port, own=own), scenario)
+    return generate(Task(scenario=scenario, host=own.host, port=own.port))
+
+
+def _queue(own: OwnBroker, jobs: int) -> subprocess.Popen[bytes]:
+    """A queue of so many jobs, and a client of 16 connections that claims and acks 100 at a time."""
+    path = "/v0/topics/jobs"
+    body = scenarios.numbered(scenarios.append_body(_FILL_BATCH, 100), 0)
+    calls = [("PUT", path, b'{"type":"queue","durability":"fsync"}')]
+    calls += [("POST", path + "?return_seqs=false", body)] * (jobs // _FILL_BATCH)
+    for method, target, content in calls:
+        status, answer = ask(own.host, own.port, method, target, content)
+        if not 200 <= status < 300:
+            raise RuntimeError(f"{method} {target} was answered {status}: {answer[:300]!r}")
+    task = QueueTask(kind="topics", host=own.host, port=own.port, queue="jobs", connections=16, batch=100, jobs=jobs)
+    client = subprocess.Popen(
+        [sys.executable, "-m", "loadtest.queue_client"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert client.stdin is not None
+    client.stdin.write(msgspec.json.encode(task))
+    client.stdin.close()
+    return client
+
+
+def _watched(
+    own: OwnBroker, load: subprocess.Popen[bytes], options: argparse.Namespace
+) -> tuple[Cpu, float, dict[str, float]]:
+    """Processor time of the broker from the load's first line to its second, py-spy looking; that of all others, in
+    seconds; and what the load's third line says.
+    """
+    assert load.stdout is not None
+    load.stdout.readline()
+    command = [*_SPY.split(), "--rate", str(options.rate), "--pid", str(own.pid), "--output", str(options.out)]
+    spy = subprocess.Popen(command, stdout=subprocess.DEVNULL) if options.rate else None
+    before, busy = cpu_of(own.pid), busy_s()
+    load.stdout.readline()
+    cpu, busy = cpu_of(own.pid).since(before), busy_s() - busy
+    if spy is not None:
+        spy.send_signal(signal.SIGINT)
+        spy.wait(60)
+    seen = msgspec.json.decode(load.stdout.readline(), type=dict[str, object])
+    numbers = {name: float(value) for name, value in seen.items() if isinstance(value, (int, float))}
+    return cpu, busy - cpu.total_s - numbers["cpu_s"], numbers
+
+
+if __name__ == "__main__":
+    main()
