@@ -18,7 +18,10 @@ MAX_HEADS: Final = 8
 MAX_HEAD_BYTES: Final = 2048
 END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,7})\r\n", re.IGNORECASE)
-_CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+#: Fields that say how long a message is, otherwise than `_LENGTH` reads it.
+_OTHERWISE: Final = re.compile(
+    rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*[0-9]{1,7}\r\n))", re.IGNORECASE
+)
 
 
 class KnownHead(NamedTuple):
@@ -63,9 +66,9 @@ class KnownHeads:
 
 
 def message_bytes(data: bytes) -> int | None:
-    """How long the message is that `data` begins with; None: its head is not whole here, or does not say."""
-    end = data.find(END)
-    if end < 0 or _CHUNKED.search(data, 0, end):
+    """How long the message is that `data` begins with; None: its head is not whole here, or does not plainly say."""
+    end = data.find(END) + len(END)
+    if end < len(END) or _OTHERWISE.search(data, 0, end):
         return None
-    length = _LENGTH.search(data, 0, end + len(END))
-    return end + len(END) + (0 if length is None else int(length[1]))
+    length = _LENGTH.search(data, 0, end)
+    return end + (0 if length is None else int(length[1]))

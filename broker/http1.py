@@ -103,7 +103,8 @@ class Http1Protocol(ZttpProtocol):
         """Whether this is a whole request like one before, and begun here."""
         hot = self.hot
         cycle: Any = self.cycle
-        if hot is None or (cycle is not None and not cycle.response_complete):
+        # One may be answered before its body has come: what comes then is the body, whatever it looks like.
+        if hot is None or (cycle is not None and (cycle.more_body or not cycle.response_complete)):
             return False
         found = self._heads.find(data)
         if found is None or self.flow.write_paused or self.transport.is_closing():
