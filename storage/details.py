@@ -15,7 +15,7 @@ import structlog
 
 from storage.errors import RecordCorrupt, SegmentUnreadable
 from storage.log import Log
-from storage.manifest import COLD, Segment, assumed
+from storage.manifest import COLD, Segment
 from storage.segment_io import SegmentGone, look_into, look_into_here
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class DetailsCache:
             if isinstance(error, SegmentUnreadable) and not _says_eio(error):
                 raise
             if segment.details is None and segment.live >= 0:
-                segment.details = assumed(segment)
+                segment.assume()
                 _log.error("segment_sizes_assumed", topic_id=log.topic_id, error=error.message)
 
     async def _load(self, log: Log, segment: Segment) -> None:

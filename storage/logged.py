@@ -162,7 +162,8 @@ LOGGED: Final = (
     Event(
         "segment_sizes_assumed", "error", "topic_id error",
         "A cap evicts, or a start counts, records of a segment that cannot be read: one by one by `cap_records`, all "
-        "of them at once by bytes, and until they are gone the topic's bytes count them for more than they are.",
+        "of them at once by bytes, and the topic's bytes count them for more than they are, until they are gone or a "
+        "later start can read them.",
         "[Damaged file](#damaged-file).",
     ),
     Event(

@@ -31,7 +31,10 @@ class Details(NamedTuple):
 
 
 class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A segment as a snapshot section holds it. `live` and `live_bytes` count what lies above the log's floor."""
+    """A segment as a snapshot section holds it. `live` and `live_bytes` count what lies above the log's floor.
+
+    `assumed`: `live_bytes` is not measured, since the records could not be read; the next start tries again.
+    """
 
     first_seq: int
     end_seq: int
@@ -43,6 +46,7 @@ class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     data_bytes: int = 0
     first_ts: int = 0
     last_ts: int = 0
+    assumed: bool = False
 
 
 def opened(first_seq: int) -> Frame:
@@ -54,6 +58,7 @@ class Segment:
     """Records with first_seq <= seq < end_seq, in files of generation `gen`."""
 
     __slots__ = (
+        "assumed",
         "data_bytes",
         "dead",
         "details",
@@ -85,6 +90,7 @@ class Segment:
         self.data_bytes = state.data_bytes
         self.first_ts = state.first_ts
         self.last_ts = state.last_ts
+        self.assumed = state.assumed
         #: Bit i: there is no live record first_seq + i, floors aside.
         self.dead = 0
         #: Bits of `dead` that are not yet flagged in the files, and the place of the oldest Delete among their reasons.
@@ -112,6 +118,7 @@ class Segment:
             data_bytes=self.data_bytes,
             first_ts=self.first_ts,
             last_ts=self.last_ts,
+            assumed=self.assumed,
         )
 
     def frame(self, event: str, *, gen: int | None = None, data_bytes: int | None = None, tier: str = "") -> Frame:
@@ -178,6 +185,19 @@ class Segment:
         a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
         return sum(compress(self.details.payloads[a:b], self.alive_flags(a, b))) if a < b else 0
 
+    def assume(self) -> None:
+        """Have something stand for `details`, which cannot be read, from what is known of the segment here.
+
+        All its bytes are the last live record's, and all its times are the newest: whatever is left of it is never
+        taken for less than it is, nor for older. Floors go through it by records, and by bytes or time past all of it.
+        """
+        payloads = array("I", bytes(4 * self.count))
+        alive = ~self.dead & ((1 << self.count) - 1)
+        if alive:
+            payloads[alive.bit_length() - 1] = self.live_bytes
+        self.details = Details(payloads, array("Q", [self.last_ts]) * self.count)
+        self.assumed = True
+
     def sizes(self, seqs: Sequence[int]) -> list[int] | None:
         """Payload bytes of those seqs; None when it takes a look at the files."""
         if self.details is None:
@@ -232,19 +252,6 @@ class Segment:
             size_bytes -= running[-1]
             index = stop
         return self.first_seq + index, max(0, records), max(0, size_bytes)
-
-
-def assumed(segment: Segment) -> Details:
-    """What stands for the details of a segment that cannot be read, from what is known of it here.
-
-    All its bytes are the last live record's, and all its times are the newest: whatever is left of it is never taken
-    for less than it is, nor for older. Floors go through it by records, and by bytes or time past all of it.
-    """
-    payloads = array("I", bytes(4 * segment.count))
-    alive = ~segment.dead & ((1 << segment.count) - 1)
-    if alive:
-        payloads[alive.bit_length() - 1] = segment.live_bytes
-    return Details(payloads, array("Q", [segment.last_ts]) * segment.count)
 
 
 _STRIDE = 256

@@ -194,7 +194,7 @@ class Retained:
                 break
             if new_floor >= segment.end_seq:
                 segment.live = segment.live_bytes = 0
-                segment.details = None
+                segment.details, segment.assumed = None, False
             elif self.replaying:
                 segment.live = UNKNOWN
             elif segment.live:
@@ -239,9 +239,9 @@ class Retained:
             known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)
             segment.to_flip((dead & ~known) << (start - segment.first_seq), written.place)
         segment.dead |= dead << (start - segment.first_seq)
+        segment.live_bytes += size  # also where it is to be measured: it is what is assumed if that fails
         if segment.live != UNKNOWN:
             segment.live += live
-            segment.live_bytes += size
         segment.end_seq = end
         self.absorbed = last_seq
         self.tail.drop_below(end)

@@ -15,11 +15,11 @@ import structlog
 from storage import layout
 from storage.catalog import Catalog
 from storage.cold_recovery import restore_idx, settle_cold
-from storage.errors import WalCorrupt
+from storage.errors import StorageError, WalCorrupt
 from storage.filesystem import FileSystem
 from storage.log import Log
 from storage.lookup import plan
-from storage.manifest import COLD, UNKNOWN, Segment, assumed
+from storage.manifest import COLD, UNKNOWN, Segment
 from storage.segment import check, names
 from storage.segment.errors import SegmentCorrupt, SegmentError
 from storage.segment_store import SegmentStore, id_of
@@ -87,8 +87,13 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
         if not segment.live and segment.end_seq > floor:
             segment.live = UNKNOWN  # all of it was deleted, which its files may not know of yet
     touched = _delete_deferred(store, log)
+    unmeasured = {segment for segment in manifest.segments if segment.assumed}
     for segment, flagged in doubtful:
-        _compare(log, segment, flagged, redo, believed=clean or segment not in touched)
+        if _compare(log, segment, flagged, redo, believed=clean or segment not in touched):
+            unmeasured.add(segment)
+    for segment in manifest.segments:
+        if segment in unmeasured:
+            _measure(log, segment)
     if len(manifest) or not clean:  # segments that the replay saw dropped count for something in what it made
         log.recount()
 
@@ -124,32 +129,32 @@ def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
         return store.reader_of(segment).dead_bits(id, segment.end_seq)
 
 
-def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: bool) -> None:
-    """Deletions that the files do not know of for good are to be flagged; what lives is counted."""
+def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: bool) -> bool:
+    """Deletions that the files do not know of for good are to be flagged; what lives is counted: whether it is
+    another number than before."""
     segment.flips, segment.pin = 0, None
     # Their Delete frames were replayed, so they lie behind `redo`. Flags that are there already may come from a process
     # killed before it synced them: unless `believed`, the frames stay until all flags have been written again.
     segment.to_flip(segment.dead & ~flagged if believed else segment.dead | flagged, redo)
     segment.dead |= flagged
-    floor = log.marks.live_floor
-    live = segment.alive(floor, segment.end_seq)
-    if live != segment.live:
-        segment.live = live
-        _measure(log, segment)
-        segment.live_bytes = segment.bytes_between(floor, segment.end_seq)
-        segment.details = None
+    before, segment.live = segment.live, segment.alive(log.marks.live_floor, segment.end_seq)
+    return segment.live != before
 
 
 def _measure(log: Log, segment: Segment) -> None:
-    """Have the sizes of its records. Where they cannot be read they are assumed, as they are for caps: the engine
-    starts, and whoever reads those records is told."""
+    """Count the bytes that live. Where they cannot be read they are assumed, as they are for caps: the engine starts,
+    and whoever reads those records is told. The next start tries again, and is not refused for it."""
     try:
         log.held.details(segment)
-    except (SegmentCorrupt, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.EIO:
+        segment.assumed = False
+    except (SegmentError, StorageError, OSError) as error:
+        lasting = isinstance(error, SegmentCorrupt) or (isinstance(error, OSError) and error.errno == errno.EIO)
+        if not lasting and not segment.assumed:
             raise
-        segment.details = assumed(segment)
+        segment.assume()
         _log.error("segment_sizes_assumed", topic_id=log.topic_id, error=str(error))
+    segment.live_bytes = segment.bytes_between(log.marks.live_floor, segment.end_seq)
+    segment.details = None
 
 
 def _folders(fs: FileSystem, root: str) -> dict[int, str]:

@@ -222,6 +222,23 @@ def test_an_error_in_a_change_refuses_the_start_or_does_no_harm(before: int, aft
     assert refused > 2
 
 
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_a_segment_unreadable_for_a_moment_does_no_harm(before: int, after: int) -> None:
+    rng = Random(random.getrandbits(32))
+    crashed = crashed_with(before)
+    whole = crashed.disk.process_kill()
+    run(stopped(whole, after, crashed))
+    reads = [n for n, call in enumerate(whole.calls) if call.op == "pread" and call.path.startswith(f"{ROOT}/topics/")]
+    refusals = 0
+    for index in reads:
+        disk = crashed.disk.process_kill()
+        refusals += run(_refused(disk, after, crashed, index, errno.EIO))
+        cut = cut_by(rng)
+        problems = run(examine(cut.of(disk), crashed, after, Ending(cut.end, orderly=False), cut.seed))
+        assert problems == [], f"{before} to {after}, {whole.calls[index]}, {cut}"
+    assert 0 < refusals < len(reads), "it is refused where it must know, and goes on where it may assume"
+
+
 async def test_a_full_disk_refuses_the_change_and_the_old_count_still_starts() -> None:
     session = Session(SimDisk(), shards(1))
     await session.start()

@@ -205,6 +205,8 @@ def live_in(log: Log, segment: dict[str, Any]) -> tuple[int, int]:
 def _compare_counts(log: Log) -> None:
     for segment in (log.last_section or {}).get("segments", []):
         told, found = (segment.get("live", 0), segment.get("live_bytes", 0)), live_in(log, segment)
+        if segment.get("assumed", False):
+            told = told[0], found[1]  # nobody has measured them
         if told != found and log.durability != "ephemeral":
             raise SpecViolation(
                 "meta", 0, f"log {log.topic_id}: {told} live in the segment from {segment['first_seq']}, found {found}"

@@ -28,6 +28,7 @@ SEGMENT_FIELDS: dict[str, Fits] = {
     "data_bytes?": is_u64,
     "first_ts?": is_u64,
     "last_ts?": is_u64,
+    "assumed?": is_flag,
 }
 
 

@@ -242,12 +242,21 @@ def _with_place(section: Section, judge: Callable[[dict[str, Any]], None]) -> No
 
 
 def _counts(log: Log, fields: dict[str, Any]) -> tuple[int, int]:
-    """(records, bytes) that live: by the log, or, where it begins too late, by what segments are said to hold."""
-    segments = [] if log.complete else fields.get("segments", [])
+    """(records, bytes) that live: by the log, or, where it begins too late, by what segments are said to hold.
+
+    Bytes of a segment are always those it is said to hold when these are assumed, which no log can tell.
+    """
+    segments: list[dict[str, Any]] = fields.get("segments", [])
     begin = 0 if log.complete else fields["absorbed"] + 1
     records = [record for record in log.records.values() if record.seq >= begin]
     count, size = len(records), sum(record.size for record in records)
-    return count + sum(one.get("live", 0) for one in segments), size + sum(one.get("live_bytes", 0) for one in segments)
+    for one in segments:
+        if not log.complete:
+            count, size = count + one.get("live", 0), size + one.get("live_bytes", 0)
+        elif one.get("assumed", False):
+            inside = (record.size for record in records if one["first_seq"] <= record.seq < one["end_seq"])
+            size += one.get("live_bytes", 0) - sum(inside)
+    return count, size
 
 
 def _compare(log: Log, section: Section) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from storage import Engine, Options, ReadQuery
@@ -220,6 +221,24 @@ def test_counts_of_segments_are_held_to_their_files(tmp_path: Path) -> None:
     ]
     snapshot_file(root, _section(as_of=(0, 0), segments=wrong, live_count=5))
     refused(root, "log 1: (3, 5) live in the segment from 1, found (2, 5)")
+
+
+@pytest.mark.parametrize("in_the_log", [True, False])
+def test_bytes_that_are_assumed_are_held_to_nothing_but_their_sum(tmp_path: Path, in_the_log: bool) -> None:
+    root = tmp_path / "data"
+    segmented(root, log() if in_the_log else b"")
+    guess = msgspec.structs.replace(STATES[0], live_bytes=9, assumed=True)
+    said: dict[str, Any] = {"as_of": (0, 0), "segments": [guess, STATES[1]], "live_bytes": 11}
+    if in_the_log:
+        said |= {"as_of": (1, len(log())), "head_seq": 7, "last_ts": _last_ts(root), "live_count": 5, "live_bytes": 12}
+    snapshot_file(root, _section(**said))
+    read_data_dir(root)
+    more = said["live_bytes"] + 1
+    snapshot_file(root, _section(**{**said, "live_bytes": more}))
+    refused(root, f"live_bytes is {more}")
+    for wrong in (msgspec.structs.replace(guess, live=3), msgspec.structs.replace(guess, assumed=False)):
+        snapshot_file(root, _section(**{**said, "segments": [wrong, STATES[1]]}))
+        refused(root, "live")
 
 
 def test_a_section_may_know_of_a_mark_above_its_as_of(root: Path) -> None:

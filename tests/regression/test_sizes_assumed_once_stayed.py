@@ -1,0 +1,120 @@
+"""A disk that could not read a segment for a moment: what was assumed of its bytes was taken for counted ever after.
+
+A start that has to measure a segment, or a cap that evicts from it, assumes sizes where these cannot be read. Snapshots
+kept that number, and said nothing of its being assumed: no later start measured again, however readable all was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from storage import Durability, Engine, TopicConfig
+from storage.segment.names import SegmentId
+from tests.unit.storage.machine import DATA, Machine, log_of, sized
+
+SMALL: dict[str, Any] = {"segment_max_events": 5, "tail_cache_bytes": 0}
+FSYNC = TopicConfig(durability=Durability.FSYNC)
+#: Of the first segment.
+FIRST = f"{DATA}/topics/0000000000000001/seg-00000000000000000001"
+#: Of seqs 1 to 8.
+SIZES = (10, 20, 30, 40, 50, 60, 70, 80)
+
+
+async def filled(machine: Machine) -> Engine:
+    """Two segments, [1, 6) and [6, 9), the first with a deletion that its files do not know of."""
+    engine = await machine.start(**SMALL)
+    for size in SIZES:
+        await engine.append("t", [sized(size)], config=FSYNC)
+    await engine.upkeep.absorb_all()
+    await engine.delete_records("t", 3)
+    return engine
+
+
+def unreadable(machine: Machine) -> None:
+    """Once: who reads again is answered."""
+    machine.disk.fail("pread", f"{FIRST}.data")
+
+
+def removed(machine: Machine) -> None:
+    machine.disk.unlink(f"{FIRST}.data")
+
+
+async def assumed(machine: Machine, **changes: Any) -> Engine:
+    """Behind a start that could not measure the first segment."""
+    await filled(machine)
+    machine.before_start = unreadable
+    engine = await machine.kill(**SMALL, **changes)
+    machine.before_start = None
+    assert engine.state("t").bytes > sum(SIZES[2:]), "this is what the test is about"
+    return engine
+
+
+def counted(engine: Engine) -> tuple[int, int]:
+    log = log_of(engine, "t")
+    assert (log.count, log.bytes) == (log.assigned_count, log.assigned_bytes)
+    assert engine.catalog.usage.bytes == log.bytes
+    return log.count, log.bytes
+
+
+@pytest.mark.parametrize("how", ["killed", "power", "stopped"])
+async def test_the_next_start_measures_again(how: str) -> None:
+    async with Machine() as machine:
+        engine = await assumed(machine)
+        await engine.snapshotter.take()
+        again = {"killed": machine.kill, "power": machine.cut_power, "stopped": machine.restart}[how]
+        assert counted(await again(**SMALL)) == (6, sum(SIZES[2:]))
+        engine = await machine.restart(**SMALL)
+        assert counted(engine) == (6, sum(SIZES[2:]))
+        assert not any(each.assumed for each in log_of(engine, "t").held.manifest.segments)
+
+
+async def test_a_change_of_the_shard_count_does_not_make_it_last() -> None:
+    async with Machine() as machine:
+        await assumed(machine, wal_shards=2)
+        assert counted(await machine.cut_power(**SMALL, wal_shards=2)) == (6, sum(SIZES[2:]))
+
+
+async def test_what_a_cap_assumed_is_measured_by_the_next_start() -> None:
+    async with Machine() as machine:
+        engine = await filled(machine)
+        await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=6))
+        engine.store.forget(SegmentId(1, 1))
+        for segment in log_of(engine, "t").held.manifest.segments:
+            segment.details = None
+        machine.disk.fail("pread", f"{FIRST}.*", sticky=True)
+        await engine.append("t", [sized(90)])
+        assert engine.state("t").bytes > sum(SIZES[3:]) + 90, "this is what the test is about"
+        machine.disk.clear_faults()
+        await engine.snapshotter.take()
+        assert counted(await machine.cut_power(**SMALL)) == (6, sum(SIZES[3:]) + 90)
+
+
+async def test_a_clean_stop_still_starts_where_it_cannot_be_measured() -> None:
+    async with Machine() as machine:
+        engine = await assumed(machine)
+        told = counted(engine)
+        await machine.close()
+        removed(machine)
+        assert counted(await machine.start(**SMALL)) == told
+
+
+async def test_what_is_added_behind_an_eviction_is_part_of_what_is_assumed() -> None:
+    """In a replay; else the topic's bytes would be taken for less than they are."""
+    async with Machine() as machine:
+        engine = await machine.start(segment_max_events=100)
+        for size in SIZES[:4]:
+            await engine.append("t", [sized(size)], config=FSYNC)
+        await engine.upkeep.absorb_all()
+        await engine.snapshotter.take()
+        await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
+        await engine.put_topic("t", FSYNC)
+        for size in SIZES[4:]:
+            await engine.append("t", [sized(size)])
+        await engine.upkeep.absorb_all()
+        machine.before_start = unreadable
+        engine = await machine.kill()
+        count, size = counted(engine)
+        assert count == 7
+        assert size >= sum(SIZES[1:])
