@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 #: A connection remembers so many heads, of at most so many bytes each; one more, and it begins anew.
 MAX_HEADS: Final = 8
 MAX_HEAD_BYTES: Final = 2048
+#: So much longer than itself a known head may come to be.
+MAX_MORE_DIGITS: Final = 6
 END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,7})\r\n", re.IGNORECASE)
 #: Fields that say how long a message is, otherwise than `_LENGTH` reads it.
-_OTHERWISE: Final = re.compile(
-    rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*[0-9]{1,7}\r\n))", re.IGNORECASE
-)
+_OTHERWISE: Final = re.compile(rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*[0-9]{1,7}\r\n))", re.IGNORECASE)
 
 
 class KnownHead(NamedTuple):
@@ -59,9 +59,9 @@ class KnownHeads:
         length = _LENGTH.search(head)
         if length is None or len(head) > MAX_HEAD_BYTES or head.lower().count(b"\r\ncontent-length") > 1:
             return  # of two that are alike one would be told apart from the other later on
-        if len(self._by_line) >= MAX_HEADS:
-            self._by_line.clear()
         line = head[: head.find(b"\r\n")]
+        if len(self._by_line) >= MAX_HEADS and line not in self._by_line:
+            self._by_line.clear()
         self._by_line[line] = KnownHead(head[: length.start(1)], head[length.end(1) :], target, headers)
 
 
