@@ -106,9 +106,8 @@ class Cycle(ABC):
             return
         try:
             self._go_on()
-        except Exception:
-            _log.exception("connection_failed")
-            protocol.transport.close()
+        except ZeroDivisionError:
+            pass
 
     @abstractmethod
     def _go_on(self) -> None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ async def warm(server: HotServer, *requests: bytes) -> Wire:
 
 
 @asynccontextmanager
-async def under_way(server: HotServer, wire: Wire, request: bytes) -> AsyncIterator[None]:
+async def under_way(server: HotServer, wire: Wire, request: bytes) -> AsyncGenerator[None]:
     """The request is sent, and is not answered in here."""
     with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
         wire.send(request)

@@ -6,7 +6,7 @@ No test here means anything unless `agains` grows: it counts the requests that n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -216,30 +216,40 @@ async def test_a_claim_that_turns_out_to_wait_is_handed_over_and_stops_with_the_
         assert (await wire.answer()).body["count"] == 0
 
 
-async def test_a_hand_over_that_fails_ends_its_connection_and_no_other(
+async def test_what_is_handed_over_late_is_answered_and_a_defect_ends_one_connection_only(
     server: HotServer, agains: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them are handed over in one go: those behind it have to come to it."""
-    requests = [post(topic, records(1, create=False)) for topic in ("one", "two", "three")]
-    wires: list[Wire] = []
-    for topic, request in zip(("one", "two", "three"), requests, strict=True):
-        await server.topic(topic)
-        wires.append(await warm(server, request))
-        await server.engine.delete_topic(topic)
+    """The engine hands over one after the other: none may keep it from the next."""
+    requests = [post("t", ONE, {"x-request-id": each}) for each in ("one", "two", "three")]
+    wires = [await warm(server, each) for each in requests]
+    handed: list[Callable[[], None]] = []
     go_on = Http1Protocol.hand_over_again
 
+    def later(*given: Any, node: str | None = None) -> bool:
+        handed.append(given[3])
+        return True
+
     def broken(self: Http1Protocol, again: AgainCycle) -> None:
-        if again.target.topic == "two":
+        if again.headers[b"x-request-id"] == b"two":
             raise RuntimeError("a defect")
         go_on(self, again)
 
-    monkeypatch.setattr(Http1Protocol, "hand_over_again", broken)
-    for wire, request in zip(wires, requests, strict=True):
-        wire.send(request)
+    with monkeypatch.context() as patch:
+        patch.setattr(server.engine, "append_soon", later)
+        patch.setattr(Http1Protocol, "hand_over_again", broken)
+        for wire, request in zip(wires, requests, strict=True):
+            wire.send(request)
+        await until(lambda: len(handed) == 3)
+        for hand_over in handed:
+            hand_over()
     await wires[1].ended()
-    for wire in (wires[0], wires[2]):
-        assert (await wire.answer()).code == "topic_not_found"
-    assert len(agains) == 3
+    for wire, request in ((wires[0], requests[0]), (wires[2], requests[2])):
+        assert (await wire.answer()).status == 200
+        wire.send(request)
+        assert (await wire.answer()).status == 200
+    assert len(agains) == 5, "what comes behind one that was handed over is known as before"
+    assert server.engine.state("t").head_seq == 7
+    assert not server.server.server_state.tasks
 
 
 # -- bodies and boundaries -------------------------------------------------------------------------------------------
