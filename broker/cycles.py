@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import structlog
+import zttp
 
-from broker.http.errors import STATUS_LINES
 from broker.http.hot import Sent, Target
 
 if TYPE_CHECKING:
-    import zttp
-
     from broker.auth.access import Flight
     from broker.http1 import Http1Protocol
 
@@ -28,6 +27,15 @@ class _Never:
 
 
 _never = _Never()
+
+
+@cache
+def status_line(status: int) -> bytes:
+    """How an answer begins, in the words of those that zttp writes."""
+    connection = zttp.Connection(zttp.SERVER)
+    connection.send_response(status, [(b"content-length", b"0")])
+    line, end, _ = connection.data_to_send().partition(b"\r\n")
+    return line + end
 
 
 class Cycle(ABC):
@@ -88,13 +96,18 @@ class Cycle(ABC):
     def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None: ...
 
     def hand_over(self) -> None:
-        """The request goes to uvicorn after all."""
+        """The request goes to uvicorn after all. Never raises, as `respond`."""
         if self.response_complete:
             return
         self.response_complete = True
-        self._protocol.forget(self)
-        if not self.disconnected and not self._protocol.transport.is_closing():
+        protocol = self._protocol
+        protocol.forget(self)
+        if self.disconnected or protocol.transport.is_closing():
+            return
+        try:
             self._go_on()
+        except ZeroDivisionError:
+            pass
 
     @abstractmethod
     def _go_on(self) -> None: ...
@@ -123,6 +136,7 @@ class HotCycle(Cycle):
     def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         protocol = self._protocol
         connection = protocol.conn
+        self.body = bytearray()  # a connection that idles keeps its last cycle
         connection.send_response(status, protocol.server_state.default_headers + headers)
         connection.send_data(body)
         connection.end_message()
@@ -149,8 +163,9 @@ class AgainCycle(Cycle):
 
     def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         protocol = self._protocol
+        self.data = b""  # a connection that idles keeps its last cycle
         lines = b"".join([b"%b: %b\r\n" % each for each in headers])
-        protocol.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINES[status], protocol.default_lines(), lines, body))
+        protocol.transport.write(b"%b%b%b\r\n%b" % (status_line(status), protocol.default_lines(), lines, body))
         if not self.keep_alive:
             protocol.transport.close()
         protocol.on_again_complete()

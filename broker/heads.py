@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 #: A connection remembers so many heads, of at most so many bytes each; one more, and it begins anew.
 MAX_HEADS: Final = 8
 MAX_HEAD_BYTES: Final = 2048
+#: So much longer than itself a known head may come to be.
+MAX_MORE_DIGITS: Final = 6
 END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,7})\r\n", re.IGNORECASE)
-_CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+#: Fields that say how long a message is, otherwise than `_LENGTH` reads it.
+_OTHERWISE: Final = re.compile(rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*[0-9]{1,7}\r\n))", re.IGNORECASE)
 
 
 class KnownHead(NamedTuple):
@@ -56,16 +59,16 @@ class KnownHeads:
         length = _LENGTH.search(head)
         if length is None or len(head) > MAX_HEAD_BYTES or head.lower().count(b"\r\ncontent-length") > 1:
             return  # of two that are alike one would be told apart from the other later on
-        if len(self._by_line) >= MAX_HEADS:
-            self._by_line.clear()
         line = head[: head.find(b"\r\n")]
+        if len(self._by_line) >= MAX_HEADS and line not in self._by_line:
+            self._by_line.clear()
         self._by_line[line] = KnownHead(head[: length.start(1)], head[length.end(1) :], target, headers)
 
 
 def message_bytes(data: bytes) -> int | None:
-    """How long the message is that `data` begins with; None: its head is not whole here, or does not say."""
-    end = data.find(END)
-    if end < 0 or _CHUNKED.search(data, 0, end):
+    """How long the message is that `data` begins with; None: its head is not whole here, or does not plainly say."""
+    end = data.find(END) + len(END)
+    if end < len(END) or _OTHERWISE.search(data, 0, end):
         return None
-    length = _LENGTH.search(data, 0, end + len(END))
-    return end + len(END) + (0 if length is None else int(length[1]))
+    length = _LENGTH.search(data, 0, end)
+    return end + (0 if length is None else int(length[1]))

@@ -15,7 +15,7 @@ import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
 from broker.cycles import AgainCycle, Cycle, HotCycle
-from broker.heads import END, KnownHeads, message_bytes
+from broker.heads import END, MAX_HEAD_BYTES, MAX_MORE_DIGITS, KnownHeads, message_bytes
 from broker.http import errors
 from broker.http.answers import with_protection
 from broker.http.errors import HeadTooLarge
@@ -103,7 +103,8 @@ class Http1Protocol(ZttpProtocol):
         """Whether this is a whole request like one before, and begun here."""
         hot = self.hot
         cycle: Any = self.cycle
-        if hot is None or (cycle is not None and not cycle.response_complete):
+        # One may be answered before its body has come: what comes then is the body, whatever it looks like.
+        if hot is None or (cycle is not None and (cycle.more_body or not cycle.response_complete)):
             return False
         found = self._heads.find(data)
         if found is None or self.flow.write_paused or self.transport.is_closing():
@@ -289,8 +290,9 @@ class Http1Protocol(ZttpProtocol):
         cycle = self._collecting = HotCycle(self, target, headers, flight, event)
         self.cycle = cycle  # pyright: ignore[reportAttributeAccessIssue]
         self.tasks.add(cycle)  # pyright: ignore[reportArgumentType]
-        if self._head is not None and not self.conn.should_close():
-            self._heads.learn(self._head, target, headers)
+        head, self._head = self._head, None
+        if head is not None and not self.conn.should_close():
+            self._heads.learn(head, target, headers)
         return True
 
     def _note_message(self) -> None:
@@ -302,8 +304,9 @@ class Http1Protocol(ZttpProtocol):
             self._boundary = None
             return
         self._boundary += size
-        if size == len(data):
-            self._head = data[: data.find(END) + len(END)]
+        head_size = data.find(END) + len(END)
+        if size == len(data) and head_size + MAX_MORE_DIGITS <= min(MAX_HEAD_BYTES, self.door.max_header_bytes):
+            self._head = data[:head_size]
 
     def _taken(self, cycle: HotCycle) -> bool:
         assert self.hot is not None

@@ -18,7 +18,6 @@ Everything `storage.errors` raises carries its code; whatever else is raised is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -31,9 +30,6 @@ from broker.http.answers import Answer
 from storage.errors import InvalidRequest, StorageError
 
 _log = structlog.get_logger("broker.http")
-
-#: How an HTTP/1.1 answer begins, by its status.
-STATUS_LINES: Final = {each.value: b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
 
 
 class Code(NamedTuple):

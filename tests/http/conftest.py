@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from broker.cycles import AgainCycle
 from broker.http.app import build_app
 from broker.settings import Settings
 from broker.wiring import Broker
@@ -41,3 +43,17 @@ async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 
 def client_of(broker: Broker) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(build_app(broker)), base_url="http://broker")
+
+
+@pytest.fixture
+def agains(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What no parser has seen, at first at least."""
+    seen: list[bytes] = []
+    make = AgainCycle.__init__
+
+    def counted(self: AgainCycle, protocol: Any, target: Any, headers: Any, flight: Any, data: bytes) -> None:
+        seen.append(data)
+        make(self, protocol, target, headers, flight, data)
+
+    monkeypatch.setattr(AgainCycle, "__init__", counted)
+    return seen

@@ -1,0 +1,280 @@
+"""What stands around requests whose head came before, and how they end: in order, each once, each with its own answer.
+
+No test here means anything unless `agains` grows: it counts the requests that no parser has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from broker.cycles import AgainCycle
+from broker.http1 import Http1Protocol
+from tests.http.hot_server import ASGI, HotServer, Wire, post, records
+from tests.http.known_heads import GET, ONE, connection, under_way, warm
+from tests.http.test_hot_claims import Counted, claim, until
+from tests.http.test_hot_outcomes import FSYNC
+from tests.unit.storage.machine import data
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HotServer]:
+    async with HotServer() as server:
+        await server.topic("t")
+        yield server
+
+
+async def nothing_comes(wire: Wire, for_s: float = 0.05) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(for_s):
+            assert await wire.read() == b""
+
+
+# -- what stands around them -----------------------------------------------------------------------------------------
+
+
+async def test_what_comes_behind_one_under_way_waits_and_is_answered_in_order(
+    server: HotServer, agains: list[bytes]
+) -> None:
+    wire = await warm(server)
+    async with under_way(server, wire, post("t", records("a"))):
+        for piece in (post("t", records("b"))[:30], post("t", records("b"))[30:] + GET, post("t", records("c"))):
+            wire.send(piece)
+            await asyncio.sleep(0.01)
+        assert (len(agains), connection(server).transport.is_reading()) == (1, False)
+        await nothing_comes(wire)
+    answers = [await wire.answer() for _ in range(4)]
+    assert [each.body.get("first_seq", "get") for each in answers] == [2, 3, "get", 4]
+    assert await data(server.engine, "t") == [1, "a", "b", "c"]
+
+
+async def test_one_that_waited_whole_is_not_parsed_either(server: HotServer, agains: list[bytes]) -> None:
+    wire = await warm(server)
+    async with under_way(server, wire, post("t", records("a"))):
+        wire.send(post("t", records("b")))
+        await asyncio.sleep(0.02)
+    assert [(await wire.answer()).body["first_seq"] for _ in range(2)] == [2, 3]
+    assert len(agains) == 2
+
+
+async def test_what_waits_is_bounded(server: HotServer, agains: list[bytes]) -> None:
+    wire = await warm(server)
+    async with under_way(server, wire, post("t", records("a"))):
+        wire.send(post("t", ONE) * 100_000)
+        await asyncio.sleep(0.1)
+        assert sum(map(len, connection(server)._held)) <= 256 << 10  # pyright: ignore[reportPrivateUsage]
+        assert len(agains) == 1
+        await wire.close()
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"rubbish\r\n\r\n",
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
+        b"\r\n" + post("t", ONE),
+        b"\n" + post("t", ONE),
+    ],
+)
+async def test_what_is_no_request_is_refused_behind_the_answers(
+    server: HotServer, agains: list[bytes], behind: bytes
+) -> None:
+    wire = await warm(server)
+    wire.send(post("t", ONE) + behind)
+    assert [(await wire.answer()).status for _ in range(2)] == [200, 400]
+    await wire.ended()
+    assert not agains, "it was not all of the piece"
+    wire = await warm(server)
+    async with under_way(server, wire, post("t", ONE)):
+        wire.send(behind)
+        await asyncio.sleep(0.02)
+    assert [(await wire.answer()).status for _ in range(2)] == [200, 400]
+    await wire.ended()
+    assert (len(agains), server.engine.state("t").head_seq) == (1, 4)
+
+
+BETWEEN: dict[str, list[bytes]] = {
+    "a GET": [GET],
+    "a GET with a body": [b"GET /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"],
+    "the body is a request": [post("t", post("t", ONE), ASGI)],
+    "the body is a request, by itself": [post("t", b"", ASGI, length=len(post("t", ONE))), post("t", ONE)],
+    "hot, the body is a request by itself": [post("t", b"", length=len(post("t", ONE))), post("t", ONE)],
+    "chunked": [
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"%x\r\n" % len(post("t", ONE)),
+        post("t", ONE),
+        b"\r\n0\r\n\r\n",
+    ],
+    "in two pieces": [post("t", b"{}")[:40], post("t", b"{}")[40:]],
+    "head and body": [post("t", b"{")[:-1], b"{"],
+    "not whole, then whole": [post("t", b"{}", length=2)[:-1], b"}"],
+    "100-continue": [post("t", b"{}", {"expect": "100-continue"})],
+    "upgrade elsewhere": [b"GET /v0/topics/t HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"],
+}
+
+
+@pytest.mark.parametrize("pieces", BETWEEN.values(), ids=BETWEEN)
+async def test_whatever_comes_between_is_one_request(
+    server: HotServer, agains: list[bytes], pieces: list[bytes]
+) -> None:
+    """It gets one answer and writes nothing, and the next request gets its own."""
+    wire = await warm(server, post("t", ONE), post("t", ONE))
+    for piece in pieces:
+        wire.send(piece)
+        await asyncio.sleep(0.02)
+    answer = await wire.answer()
+    if answer.status == 100:
+        answer = await wire.answer()
+    assert answer.status in ((200,) if pieces[0].startswith(b"GET") else (400, 415))
+    for number in (3, 4):
+        wire.send(post("t", records(number)))
+        assert (await wire.answer()).body["first_seq"] == number
+    assert await data(server.engine, "t") == [1, 1, 3, 4]
+
+
+async def test_a_connection_that_was_hot_becomes_a_websocket(server: HotServer, agains: list[bytes]) -> None:
+    wire = await warm(server, post("t", ONE), post("t", ONE))
+    key = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: " + b"A" * 22
+    wire.send(b"GET /v0/ws HTTP/1.1\r\nhost: x\r\n" + key + b"==\r\n\r\n")
+    assert (await wire.answer()).status == 101
+    assert len(agains) == 1
+    wire.send(post("t", ONE))
+    await asyncio.sleep(0.05)
+    assert (len(agains), server.engine.state("t").head_seq) == (1, 2)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+async def test_a_head_that_ends_the_connection_is_not_remembered(server: HotServer, version: str) -> None:
+    wire = await warm(server)
+    wire.send(post("t", ONE, {"connection": "close"}, version=version))
+    assert (await wire.answer()).status == 200
+    await wire.ended()
+
+
+# -- how they end ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_leaves_loses_its_answer_only(server: HotServer, agains: list[bytes]) -> None:
+    wire = await warm(server)
+    async with under_way(server, wire, post("t", records("a"))):
+        await wire.close()
+        while server.server.server_state.connections:
+            await asyncio.sleep(0.001)
+    while server.server.server_state.tasks:
+        await asyncio.sleep(0.001)
+    assert (await data(server.engine, "t"), len(agains)) == ([1, "a"], 1)
+
+
+async def test_at_a_shutdown_one_under_way_is_answered_and_what_waits_is_not_begun(agains: list[bytes]) -> None:
+    async with HotServer(grace_s=20) as server:
+        await server.topic("t", FSYNC)
+        wire = await warm(server)
+        async with under_way(server, wire, post("t", records("a"))):
+            wire.send(post("t", records("b")))
+            await asyncio.sleep(0.02)
+            stopped = server.stop()
+            while server.server.servers[0].is_serving():
+                await asyncio.sleep(0.001)
+        assert (await wire.answer()).body["seqs"] == [2]
+        await wire.ended()
+        await stopped
+        assert (len(agains), server.engine.state("t").head_seq) == (1, 2)
+
+
+async def test_one_that_hangs_is_told_at_the_end_of_the_grace(agains: list[bytes]) -> None:
+    async with HotServer(grace_s=0.2) as server:
+        await server.topic("t", FSYNC)
+        wire = await warm(server)
+        async with under_way(server, wire, post("t", records("a"))):
+            stopped = server.stop()
+            answer = await wire.answer()
+            assert (answer.code, answer.body["error"]["detail"]) == ("shutting_down", {"outcome": "unknown"})
+            await wire.ended()
+            await stopped
+        assert len(agains) == 1
+
+
+async def test_a_claim_that_turns_out_to_wait_is_handed_over_and_stops_with_the_server(agains: list[bytes]) -> None:
+    async with Counted(grace_s=20) as server:
+        await server.queue(0)
+        wire = await warm(server, claim(1))
+        await server.absorbed(3)
+        with server.disk.hold("pread", "*.data", times=1) as gate:
+            wire.send(claim(2, wait_ms=15_000))
+            await asyncio.to_thread(gate.wait_held)
+            wire.send(claim(1))
+            await asyncio.sleep(0.02)
+            await server.engine.delete_records("q", before_seq=4)
+        await until(lambda: server.engine.queues.figures("q").waiting_claims == 1)
+        assert len(agains) == 1
+        await server.ask(post("q", records("later")))
+        assert [job["data"] for job in (await wire.answer()).body["claimed"]] == ["later"]
+        assert (await wire.answer()).body["count"] == 0
+        wire.send(claim(1))
+        assert (await wire.answer()).body["count"] == 0
+
+
+async def test_what_is_handed_over_late_is_answered_and_a_defect_ends_one_connection_only(
+    server: HotServer, agains: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine hands over one after the other: none may keep it from the next."""
+    requests = [post("t", ONE, {"x-request-id": each}) for each in ("one", "two", "three")]
+    wires = [await warm(server, each) for each in requests]
+    handed: list[Callable[[], None]] = []
+    go_on = Http1Protocol.hand_over_again
+
+    def later(*given: Any, node: str | None = None) -> bool:
+        handed.append(given[3])
+        return True
+
+    def broken(self: Http1Protocol, again: AgainCycle) -> None:
+        if again.headers[b"x-request-id"] == b"two":
+            raise RuntimeError("a defect")
+        go_on(self, again)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.engine, "append_soon", later)
+        patch.setattr(Http1Protocol, "hand_over_again", broken)
+        for wire, request in zip(wires, requests, strict=True):
+            wire.send(request)
+        await until(lambda: len(handed) == 3)
+        for hand_over in handed:
+            hand_over()
+    await wires[1].ended()
+    for wire, request in ((wires[0], requests[0]), (wires[2], requests[2])):
+        assert (await wire.answer()).status == 200
+        wire.send(request)
+        assert (await wire.answer()).status == 200
+    assert len(agains) == 5, "what comes behind one that was handed over is known as before"
+    assert server.engine.state("t").head_seq == 7
+    assert not server.server.server_state.tasks
+
+
+# -- bodies and boundaries -------------------------------------------------------------------------------------------
+
+
+UNUSUAL = [
+    b"content-length: 000000%d",
+    b"content-length: %d ",
+    b"content-length: %d\t",
+    b"Content-Length:\t%d \t ",
+]
+
+
+@pytest.mark.parametrize("length", UNUSUAL)
+async def test_a_body_is_never_taken_for_a_request(server: HotServer, agains: list[bytes], length: bytes) -> None:
+    wire = await warm(server)
+    wire.send(post("t", ONE))
+    assert (await wire.answer()).status == 200
+    assert len(agains) == 1
+    inside = post("t", records("smuggled"))
+    wire.send(b"POST /v0/nowhere HTTP/1.1\r\nhost: x\r\n" + length % len(inside) + b"\r\n\r\n")
+    assert (await wire.answer()).status == 404, "before its body has come"
+    wire.send(inside)
+    await asyncio.sleep(0.05)
+    wire.send(GET)
+    assert (await wire.answer()).body["head_seq"] == 2
+    assert await data(server.engine, "t") == [1, 1]
