@@ -106,8 +106,9 @@ class Cycle(ABC):
             return
         try:
             self._go_on()
-        except ZeroDivisionError:
-            pass
+        except Exception:
+            _log.exception("connection_failed")
+            protocol.transport.close()
 
     @abstractmethod
     def _go_on(self) -> None: ...
