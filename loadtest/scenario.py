@@ -26,6 +26,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     give_up_s: float = 0.0
     preload: int = 100_000
     seqs: bool = True
+    #: Where readers must find the records: tail, sealed or cold (see `places`); "" = wherever they happen to be.
+    place: str = ""
     #: Number of the first of the topics, so that two loads at once can have topics of their own.
     first_topic: int = 0
 
@@ -33,8 +35,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Short, unique among the scenarios of a table, fit for a file name."""
         if self.kind == "read":
-            return f"diff-{self.batch}"
-        return f"append-{self.durability}-{self.batch}" + (f"-{self.rate:g}ps" if self.rate else "")
+            return f"diff-{self.batch}" + (f"-{self.place}" if self.place else "") + self._paced
+        return f"append-{self.durability}-{self.batch}-{self.connections}c" + self._paced
+
+    @property
+    def _paced(self) -> str:
+        return f"-{self.rate:g}ps" if self.rate else ""
 
     @property
     def topic_names(self) -> list[str]:
