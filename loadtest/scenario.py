@@ -88,6 +88,25 @@ def redis_request(scenario: Scenario, stream: str) -> bytes:
     return b"".join(b"%b$%d\r\n%b\r\n" % (start, len(each), each) for each in records)
 
 
+#: What a client of NATS says first, with % the subject that it wants answers at. With no_responders a request that
+#: nobody takes is answered, too.
+NATS_CONNECT = (
+    b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\nSUB %b 1\r\n'
+)
+
+
+def nats_request(scenario: Scenario, stream: str, inbox: str) -> bytes:
+    """The same records as an `append_request` has, as messages to a stream that says of each that it has it."""
+    return b"".join(
+        nats_publish(stream, inbox, record(scenario.record_bytes, index)) for index in range(scenario.batch)
+    )
+
+
+def nats_publish(subject: str, inbox: str, payload: bytes) -> bytes:
+    """One message, to be answered at `inbox`."""
+    return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox.encode(), len(payload), payload)
+
+
 def encoded(*words: bytes) -> bytes:
     """A command as RESP."""
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
