@@ -5,6 +5,7 @@
     python -m loadtest.bench --kill                                  are all acknowledged records there after kill -9?
     python -m loadtest.bench --read --batch 1000                     reading back
     python -m loadtest.bench --read --batch 256 --from cold          the same, from a place that is made sure of
+    python -m loadtest.bench --steady --batch 100                    60 s with absorber and snapshots at work
     python -m loadtest.bench --all --save table                      the table of docs/performance.md
     python -m loadtest.bench --against ../other --rounds 7           this checkout against another one, alternating
 
@@ -21,10 +22,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from loadtest import compare, places, report
+from loadtest import compare, places, report, steady
 from loadtest.measure import Measured, Target, measure
 from loadtest.own_broker import BrokerFailed, OwnBroker
 from loadtest.scenario import Scenario
+
+_SECONDS = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--url", default="", help="a running broker instead of one of its own")
     add("--connections", type=int, default=64)
-    add("--seconds", type=float, default=10.0, help="length of the measured window")
+    add("--seconds", type=float, default=0.0, help="length of the measured window (default: 10; --steady: 60)")
     add("--warmup", type=float, default=1.0, help="seconds of load before it")
     add("--batch", type=int, default=100, help="records a request")
     add("--durability", choices=["ephemeral", "memory", "disk", "fsync"], default="fsync")
@@ -66,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
         help="append at batch 1, 100, 1000 of class disk and fsync by 16 and 64 connections;"
         " diff at limit 1, 256, 1000 from tail, sealed and cold",
     )
+    add("--steady", action="store_true", help="the figure counts only if segments and snapshots were written meanwhile")
     add("--verify", action="store_true", help="afterwards, compare what is there with what was acknowledged")
     add("--kill", action="store_true", help="as --verify, the broker being killed under load and started again before")
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the own broker")
@@ -83,7 +87,7 @@ def scenarios(options: argparse.Namespace) -> list[Scenario]:
     one = Scenario(
         kind="read" if options.read else "append",
         connections=options.connections,
-        seconds=options.seconds,
+        seconds=options.seconds or (steady.SECONDS if options.steady else _SECONDS),
         warmup_s=options.warmup,
         batch=options.batch,
         durability=options.durability,
@@ -92,6 +96,7 @@ def scenarios(options: argparse.Namespace) -> list[Scenario]:
         rate=options.rate,
         preload=options.preload,
         place=options.place if options.read else "",
+        steady=options.steady and not options.read,
         seqs=not options.no_seqs,
     )
     if not options.all:
@@ -116,6 +121,8 @@ def _run(options: argparse.Namespace, scenario: Scenario, tree: Path | None) -> 
     own = OwnBroker(tree=tree, parent=options.dir)
     if scenario.place:
         own.settings |= places.settings(scenario.place, str(own.data_dir.with_name("cold")))
+    if scenario.steady:
+        own.settings |= steady.SETTINGS
     own.settings |= dict(each.split("=", 1) for each in options.set)
     try:
         own.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from loadtest import ledger, places
+from loadtest import ledger, places, steady
 from loadtest import scenario as scenarios
 from loadtest.generator import Seen, Task
 from loadtest.observed import Cpu, WalUse, busy_s, counters, cpu_of, wal_use
@@ -45,7 +45,7 @@ class Measured(msgspec.Struct, kw_only=True):
     wal: WalUse
     failed: dict[int, int]
     max_backlog: int = 0
-    #: By what the broker shows that records were read from `Scenario.place`; "" where none is asked for.
+    #: By what the broker shows that `Scenario.place` or `Scenario.steady` holds; "" where neither is asked for.
     proof: str = ""
     verdict: ledger.Verdict | None = None
 
@@ -74,16 +74,17 @@ def _expect(target: Target, method: str, path: str, body: bytes = b"") -> bytes:
 
 def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: bool = False) -> Measured:
     """Run one scenario. `verify`: compare with the ledger afterwards; `kill`: SIGKILL the own broker at the end of the
-    window, with writes on their way, and start it again before the comparison. Raises BrokerFailed when records were
-    read from elsewhere than the scenario says.
+    window, with writes on their way, and start it again before the comparison. Raises BrokerFailed when the
+    broker's counters contradict what the scenario says of it.
     """
     prepare(target, scenario)
     with tempfile.TemporaryDirectory(prefix="topics-ledger-") as folder:
         path = os.path.join(folder, "ledger") if verify or kill else ""
         # Under load an answer with the counters is late: what proves something is asked for where there is none.
-        before = counters(target.host, target.port) if scenario.place else {}
+        proven = bool(scenario.place) or scenario.steady
+        before = counters(target.host, target.port) if proven else {}
         seen, cpu, wal, busy = _observe(target, scenario, path, kill=kill)
-        proof = _proof(target, scenario, before, seen) if scenario.place else ""
+        proof = _proof(target, scenario, before, seen) if proven else ""
         verdict = None
         if path:
             if kill and target.own is not None:
@@ -110,7 +111,10 @@ def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: b
 
 
 def _proof(target: Target, scenario: Scenario, before: dict[str, float], seen: Seen) -> str:
-    return places.proof(scenario, before, counters(target.host, target.port), seen.requests)
+    after = counters(target.host, target.port)
+    if scenario.steady:
+        return steady.proof(scenario.name, before, after)
+    return places.proof(scenario, before, after, seen.requests)
 
 
 def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tuple[Seen, Cpu, WalUse, float]:

@@ -28,6 +28,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     seqs: bool = True
     #: Where readers must find the records: tail, sealed or cold (see `places`); "" = wherever they happen to be.
     place: str = ""
+    #: The figure must not come without the work behind the appends (see `steady`).
+    steady: bool = False
     #: Number of the first of the topics, so that two loads at once can have topics of their own.
     first_topic: int = 0
 
@@ -36,7 +38,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """Short, unique among the scenarios of a table, fit for a file name."""
         if self.kind == "read":
             return f"diff-{self.batch}" + (f"-{self.place}" if self.place else "") + self._paced
-        return f"append-{self.durability}-{self.batch}-{self.connections}c" + self._paced
+        return (
+            f"append-{self.durability}-{self.batch}-{self.connections}c{'-steady' if self.steady else ''}{self._paced}"
+        )
 
     @property
     def _paced(self) -> str:

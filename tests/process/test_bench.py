@@ -51,3 +51,24 @@ def test_all_is_what_it_says() -> None:
 def test_the_place_is_not_asked_of_a_broker_that_runs_already() -> None:
     with pytest.raises(SystemExit):
         bench.main(["--url", "http://127.0.0.1:1", "--read", "--from", "cold"])
+
+
+STEADY = ("--steady", "--batch", "100", "--set", "SNAPSHOT_INTERVAL_MS=100", "--set", "CHECKPOINT_RECORDS=1000")
+
+
+def test_a_steady_load_says_what_was_done_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = (*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=50", "--dir", str(tmp_path), "--warmup", "1")
+    (found,) = measured(capsys, *options)
+    assert found.scenario.name == "append-fsync-100-4c-steady"
+    assert "absorbed" in found.proof
+
+
+def test_a_load_behind_which_nothing_was_done_is_no_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main([*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=1000000", "--dir", str(tmp_path), *SHORT]) == 1
+    assert ": 0 records were absorbed" in capsys.readouterr().err
+
+
+def test_a_steady_load_takes_a_minute_unless_told_otherwise() -> None:
+    for given, seconds in (["--steady"], 60.0), ([], 10.0), (["--steady", "--seconds", "3"], 3.0):
+        (scenario,) = bench.scenarios(bench.parser().parse_args(given))
+        assert scenario.seconds == seconds
