@@ -10,13 +10,7 @@ import pytest
 from loadtest import own_redis, queue
 
 
-@pytest.mark.parametrize(
-    "with_redis",
-    [
-        False,
-        pytest.param(True, marks=pytest.mark.skipif(not own_redis.is_there(), reason="there is no redis-server here")),
-    ],
-)
+@pytest.mark.parametrize("with_redis", [False, True] if own_redis.is_there() else [False])
 def test_one_and_many_jobs_a_call(with_redis: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "is_there", lambda: with_redis)
     path = tmp_path / "results" / "q.json"

@@ -1,9 +1,11 @@
-"""The comparison with others, run for a moment: beside the server without a broker, which is always there, and NATS
-where it is.
+"""The comparison with others, run for a moment: beside the server without a broker, which is always there, and
+beside NATS, which a stand-in speaks for where there is none.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,8 @@ from loadtest import own_nats, own_redis, report, versus
 from loadtest.generator import Task
 from loadtest.measure import generate, seen_in
 from loadtest.scenario import Scenario
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_pair_is_measured_and_kept(
@@ -58,10 +62,25 @@ def test_a_server_that_cannot_sync_each_message_is_not_taken(
     assert own_nats.is_there() == is_there
 
 
-@pytest.mark.skipif(not own_nats.is_there(), reason="there is no nats-server of 2.10 or newer here")
+def stood_in_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the stand-in is the nats-server that is found."""
+    folder.mkdir()
+    program = folder / "nats-server"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.support.stand_in_nats "$@"\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
 @pytest.mark.parametrize("sync", ["always", "default"])
-def test_a_nats_server_has_what_it_acknowledged(sync: str, tmp_path: Path) -> None:
-    server = own_nats.OwnNats(parent=str(tmp_path), sync=sync)
+@pytest.mark.parametrize("stands_in", [True, *([False] if own_nats.is_there() else [])])
+def test_a_nats_server_has_what_it_acknowledged(
+    stands_in: bool, sync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stands_in:
+        stood_in_for(tmp_path / "bin", monkeypatch)
+    assert own_nats.is_there()
+    (tmp_path / "data").mkdir()
+    server = own_nats.OwnNats(parent=str(tmp_path / "data"), sync=sync)
     try:
         server.start()
         server.make_anew(["load-0"])
@@ -74,4 +93,15 @@ def test_a_nats_server_has_what_it_acknowledged(sync: str, tmp_path: Path) -> No
         assert server.count("load-0") == 0
     finally:
         server.close()
-    assert not any(tmp_path.iterdir())
+    assert not any((tmp_path / "data").iterdir())
+
+
+def test_a_pair_with_nats_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stood_in_for(tmp_path / "bin", monkeypatch)
+    options = ["--pairs", "disk-100-nats", "--rounds", "1", "--seconds", "0.5", "--dir", str(tmp_path)]
+    assert versus.main(options) == 0
+    shown = capsys.readouterr().out
+    assert "disk-100-nats  nats-default" in shown
+    assert "disk-100-nats  x " in shown
