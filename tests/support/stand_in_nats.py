@@ -49,6 +49,7 @@ def answered(subject: str, payload: bytes) -> dict[str, object]:
 class Server(ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
 
 
 def main() -> None:
