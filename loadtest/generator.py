@@ -91,6 +91,8 @@ class Load:
         self.max_backlog = self.given_up = 0
 
     def next_request(self, connection: Connection) -> bytes:
+        if len(self._requests) > self.task.scenario.connections:  # each goes round, so that none is left out
+            connection.topic = (connection.topic + self.task.scenario.connections) % len(self._requests)
         requests = self._requests[connection.topic]
         chosen = requests[connection.turn % len(requests)]
         connection.turn += 1
