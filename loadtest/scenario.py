@@ -38,9 +38,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """Short, unique among the scenarios of a table, fit for a file name."""
         if self.kind == "read":
             return f"diff-{self.batch}" + (f"-{self.place}" if self.place else "") + self._paced
-        return (
-            f"append-{self.durability}-{self.batch}-{self.connections}c{'-steady' if self.steady else ''}{self._paced}"
-        )
+        name = f"append-{self.durability}-{self.batch}-{self.connections}c"
+        name += f"-{self.topics}t" if self.topics > 1 else ""
+        return name + ("-steady" if self.steady else "") + self._paced
 
     @property
     def _paced(self) -> str:
