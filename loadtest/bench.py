@@ -4,6 +4,8 @@
     python -m loadtest.bench --batch 100 --rate 1000                 open loop: latency from when a request was due
     python -m loadtest.bench --kill                                  are all acknowledged records there after kill -9?
     python -m loadtest.bench --read --batch 1000                     reading back
+    python -m loadtest.bench --read --batch 256 --from cold          the same, from a place that is made sure of
+    python -m loadtest.bench --steady --batch 100                    60 s with absorber and snapshots at work
     python -m loadtest.bench --all --save table                      the table of docs/performance.md
     python -m loadtest.bench --against ../other --rounds 7           this checkout against another one, alternating
 
@@ -20,15 +22,20 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from loadtest import compare, report
+from loadtest import compare, places, report, steady
 from loadtest.measure import Measured, Target, measure
 from loadtest.own_broker import BrokerFailed, OwnBroker
 from loadtest.scenario import Scenario
 
+_SECONDS = 10.0
+
 
 def main(arguments: list[str] | None = None) -> int:
     """0; 1 when something acknowledged is missing or the broker failed."""
-    options = _parser().parse_args(arguments)
+    given = parser()
+    options = given.parse_args(arguments)
+    if options.url and (options.place or options.all):
+        given.error("where records are is up to the settings of a broker: --from and --all need one of their own")
     try:
         if options.against:
             return _compare(options)
@@ -38,14 +45,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="python -m loadtest.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("--url", default="", help="a running broker instead of one of its own")
     add("--connections", type=int, default=64)
-    add("--seconds", type=float, default=10.0, help="length of the measured window")
+    add("--seconds", type=float, default=0.0, help="length of the measured window (default: 10; --steady: 60)")
     add("--warmup", type=float, default=1.0, help="seconds of load before it")
     add("--batch", type=int, default=100, help="records a request")
     add("--durability", choices=["ephemeral", "memory", "disk", "fsync"], default="fsync")
@@ -54,8 +61,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--rate", type=float, default=0.0, help="requests a second: open loop")
     add("--no-seqs", action="store_true", help="ask for answers without the list of seqs")
     add("--read", action="store_true", help="read instead of write; --batch is the limit")
+    add("--from", dest="place", choices=places.PLACES, default="", help="with --read: where the records must be")
     add("--preload", type=int, default=100_000, help="records to read")
-    add("--all", action="store_true", help="append at batch 1, 100, 1000 of class disk and fsync; diff at limit 1000")
+    add(
+        "--all",
+        action="store_true",
+        help="append at batch 1, 100, 1000 of class disk and fsync by 16 and 64 connections;"
+        " diff at limit 1, 256, 1000 from tail, sealed and cold",
+    )
+    add("--steady", action="store_true", help="the figure counts only if segments and snapshots were written meanwhile")
     add("--verify", action="store_true", help="afterwards, compare what is there with what was acknowledged")
     add("--kill", action="store_true", help="as --verify, the broker being killed under load and started again before")
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the own broker")
@@ -65,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dir", default="", help="where the data directory is made (default: the temporary directory)")
     add("--save", default="", metavar="NAME", help="keep the outcome in loadtest/results/NAME.json")
     add("--json", action="store_true", help="print JSON instead of a table")
-    return parser
+    return made
 
 
 def scenarios(options: argparse.Namespace) -> list[Scenario]:
@@ -73,7 +87,7 @@ def scenarios(options: argparse.Namespace) -> list[Scenario]:
     one = Scenario(
         kind="read" if options.read else "append",
         connections=options.connections,
-        seconds=options.seconds,
+        seconds=options.seconds or (steady.SECONDS if options.steady else _SECONDS),
         warmup_s=options.warmup,
         batch=options.batch,
         durability=options.durability,
@@ -81,17 +95,21 @@ def scenarios(options: argparse.Namespace) -> list[Scenario]:
         topics=options.topics,
         rate=options.rate,
         preload=options.preload,
+        place=options.place if options.read else "",
+        steady=options.steady and not options.read,
         seqs=not options.no_seqs,
     )
     if not options.all:
         return [one]
     replace = msgspec.structs.replace
     appends = [
-        replace(one, kind="append", batch=batch, durability=durability)
+        replace(one, kind="append", batch=batch, durability=durability, connections=connections, place="")
         for durability in ("disk", "fsync")
+        for connections in (16, 64)
         for batch in (1, 100, 1000)
     ]
-    return [*appends, replace(one, kind="read", batch=1000)]
+    reads = [replace(one, kind="read", batch=limit, place=place) for place in places.PLACES for limit in (1, 256, 1000)]
+    return [*appends, *reads]
 
 
 def _run(options: argparse.Namespace, scenario: Scenario, tree: Path | None) -> Measured:
@@ -100,7 +118,12 @@ def _run(options: argparse.Namespace, scenario: Scenario, tree: Path | None) -> 
         address = urlsplit(options.url)
         target = Target(host=address.hostname or "127.0.0.1", port=address.port or 80)
         return measure(target, scenario, verify=options.verify)
-    own = OwnBroker(tree=tree, settings=dict(each.split("=", 1) for each in options.set), parent=options.dir)
+    own = OwnBroker(tree=tree, parent=options.dir)
+    if scenario.place:
+        own.settings |= places.settings(scenario.place, str(own.data_dir.with_name("cold")))
+    if scenario.steady:
+        own.settings |= steady.SETTINGS
+    own.settings |= dict(each.split("=", 1) for each in options.set)
     try:
         own.start()
         target = Target(host=own.host, port=own.port, own=own)

@@ -26,7 +26,15 @@ from typing import cast
 import msgspec
 import uvloop
 
-from loadtest.scenario import Scenario, append_request, numbered, read_requests, redis_request
+from loadtest.scenario import (
+    NATS_CONNECT,
+    Scenario,
+    append_request,
+    nats_request,
+    numbered,
+    read_requests,
+    redis_request,
+)
 
 _TICK_S = 0.001
 _GRACE_S = 10.0
@@ -64,6 +72,8 @@ class Load:
         topics = scenario.topic_names
         if scenario.kind == "redis":
             self._requests = [[redis_request(scenario, topic)] for topic in topics]
+        elif scenario.kind == "nats":
+            self._requests = [[b""] for _ in topics]  # each connection has its own, for its own inbox is in it
         elif scenario.kind == "read":
             self._requests = [read_requests(scenario, topic, host) for topic in topics]
         else:
@@ -81,6 +91,8 @@ class Load:
         self.max_backlog = self.given_up = 0
 
     def next_request(self, connection: Connection) -> bytes:
+        if len(self._requests) > self.task.scenario.connections:  # each goes round, so that none is left out
+            connection.topic = (connection.topic + self.task.scenario.connections) % len(self._requests)
         requests = self._requests[connection.topic]
         chosen = requests[connection.turn % len(requests)]
         connection.turn += 1
@@ -231,6 +243,43 @@ class RedisConnection(Connection):
             self._load.free(self)
 
 
+class NatsConnection(Connection):
+    """A connection to a NATS: a request is so many messages at once, each acknowledged by a message of two lines."""
+
+    __slots__ = ("_publish",)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        scenario, inbox = self._load.task.scenario, f"_INBOX.{id(self)}"
+        self._publish = nats_request(scenario, scenario.topic_names[self.topic], inbox)
+        cast(asyncio.Transport, transport).write(NATS_CONNECT % inbox.encode())
+        super().connection_made(transport)
+
+    def send(self, request: bytes, since: float) -> None:
+        self._left = 2 * self._load.task.scenario.batch
+        self._ok = True
+        super().send(self._publish, since)
+
+    def data_received(self, data: bytes) -> None:
+        # Whole lines: what the server says of itself must be told from answers, and may come in pieces.
+        data = self._buffer + data
+        end = data.rfind(b"\n") + 1
+        self._buffer = data[end:]
+        pings = data.count(b"PING\r\n", 0, end)
+        if pings:
+            self._transport.write(b"PONG\r\n" * pings)
+        self._left -= data.count(b"\n", 0, end) - pings - data.count(b"INFO {", 0, end)
+        if b'"error"' in data or b"HMSG" in data or b"-ERR" in data:
+            self._ok = False
+            self._left = 0
+        if self._since and self._left <= 0:
+            since, self._since = self._since, 0.0
+            self._load.answered(since, self._ok, 500)
+            if self._ok:
+                self._load.free(self)
+            else:
+                self._transport.close()  # which answers are still to come is not known
+
+
 def content_length(answer: bytes, head_end: int) -> int:
     """The Content-Length of an answer whose head ends there."""
     name = b"\r\ncontent-length: "
@@ -266,7 +315,7 @@ def summary(latencies: array[float]) -> dict[str, float]:
 async def _keep_connected(load: Load, index: int) -> None:
     """One connection, made anew when it breaks, until the load is over or nobody listens any more."""
     loop = asyncio.get_running_loop()
-    kind = RedisConnection if load.task.scenario.kind == "redis" else Connection
+    kind = {"redis": RedisConnection, "nats": NatsConnection}.get(load.task.scenario.kind, Connection)
     while not load.over:
         try:
             _, connection = await loop.create_connection(lambda: kind(load, index), load.task.host, load.task.port)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+_ROOT = Path(__file__).resolve().parents[1]
 _SYNCS = 200
+_SERVERS = ("redis-server", "nats-server")
 _PACKAGES = ("uvicorn", "zttp", "uvloop", "msgspec", "xxhash")
 
 
 def facts(directory: str = "") -> dict[str, str | int | float]:
-    """Processor, memory, kernel, Python, packages; what a sync costs in `directory` (default: the temporary one)."""
+    """The machine, the commit, versions; what a sync costs in `directory` (default: the temporary one)."""
     found: dict[str, str | int | float] = {
         "cpu": _line("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(int(_line("/proc/meminfo", "MemTotal").split()[0]) / (1 << 20), 1),
         "kernel": platform.release(),
+        "commit": said_by("git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"),
         "python": platform.python_version(),
         "load_1min": os.getloadavg()[0],
         "filesystem": _filesystem(directory or tempfile.gettempdir()),
@@ -31,7 +36,15 @@ def facts(directory: str = "") -> dict[str, str | int | float]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "absent"
-    return found
+    return found | {server: said_by(server, "--version") for server in _SERVERS}
+
+
+def said_by(program: str, *arguments: str) -> str:
+    """The first line that a program says; "absent" when it is not here or fails."""
+    if shutil.which(program) is None:
+        return "absent"
+    run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    return run.stdout.partition("\n")[0].strip() if run.returncode == 0 else "absent"
 
 
 def fdatasync_us(size_bytes: int, directory: str = "") -> float:

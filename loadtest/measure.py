@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from loadtest import ledger
+from loadtest import ledger, places, steady
 from loadtest import scenario as scenarios
 from loadtest.generator import Seen, Task
 from loadtest.observed import Cpu, WalUse, busy_s, counters, cpu_of, wal_use
@@ -45,6 +45,8 @@ class Measured(msgspec.Struct, kw_only=True):
     wal: WalUse
     failed: dict[int, int]
     max_backlog: int = 0
+    #: By what the broker shows that `Scenario.place` or `Scenario.steady` holds; "" where neither is asked for.
+    proof: str = ""
     verdict: ledger.Verdict | None = None
 
 
@@ -57,8 +59,10 @@ def prepare(target: Target, scenario: Scenario) -> None:
         _expect(target, "PUT", path, config)
         if scenario.kind == "read":
             body = scenarios.numbered(append_body(PRELOAD_BATCH, scenario.record_bytes), 0)
-            for _ in range(0, scenario.preload, PRELOAD_BATCH):
+            for _ in range(0, places.written_for(scenario), PRELOAD_BATCH):
                 _expect(target, "POST", path + "?return_seqs=false", body)
+    if scenario.place:
+        places.settle(target.host, target.port, scenario)
 
 
 def _expect(target: Target, method: str, path: str, body: bytes = b"") -> bytes:
@@ -70,12 +74,17 @@ def _expect(target: Target, method: str, path: str, body: bytes = b"") -> bytes:
 
 def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: bool = False) -> Measured:
     """Run one scenario. `verify`: compare with the ledger afterwards; `kill`: SIGKILL the own broker at the end of the
-    window, with writes on their way, and start it again before the comparison.
+    window, with writes on their way, and start it again before the comparison. Raises BrokerFailed when the
+    broker's counters contradict what the scenario says of it.
     """
     prepare(target, scenario)
     with tempfile.TemporaryDirectory(prefix="topics-ledger-") as folder:
         path = os.path.join(folder, "ledger") if verify or kill else ""
+        # Under load an answer with the counters is late: what proves something is asked for where there is none.
+        proven = bool(scenario.place) or scenario.steady
+        before = counters(target.host, target.port) if proven else {}
         seen, cpu, wal, busy = _observe(target, scenario, path, kill=kill)
+        proof = _proof(target, scenario, before, seen) if proven else ""
         verdict = None
         if path:
             if kill and target.own is not None:
@@ -96,16 +105,24 @@ def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: b
         wal=wal,
         failed=seen.failed,
         max_backlog=seen.max_backlog,
+        proof=proof,
         verdict=verdict,
     )
+
+
+def _proof(target: Target, scenario: Scenario, before: dict[str, float], seen: Seen) -> str:
+    after = counters(target.host, target.port)
+    if scenario.steady:
+        return steady.proof(scenario.name, before, after)
+    return places.proof(scenario, before, after, seen.requests)
 
 
 def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tuple[Seen, Cpu, WalUse, float]:
     with generate(Task(scenario=scenario, host=target.host, port=target.port, ledger=path)) as generator:
         assert generator.stdout is not None
         generator.stdout.readline()
+        before, busy = _cpu(target), busy_s()  # first: a broker that has much to do answers late
         wal_before = counters(target.host, target.port)
-        before, busy = _cpu(target), busy_s()
         if kill and target.own is not None:
             time.sleep(scenario.seconds)
             after, busy, wal_after = _cpu(target), busy_s() - busy, counters(target.host, target.port)

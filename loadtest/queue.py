@@ -1,11 +1,12 @@
 """Measures queues: claim and ack cycles a second, beside Redis Streams.
 
-    python -m loadtest.queue                             1 and 16 connections, 100 jobs a call, 5 rounds
-    python -m loadtest.queue --connections 16 --rounds 9 --json loadtest/results/queue.json
+    python -m loadtest.queue                             1 and 16 connections, 1 and 100 jobs a call, 5 rounds
+    python -m loadtest.queue --connections 16 --batch 100 --rounds 9 --json loadtest/results/queue.json
 
-A queue of class fsync is filled, then worked off: every connection claims 100 jobs, acks them in one call, and again.
-Redis does the same with XREADGROUP COUNT 100 and XACK, its log synced before each answer. Every round runs all sides
-one after the other, each round from another one on; what counts are the ratios within a round, and how far they spread.
+A queue of class fsync is filled, then worked off: every connection claims so many jobs (--batch), acks them in one
+call, and again. Redis does the same with XREADGROUP COUNT and XACK, its log synced before each answer. Every round runs
+all sides one after the other, each round from another one on; what counts are the ratios within a round, and how far
+they spread.
 
 What is compared with what:
 - leases-durable is the like of Redis: XREADGROUP writes what it hands out to its log, so a restart knows who holds
@@ -24,6 +25,7 @@ import argparse
 import shlex
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -39,6 +41,8 @@ from loadtest.scenario import append_body, encoded, numbered, record
 
 ROOT = Path(__file__).resolve().parents[1]
 _FILL_BATCH = 1000
+_MOST_JOBS = 60_000
+_JOBS_FOR_ONE = 4000
 BROKER_SIDES = ("leases-in-memory", "leases-durable")
 REDIS_SIDES = ("redis-xack", "redis-xack-xdel")
 
@@ -48,6 +52,7 @@ class Leg(msgspec.Struct, kw_only=True):
 
     side: str
     connections: int
+    batch: int
     cycles_per_s: float
     jobs_per_s: float
     p50_ms: float
@@ -58,9 +63,12 @@ class Leg(msgspec.Struct, kw_only=True):
 
 
 class Compared(msgspec.Struct, kw_only=True):
-    """All rounds with so many connections: `ratios` of jobs a second, the broker's to Redis's, by "side / side"."""
+    """All rounds with so many connections and jobs a call. `ratios`: jobs a second, the broker's to Redis's, by
+    "side / side".
+    """
 
     connections: int
+    batch: int
     legs: list[Leg]
     ratios: dict[str, Ratio]
 
@@ -84,7 +92,7 @@ class Bench:
         if self._redis is not None:
             self._redis.close()
 
-    def leg(self, side: str, connections: int) -> Leg:
+    def leg(self, side: str, connections: int, batch: int) -> Leg:
         """Fill a queue, work it off, remove it."""
         options = self._options
         task = Task(
@@ -93,8 +101,8 @@ class Bench:
             port=self._broker.port,
             queue=f"jobs-{side}",
             connections=connections,
-            batch=options.batch,
-            jobs=options.jobs,
+            batch=batch,
+            jobs=options.jobs or jobs_of(batch),
             tokens=not options.no_tokens,
             delete=side == "redis-xack-xdel",
         )
@@ -111,6 +119,7 @@ class Bench:
         return Leg(
             side=side,
             connections=connections,
+            batch=batch,
             cycles_per_s=seen.cycles / seen.seconds,
             jobs_per_s=seen.jobs / seen.seconds,
             p50_ms=seen.p50_ms,
@@ -131,6 +140,11 @@ class Bench:
         status, answer = ask(self._broker.host, self._broker.port, method, path, body)
         if not 200 <= status < 300:
             raise RuntimeError(f"{method} {path} was answered {status}: {answer[:300]!r}")
+
+
+def jobs_of(batch: int) -> int:
+    """Jobs a queue is filled with unless told otherwise, whole thousands: where few go at a time it takes long."""
+    return min(_MOST_JOBS, _JOBS_FOR_ONE * batch)
 
 
 def fill_redis(redis: OwnRedis, task: Task, record_bytes: int) -> None:
@@ -162,15 +176,15 @@ def _work_off(task: Task, pid: int) -> tuple[Seen, float, float]:
     return seen, server_s, busy - server_s - seen.cpu_s
 
 
-def compare(bench: Bench, connections: int, rounds: int) -> Compared:
+def compare(bench: Bench, connections: int, batch: int, rounds: int) -> Compared:
     """All sides in every round, each round beginning with the next of them. One round before is thrown away."""
     for side in bench.sides:
-        bench.leg(side, connections)
+        bench.leg(side, connections, batch)
     legs: list[Leg] = []
     by_round: list[dict[str, float]] = []
     for number in range(rounds):
         turn = number % len(bench.sides)
-        found = [bench.leg(side, connections) for side in (*bench.sides[turn:], *bench.sides[:turn])]
+        found = [bench.leg(side, connections, batch) for side in (*bench.sides[turn:], *bench.sides[:turn])]
         legs += found
         by_round.append({leg.side: leg.jobs_per_s for leg in found})
     ratios = {
@@ -179,12 +193,13 @@ def compare(bench: Bench, connections: int, rounds: int) -> Compared:
         for other in bench.sides
         if other in REDIS_SIDES
     }
-    return Compared(connections=connections, legs=legs, ratios=ratios)
+    return Compared(connections=connections, batch=batch, legs=legs, ratios=ratios)
 
 
 def lines(compared: Compared) -> list[str]:
     """Medians of each side, then the ratios."""
     shown: list[str] = []
+    title = f"{compared.connections:3} connections  {compared.batch:4} a call "
     for side in dict.fromkeys(leg.side for leg in compared.legs):
         legs = [leg for leg in compared.legs if leg.side == side]
 
@@ -192,16 +207,13 @@ def lines(compared: Compared) -> list[str]:
             return median(getattr(leg, name) for leg in legs)
 
         shown.append(
-            f"{compared.connections:3} connections  {side:17} {mid('cycles_per_s'):7,.0f} cycles/s"
+            f"{title} {side:17} {mid('cycles_per_s'):7,.0f} cycles/s"
             f" {mid('jobs_per_s'):10,.0f} jobs/s   cycle p50 {mid('p50_ms'):6.2f} p99 {mid('p99_ms'):6.2f} ms"
             f"   µs/job: server {mid('server_us_per_job'):5.2f}, client {mid('client_us_per_job'):5.2f}"
             f"   other cores {mid('other_cores'):4.2f}"
         )
     for name, each in compared.ratios.items():
-        shown.append(
-            f"{compared.connections:3} connections  {name:36} x {each.ratio:.2f}"
-            f"   (from {each.lowest:.2f} to {each.highest:.2f})"
-        )
+        shown.append(f"{title} {name:36} x {each.ratio:.2f}   (from {each.lowest:.2f} to {each.highest:.2f})")
     return shown
 
 
@@ -214,8 +226,8 @@ def main(arguments: list[str] | None = None) -> int:
     results: list[Compared] = []
     try:
         bench.start()
-        for connections in options.connections:
-            results.append(compare(bench, connections, options.rounds))
+        for connections, batch in product(options.connections, options.batch):
+            results.append(compare(bench, connections, batch, options.rounds))
             print("\n".join(lines(results[-1])), flush=True)
     except BrokerFailed as error:
         print(error, file=sys.stderr)
@@ -234,8 +246,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--connections", type=int, nargs="+", default=[1, 16])
-    add("--batch", type=int, default=100, help="jobs a call")
-    add("--jobs", type=int, default=60_000, help="jobs a queue is filled with; whole thousands")
+    add("--batch", type=int, nargs="+", default=[1, 100], help="jobs a call")
+    add("--jobs", type=int, default=0, help="jobs a queue is filled with; whole thousands (default: by --batch)")
     add("--record-bytes", type=int, default=100, help="size of the data of a job")
     add("--rounds", type=int, default=5)
     add("--no-tokens", action="store_true", help="acks without lease_ids")

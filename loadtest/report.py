@@ -51,12 +51,14 @@ def _row(each: Measured) -> tuple[str, ...]:
 
 
 def remarks(each: Measured) -> list[str]:
-    """What a figure must not be read without: refusals, backlog, the verdict on the ledger."""
+    """What a figure must not be read without: refusals, backlog, where records were read from, the ledger's verdict."""
     lines: list[str] = []
     if each.failed:
         lines.append(f"{each.scenario.name}: not acknowledged, by status (0 = connection lost): {each.failed}")
     if each.max_backlog:
         lines.append(f"{each.scenario.name}: at most {each.max_backlog} requests were due and waited for a connection")
+    if each.proof:
+        lines.append(f"{each.scenario.name}: {each.proof}")
     if each.verdict is not None:
         verdict = each.verdict
         lines.append(

@@ -26,6 +26,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     give_up_s: float = 0.0
     preload: int = 100_000
     seqs: bool = True
+    #: Where readers must find the records: tail, sealed or cold (see `places`); "" = wherever they happen to be.
+    place: str = ""
+    #: The figure must not come without the work behind the appends (see `steady`).
+    steady: bool = False
     #: Number of the first of the topics, so that two loads at once can have topics of their own.
     first_topic: int = 0
 
@@ -33,8 +37,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Short, unique among the scenarios of a table, fit for a file name."""
         if self.kind == "read":
-            return f"diff-{self.batch}"
-        return f"append-{self.durability}-{self.batch}" + (f"-{self.rate:g}ps" if self.rate else "")
+            return f"diff-{self.batch}" + (f"-{self.place}" if self.place else "") + self._paced
+        name = f"append-{self.durability}-{self.batch}-{self.connections}c"
+        name += f"-{self.topics}t" if self.topics > 1 else ""
+        return name + ("-steady" if self.steady else "") + self._paced
+
+    @property
+    def _paced(self) -> str:
+        return f"-{self.rate:g}ps" if self.rate else ""
 
     @property
     def topic_names(self) -> list[str]:
@@ -80,6 +90,25 @@ def redis_request(scenario: Scenario, stream: str) -> bytes:
     start = encoded(b"XADD", stream.encode(), b"*", b"d", b"")[: -len(b"$0\r\n\r\n")]
     records = [record(scenario.record_bytes, index) for index in range(scenario.batch)]
     return b"".join(b"%b$%d\r\n%b\r\n" % (start, len(each), each) for each in records)
+
+
+#: What a client of NATS says first, with % the subject that it wants answers at. With no_responders a request that
+#: nobody takes is answered, too.
+NATS_CONNECT = (
+    b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\nSUB %b 1\r\n'
+)
+
+
+def nats_request(scenario: Scenario, stream: str, inbox: str) -> bytes:
+    """The same records as an `append_request` has, as messages to a stream that says of each that it has it."""
+    return b"".join(
+        nats_publish(stream, inbox, record(scenario.record_bytes, index)) for index in range(scenario.batch)
+    )
+
+
+def nats_publish(subject: str, inbox: str, payload: bytes) -> bytes:
+    """One message, to be answered at `inbox`."""
+    return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox.encode(), len(payload), payload)
 
 
 def encoded(*words: bytes) -> bytes:

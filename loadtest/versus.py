@@ -9,11 +9,15 @@ within a round, and how far they spread. The sides:
 - broker: appends over HTTP/1.1 to one topic of class fsync or disk, a broker of its own.
 - redis: the same records with XADD, one stream, so many commands at once (pipeline); its log is synced before each
   answer (always), or once a second (everysec).
+- nats: the same records as messages to a JetStream with file storage, one stream, as many in flight as Redis has
+  commands, each acknowledged; each synced before that (sync_interval always), or every two minutes (the default). NATS
+  has no group commit.
 - floor: the same requests to a server that throws them away.
 
 Beside them the disk's floor: how often this machine can write 4 KiB and wait for it to be durable. The generator is the
 same for all, one process that looks at as little of an answer as it can; its share of a core is shown, for where that
-is 1, it is what was measured. Without a redis-server its pairs are left out.
+is 1, it is what was measured. Without a redis-server, or a nats-server of 2.10 or newer,
+their pairs are left out.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from loadtest import own_nats, own_redis
 from loadtest.compare import Ratio, ratio_of
 from loadtest.floor import OwnFloor
 from loadtest.generator import Task
@@ -34,13 +39,14 @@ from loadtest.machine import fdatasync_us
 from loadtest.measure import Target, generate, measure, seen_in
 from loadtest.observed import busy_s, cpu_of
 from loadtest.own_broker import BrokerFailed, OwnBroker
-from loadtest.own_redis import OwnRedis, is_there
+from loadtest.own_nats import OwnNats
+from loadtest.own_redis import OwnRedis
 from loadtest.report import keep
 from loadtest.scenario import Scenario, encoded
 
 
 class Pair(NamedTuple):
-    """What is measured against what. `other`: always or everysec of a Redis, or floor."""
+    """What is measured against what. `other`: always or everysec of a Redis; nats-always or nats-default; floor."""
 
     durability: str
     batch: int
@@ -50,7 +56,12 @@ class Pair(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.durability}-{self.batch}"
+        return f"{self.durability}-{self.batch}" + ("-nats" if self.needs == "nats" else "")
+
+    @property
+    def needs(self) -> str:
+        """Whose server must be here: redis, nats, or "" for nobody's."""
+        return {"floor": "", "always": "redis", "everysec": "redis"}.get(self.other, "nats")
 
 
 PAIRS = {
@@ -60,7 +71,16 @@ PAIRS = {
         Pair("disk", 100, 64, "everysec", 16),
         Pair("disk", 1000, 16, "floor", 16),
         Pair("fsync", 1, 64, "always", 64),
+        Pair("fsync", 100, 64, "nats-always", 16),
+        Pair("disk", 100, 64, "nats-default", 16),
+        Pair("fsync", 1, 64, "nats-always", 64),
     )
+}
+
+
+ABSENT = {
+    "redis": "There is no redis-server here",
+    "nats": f"There is no nats-server of {'.'.join(map(str, own_nats.OLDEST))} or newer here",
 }
 
 
@@ -84,13 +104,24 @@ class Outcome(msgspec.Struct, kw_only=True):
     ratio: Ratio
 
 
+def started(kind: str, parent: str) -> OwnFloor | OwnRedis | OwnNats:
+    """The server of a Pair's `other`, ready."""
+    if kind == "floor":
+        server = OwnFloor()
+    elif kind.startswith("nats-"):
+        server = OwnNats(parent=parent, sync=kind.removeprefix("nats-"))
+    else:
+        server = OwnRedis(parent=parent, sync=kind)
+    server.start()
+    return server
+
+
 class Rival:
     """Something else that takes the same records."""
 
     def __init__(self, kind: str, parent: str) -> None:
         self.kind = kind
-        self._server = OwnFloor() if kind == "floor" else OwnRedis(parent=parent, sync=kind)
-        self._server.start()
+        self._server = started(kind, parent)
 
     def run(self, scenario: Scenario) -> Side:
         """Both are asked by the generator of the broker; a stream is emptied beforehand."""
@@ -98,6 +129,9 @@ class Rival:
         if isinstance(server, OwnRedis):
             server.ask([encoded(b"DEL", name.encode()) for name in scenario.topic_names], len(scenario.topic_names))
             scenario = msgspec.structs.replace(scenario, kind="redis")
+        elif isinstance(server, OwnNats):
+            server.make_anew(scenario.topic_names)
+            scenario = msgspec.structs.replace(scenario, kind="nats")
         with generate(Task(scenario=scenario, host=server.host, port=server.port)) as generator:
             assert generator.stdout is not None
             generator.stdout.readline()
@@ -107,7 +141,11 @@ class Rival:
             seen = seen_in(generator.stdout.readline())
         if seen.failed:
             raise RuntimeError(f"{self.kind} did not take everything: {seen.failed}")
+        if not seen.requests:
+            raise RuntimeError(f"{self.kind} answered nothing within the window: it takes more --seconds")
         records = seen.requests * scenario.batch
+        if isinstance(server, OwnNats) and sum(map(server.count, scenario.topic_names)) < records:
+            raise RuntimeError(f"{self.kind} does not have all that it acknowledged")
         return Side(
             side=self.kind,
             records_per_s=records / seen.seconds,
@@ -171,12 +209,12 @@ def lines(outcome: Outcome) -> list[str]:
             return median(getattr(side, name) for side in sides)
 
         shown.append(
-            f"{outcome.pair:10} {sides[0].side:9} {mid('records_per_s'):12,.0f} records/s"
+            f"{outcome.pair:14} {sides[0].side:12} {mid('records_per_s'):12,.0f} records/s"
             f"   p50 {mid('p50_ms'):7.2f}  p99 {mid('p99_ms'):7.2f} ms   {mid('server_us_per_record'):7.2f} µs/record"
             f"   cores: generator {mid('generator_cores'):4.2f}, others {mid('other_cores'):4.2f}"
         )
     each = outcome.ratio
-    shown.append(f"{outcome.pair:10} x {each.ratio:.2f}   (from {each.lowest:.2f} to {each.highest:.2f})")
+    shown.append(f"{outcome.pair:14} x {each.ratio:.2f}   (from {each.lowest:.2f} to {each.highest:.2f})")
     return shown
 
 
@@ -184,9 +222,10 @@ def main(arguments: list[str] | None = None) -> int:
     """0; 1 when the broker failed."""
     options = _parser().parse_args(arguments)
     wanted = [PAIRS[name] for name in options.pairs]
-    if not is_there():
-        print("There is no redis-server here: its pairs are left out.", file=sys.stderr)
-        wanted = [pair for pair in wanted if pair.other == "floor"]
+    for server, is_there in (("redis", own_redis.is_there()), ("nats", own_nats.is_there())):
+        if not is_there and any(pair.needs == server for pair in wanted):
+            print(f"{ABSENT[server]}: its pairs are left out.", file=sys.stderr)
+            wanted = [pair for pair in wanted if pair.needs != server]
     outcomes: list[Outcome] = []
     try:
         for pair in wanted:

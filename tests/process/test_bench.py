@@ -1,0 +1,74 @@
+"""The table of measurements, for a moment each: what is asked for is what is measured, and where it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from loadtest import bench, places
+from loadtest.measure import Measured
+
+SHORT = ["--seconds", "0.4", "--warmup", "0.1", "--connections", "4", "--json"]
+
+
+def measured(capsys: pytest.CaptureFixture[str], *options: str) -> list[Measured]:
+    assert bench.main([*options, *SHORT]) == 0
+    return msgspec.json.decode(capsys.readouterr().out, type=list[Measured])
+
+
+@pytest.mark.parametrize("place", places.PLACES)
+def test_records_are_read_from_where_it_says(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--read", "--batch", "256", "--from", place, "--preload", "20000", "--dir", str(tmp_path))
+    (found,) = measured(capsys, *options)
+    assert found.scenario.name == f"diff-256-{place}"
+    assert found.requests_per_s > 0
+    assert found.failed == {}
+    assert found.proof
+
+
+def test_records_that_are_elsewhere_are_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail cache that does not hold them all."""
+    options = ["--read", "--batch", "256", "--from", "tail", "--preload", "20000", "--dir", str(tmp_path)]
+    monkeypatch.setattr(places, "_THERE_WITHIN_S", 0.0)
+    assert bench.main([*options, "--set", "TAIL_CACHE_BYTES=100000", *SHORT]) == 1
+    assert "diff-256-tail: the tail cache holds" in capsys.readouterr().err
+
+
+def test_all_is_what_it_says() -> None:
+    names = [each.name for each in bench.scenarios(bench.parser().parse_args(["--all"]))]
+    appends = {
+        f"append-{kind}-{batch}-{n}c" for kind in ("disk", "fsync") for batch in (1, 100, 1000) for n in (16, 64)
+    }
+    reads = {f"diff-{limit}-{place}" for limit in (1, 256, 1000) for place in ("tail", "sealed", "cold")}
+    assert len(names) == len(set(names))
+    assert set(names) == appends | reads
+
+
+def test_the_place_is_not_asked_of_a_broker_that_runs_already() -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--url", "http://127.0.0.1:1", "--read", "--from", "cold"])
+
+
+STEADY = ("--steady", "--batch", "100", "--set", "SNAPSHOT_INTERVAL_MS=100", "--set", "CHECKPOINT_RECORDS=1000")
+
+
+def test_a_steady_load_says_what_was_done_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = (*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=50", "--dir", str(tmp_path), "--warmup", "1")
+    (found,) = measured(capsys, *options)
+    assert found.scenario.name == "append-fsync-100-4c-steady"
+    assert "absorbed" in found.proof
+
+
+def test_a_load_behind_which_nothing_was_done_is_no_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main([*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=1000000", "--dir", str(tmp_path), *SHORT]) == 1
+    assert ": 0 records were absorbed" in capsys.readouterr().err
+
+
+def test_a_steady_load_takes_a_minute_unless_told_otherwise() -> None:
+    for given, seconds in (["--steady"], 60.0), ([], 10.0), (["--steady", "--seconds", "3"], 3.0):
+        (scenario,) = bench.scenarios(bench.parser().parse_args(given))
+        assert scenario.seconds == seconds

@@ -1,0 +1,82 @@
+"""Where records were read from is told by counters, and a figure is refused where they say something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtest.own_broker import BrokerFailed
+from loadtest.places import PLACES, misplaced, proof, written_for
+from loadtest.scenario import Scenario
+
+READS, LIMIT = 10, 100
+
+
+def scenario(place: str) -> Scenario:
+    return Scenario(kind="read", batch=LIMIT, preload=20_000, place=place)
+
+
+def counted(place: str) -> dict[str, float]:
+    """Of a broker that has the records there."""
+    common = {"topics_cold_reads_total": 0.0, "topics_read_records_total": 0.0, "topics_live_bytes": 4e6}
+    segments = (0.0, 0.0, 0.0) if place == "tail" else (40_000.0, 4.0, 4.0 if place == "cold" else 0.0)
+    names = ("topics_absorbed_records_total", "topics_segments_sealed_total", "topics_segments_cold")
+    cached = {"topics_tail_cache_bytes": 4e6 if place == "tail" else 0.0}
+    return common | cached | dict(zip(names, segments, strict=True))
+
+
+def read(place: str) -> dict[str, float]:
+    """The same after the reads."""
+    asked = {"topics_cold_reads_total": float(READS)} if place == "cold" else {}
+    return counted(place) | {"topics_read_records_total": float(READS * LIMIT)} | asked
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_there_is_proven(place: str) -> None:
+    assert misplaced(scenario(place), counted(place)) == ""
+    assert proof(scenario(place), counted(place), read(place), READS)
+
+
+@pytest.mark.parametrize("wanted", PLACES)
+@pytest.mark.parametrize("found", PLACES)
+def test_another_place_is_not_taken_for_it(wanted: str, found: str) -> None:
+    if wanted == found:
+        return
+    assert misplaced(scenario(wanted), counted(found))
+    with pytest.raises(BrokerFailed, match=f"diff-{LIMIT}-{wanted}"):
+        proof(scenario(wanted), counted(found), read(found), READS)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        ("tail", "topics_tail_cache_bytes", 4e6 - 1),
+        ("tail", "topics_absorbed_records_total", 1.0),
+        ("tail", "topics_live_bytes", 0.0),
+        ("sealed", "topics_segments_sealed_total", 1.0),
+        ("sealed", "topics_segments_cold", 1.0),
+        ("sealed", "topics_tail_cache_bytes", 1.0),
+        ("cold", "topics_segments_cold", 1.0),
+    ],
+)
+def test_a_part_elsewhere_is_noticed(place: str, name: str, value: float) -> None:
+    assert misplaced(scenario(place), counted(place) | {name: value})
+    with pytest.raises(BrokerFailed):
+        proof(scenario(place), counted(place), read(place) | {name: value}, READS)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        ("tail", "topics_read_records_total", READS * LIMIT - 1.0),
+        ("sealed", "topics_cold_reads_total", 1.0),
+        ("cold", "topics_cold_reads_total", READS - 1.0),
+    ],
+)
+def test_reads_of_something_else_are_noticed(place: str, name: str, value: float) -> None:
+    with pytest.raises(BrokerFailed):
+        proof(scenario(place), counted(place), read(place) | {name: value}, READS)
+
+
+def test_more_is_written_where_the_last_segments_are_not_finished() -> None:
+    assert written_for(scenario("tail")) == written_for(scenario("")) == 20_000
+    assert written_for(scenario("sealed")) == written_for(scenario("cold")) == 40_000
