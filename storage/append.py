@@ -275,7 +275,7 @@ class Write:
     async def _wait_room(self, shard: Shard, frames: int) -> None:
         clock = self.engine.clock
         began_ns = clock.monotonic_ns()
-        await shard.wait_room(frames, self.total)
+        await shard.wait_room(frames, self.total, self.held_ns)
         self.held_ns += clock.monotonic_ns() - began_ns
 
     def _check_new_topic(self) -> Obstacle | None:

@@ -41,6 +41,8 @@ class Together:
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._parties: dict[tuple[str, str | None], list[Single]] = {}
+        #: What is larger than the log's queue is taken when that is empty. A run is no such write.
+        self._most = max(1, min(MAX_TOGETHER, engine.options.wal_queue_frames // 8))
 
     def add(self, name: str, node: str | None, single: Single) -> bool:
         """Goes with those that come until the loop's next turn. False: nothing was done, nobody will be told.
@@ -58,8 +60,8 @@ class Together:
     def _go(self) -> None:
         parties, self._parties = self._parties, {}
         for (name, node), singles in parties.items():
-            for begin in range(0, len(singles), MAX_TOGETHER):
-                self._write(name, node, singles[begin : begin + MAX_TOGETHER])
+            for begin in range(0, len(singles), self._most):
+                self._write(name, node, singles[begin : begin + self._most])
 
     def _write(self, name: str, node: str | None, singles: list[Single]) -> None:
         if len(singles) > 1:

@@ -114,10 +114,12 @@ class Shard:
         """A group commit waits for so many times the company it would wait for."""
         self._window.stretch = factor
 
-    async def wait_room(self, frames: int, size_bytes: int) -> None:
-        """Wait until so much fits. Raises WalSaturated after the enqueue timeout."""
+    async def wait_room(self, frames: int, size_bytes: int, waited_ns: int = 0) -> None:
+        """Wait until so much fits. Raises WalSaturated after the enqueue timeout, of which `waited_ns` are over: others
+        may have taken the room that was waited for."""
+        left_s = self._options.wal_enqueue_timeout_ms / 1000 - waited_ns / 1e9
         try:
-            async with asyncio.timeout(self._options.wal_enqueue_timeout_ms / 1000):
+            async with asyncio.timeout(max(0.0, left_s)):
                 while not self.has_room(frames, size_bytes):
                     waiter = self._loop.create_future()
                     self._room_waiters.append(waiter)
