@@ -24,7 +24,7 @@ import msgspec
 
 from loadtest import compare, places, report, steady
 from loadtest.measure import Measured, Target, measure
-from loadtest.own_broker import BrokerFailed, OwnBroker
+from loadtest.own_broker import BrokerFailed, OwnBroker, add_set
 from loadtest.scenario import Scenario
 
 _SECONDS = 10.0
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--steady", action="store_true", help="the figure counts only if segments and snapshots were written meanwhile")
     add("--verify", action="store_true", help="afterwards, compare what is there with what was acknowledged")
     add("--kill", action="store_true", help="as --verify, the broker being killed under load and started again before")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the own broker")
+    add_set(made)
     add("--tree", type=Path, default=None, help="folder whose broker package is run (default: this checkout)")
     add("--against", type=Path, default=None, help="folder of another checkout to compare with: the old one")
     add("--rounds", type=int, default=5, help="of a comparison")
@@ -123,7 +123,7 @@ def _run(options: argparse.Namespace, scenario: Scenario, tree: Path | None) -> 
         own.settings |= places.settings(scenario.place, str(own.data_dir.with_name("cold")))
     if scenario.steady:
         own.settings |= steady.SETTINGS
-    own.settings |= dict(each.split("=", 1) for each in options.set)
+    own.settings |= dict(options.set)
     try:
         own.start()
         target = Target(host=own.host, port=own.port, own=own)

@@ -27,7 +27,7 @@ from loadtest.compare import METRICS, Ratio, ratio_of
 from loadtest.generator import Seen, Task
 from loadtest.measure import Measured, Target, generate, measure, prepare, seen_in
 from loadtest.observed import counters
-from loadtest.own_broker import BrokerFailed, OwnBroker
+from loadtest.own_broker import BrokerFailed, OwnBroker, add_set
 from loadtest.report import keep
 from loadtest.scenario import Scenario
 from loadtest.slow_s3 import SlowS3
@@ -53,7 +53,7 @@ def run(given: argparse.Namespace) -> Outcome:
     beside: list[Measured] = []
     readers: list[Seen] = []
     with SlowS3() as store:
-        settings = {"COLD_DIR": store.url} | dict(each.split("=", 1) for each in given.set)
+        settings = {"COLD_DIR": store.url} | dict(given.set)
         own = OwnBroker(settings=settings, parent=given.dir, environment=store.environment)
         try:
             _fill(own, given)
@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--moving", action="store_true", help="segments move to the store during all phases, too")
     add("--hot", action="store_true", help="nothing is cold: what reading costs as such")
     add("--read-rate", type=float, default=0.0, help="reads a second; 0 = as fast as the answers come")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the broker")
+    add_set(parser)
     add("--dir", default="", help="where the data directory is made (default: the temporary directory)")
     add("--save", default="", metavar="NAME", help="keep the outcome in loadtest/results/NAME.json")
     return parser

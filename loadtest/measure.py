@@ -137,13 +137,16 @@ def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tu
 
 def generate(task: Task) -> subprocess.Popen[bytes]:
     """A generator under way: it prints a line where its window begins, one where it ends, and what it saw."""
-    generator = subprocess.Popen(
-        [sys.executable, "-m", "loadtest.generator"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert generator.stdin is not None
-    generator.stdin.write(msgspec.json.encode(task))
-    generator.stdin.close()
-    return generator
+    return client("loadtest.generator", task)
+
+
+def client(module: str, task: msgspec.Struct) -> subprocess.Popen[bytes]:
+    """That program of ours under way, with its task."""
+    process = subprocess.Popen([sys.executable, "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(msgspec.json.encode(task))
+    process.stdin.close()
+    return process
 
 
 def seen_in(last: bytes) -> Seen:

@@ -23,7 +23,7 @@ import msgspec
 from loadtest import ledger
 from loadtest.generator import Seen, Task
 from loadtest.measure import Target, generate, measure, prepare, seen_in
-from loadtest.own_broker import OwnBroker, ask
+from loadtest.own_broker import OwnBroker, add_set, ask
 from loadtest.scenario import Scenario
 
 _SAMPLE_S = 0.1
@@ -202,10 +202,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name in Overload.__struct_fields__:
         value = getattr(usual, name)
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the broker")
+    add_set(parser)
     parser.add_argument("--dir", default="", help="where the data directory is made")
     given = vars(parser.parse_args(arguments))
-    settings = dict(each.split("=", 1) for each in given.pop("set"))
+    settings = dict(given.pop("set"))
     parent = given.pop("dir")
     wanted = Overload(**given)
     found = run(wanted, settings=settings, parent=parent)

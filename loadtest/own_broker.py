@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from loadtest.own_server import OwnServer
+
 _START_WITHIN_S = 120.0
-_STOP_WITHIN_S = 30.0
 _LOG_LINES_SHOWN = 15
 
 
@@ -20,7 +20,21 @@ class BrokerFailed(Exception):
     """The broker did not start or did not stay; the end of its log is in the message."""
 
 
-class OwnBroker:
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """The option `--set`, of which `dict` makes settings for a broker."""
+    parser.add_argument(
+        "--set", action="append", default=[], type=_setting, metavar="NAME=VALUE", help="TOPICS_<NAME> for the broker"
+    )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+class OwnBroker(OwnServer):
     """Start, kill, start again on the same data, close. `tree` is the folder whose `broker` package is run."""
 
     def __init__(
@@ -32,19 +46,10 @@ class OwnBroker:
         environment: dict[str, str] | None = None,
     ) -> None:
         """`settings` are TOPICS_* without that prefix and count from the next start on; `environment` is all else."""
+        super().__init__("topics-load-", parent)
         self._tree = tree or Path(__file__).resolve().parents[1]
         self.settings = settings or {}
         self._others = environment or {}
-        self._work = Path(tempfile.mkdtemp(prefix="topics-load-", dir=parent or None))
-        self._log = self._work / "log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self.host = "127.0.0.1"
-        self.port = 0
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not started"
-        return self._process.pid
 
     @property
     def data_dir(self) -> Path:
@@ -92,16 +97,6 @@ class OwnBroker:
             self._process.kill()
             self._process.wait()
         self.port = 0
-
-    def close(self) -> None:
-        """End it, in good order if it can, and remove its data."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        shutil.rmtree(self._work, ignore_errors=True)
 
     def _failed(self, what: str) -> BrokerFailed:
         lines = self._log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES_SHOWN:]

@@ -12,20 +12,17 @@ import re
 import shutil
 import socket
 import subprocess
-import tempfile
-import time
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
 import msgspec
 
+from loadtest.own_server import OwnServer, free_port
 from loadtest.scenario import NATS_CONNECT, nats_publish
 
 _PROGRAM = "nats-server"
 #: The first that can sync each message.
 OLDEST = (2, 10)
-_START_WITHIN_S = 30.0
-_STOP_WITHIN_S = 30.0
 _INBOX = "_INBOX.own"
 
 
@@ -43,45 +40,23 @@ def is_there() -> bool:
     return version() >= OLDEST
 
 
-class OwnNats:
+class OwnNats(OwnServer):
     """Start, make streams, close. Raises RuntimeError when it does not start or does not answer as it should."""
 
     def __init__(self, *, parent: str = "", sync: str = "always") -> None:
         """`sync`: always or default."""
+        super().__init__("topics-nats-", parent)
         self._sync = sync
-        self._work = Path(tempfile.mkdtemp(prefix="topics-nats-", dir=parent or None))
-        self._process: subprocess.Popen[bytes] | None = None
-        self.host = "127.0.0.1"
-        self.port = 0
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not started"
-        return self._process.pid
 
     def start(self) -> None:
         """Until JetStream answers."""
-        with socket.socket() as free:
-            free.bind((self.host, 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port(self.host)
         sync = "" if self._sync == "default" else f", sync_interval: {self._sync}"
         config = self._work / "config"
         config.write_text(
             f'listen: "{self.host}:{self.port}"\njetstream {{ store_dir: "{self._work / "data"}"{sync} }}\n'
         )
-        with (self._work / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [_PROGRAM, "-c", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        begin = time.monotonic()
-        while time.monotonic() < begin + _START_WITHIN_S and self._process.poll() is None:
-            try:
-                self.ask("$JS.API.INFO")
-            except (OSError, RuntimeError):
-                time.sleep(0.01)
-            else:
-                return
-        raise RuntimeError(f"{_PROGRAM} did not start:\n{(self._work / 'log').read_text()}")
+        self._begin(_PROGRAM, [_PROGRAM, "-c", str(config)], partial(self.ask, "$JS.API.INFO"))
 
     def make_anew(self, streams: list[str]) -> None:
         """Streams of these names, with a subject of the same name each, and nothing in them."""
@@ -113,17 +88,6 @@ class OwnNats:
         if (error := answer.get("error")) is not None:
             raise LookupError(subject) if error["code"] == 404 else RuntimeError(f"{subject}: {error}")
         return answer
-
-    def close(self) -> None:
-        """End it and remove its data."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        shutil.rmtree(self._work, ignore_errors=True)
 
 
 def _whole_message(found: bytes) -> bytes:

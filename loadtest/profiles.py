@@ -16,16 +16,15 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 
 from loadtest import scenario as scenarios
 from loadtest.generator import Task
-from loadtest.measure import ROOT, Target, generate, prepare
+from loadtest.measure import Target, client, generate, prepare
 from loadtest.observed import Cpu, busy_s, cpu_of
-from loadtest.own_broker import OwnBroker, ask
+from loadtest.own_broker import OwnBroker, add_set, ask
 from loadtest.queue_client import Task as QueueTask
 from loadtest.scenario import Scenario
 
@@ -53,10 +52,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=400_000, help="of a queue; whole thousands")
     parser.add_argument("--rate", type=int, default=250, help="samples a second; 0: only what the loop spent")
     parser.add_argument("--dir", default="", help="where the data directory is made (default: the temporary directory)")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the broker")
+    add_set(parser)
     parser.add_argument("--nice", type=int, default=0, help="of the loop's thread")
     options = parser.parse_args()
-    own = OwnBroker(tree=options.tree, settings=dict(each.split("=", 1) for each in options.set), parent=options.dir)
+    own = OwnBroker(tree=options.tree, settings=dict(options.set), parent=options.dir)
     try:
         own.start()
         if options.nice:
@@ -95,13 +94,7 @@ def _queue(own: OwnBroker, jobs: int) -> subprocess.Popen[bytes]:
         if not 200 <= status < 300:
             raise RuntimeError(f"{method} {target} was answered {status}: {answer[:300]!r}")
     task = QueueTask(kind="topics", host=own.host, port=own.port, queue="jobs", connections=16, batch=100, jobs=jobs)
-    client = subprocess.Popen(
-        [sys.executable, "-m", "loadtest.queue_client"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert client.stdin is not None
-    client.stdin.write(msgspec.json.encode(task))
-    client.stdin.close()
-    return client
+    return client("loadtest.queue_client", task)
 
 
 def _watched(

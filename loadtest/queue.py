@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 import sys
 from itertools import product
 from pathlib import Path
@@ -32,6 +31,7 @@ from statistics import median
 import msgspec
 
 from loadtest.compare import Ratio, ratio_of
+from loadtest.measure import client
 from loadtest.observed import busy_s, cpu_of
 from loadtest.own_broker import BrokerFailed, OwnBroker, ask
 from loadtest.own_redis import OwnRedis, is_there
@@ -39,7 +39,6 @@ from loadtest.queue_client import Seen, Task
 from loadtest.report import keep
 from loadtest.scenario import append_body, encoded, numbered, record
 
-ROOT = Path(__file__).resolve().parents[1]
 _FILL_BATCH = 1000
 _MOST_JOBS = 60_000
 _JOBS_FOR_ONE = 4000
@@ -158,18 +157,13 @@ def fill_redis(redis: OwnRedis, task: Task, record_bytes: int) -> None:
 
 def _work_off(task: Task, pid: int) -> tuple[Seen, float, float]:
     """What the client saw; processor seconds of the server, and of everything that is neither."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "loadtest.queue_client"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as client:
-        assert client.stdin is not None
-        assert client.stdout is not None
-        client.stdin.write(msgspec.json.encode(task))
-        client.stdin.close()
-        client.stdout.readline()
+    with client("loadtest.queue_client", task) as under_way:
+        assert under_way.stdout is not None
+        under_way.stdout.readline()
         server, busy = cpu_of(pid), busy_s()
-        client.stdout.readline()
+        under_way.stdout.readline()
         server_s, busy = cpu_of(pid).since(server).total_s, busy_s() - busy
-        last = client.stdout.readline()
+        last = under_way.stdout.readline()
     if not last:
         raise RuntimeError("the client failed; see above")
     seen = msgspec.json.decode(last, type=Seen)

@@ -23,7 +23,7 @@ import msgspec
 from loadtest.generator import Task
 from loadtest.measure import Target, generate, prepare, seen_in
 from loadtest.observed import busy_s, cpu_of
-from loadtest.own_broker import BrokerFailed, OwnBroker, ask
+from loadtest.own_broker import BrokerFailed, OwnBroker, add_set, ask
 from loadtest.report import keep
 from loadtest.scenario import Scenario
 
@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rate", type=float, default=0.0, help="writes a second; 0 = as fast as the answers come")
     add("--seconds", type=float, default=5.0)
     add("--warmup", type=float, default=1.0)
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="TOPICS_<NAME> for the broker")
+    add_set(parser)
     add("--dir", default="", help="where the data directory is made (default: the temporary directory)")
     add("--save", default="", metavar="NAME", help="keep the outcome in loadtest/results/NAME.json")
     return parser
@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """0; 1 when the broker failed or a copy is missing."""
     given = _parser().parse_args(arguments)
-    settings = dict(each.split("=", 1) for each in given.set)
+    settings = dict(given.set)
     found: list[Outcome] = []
     try:
         for batch in given.batch:

@@ -14,6 +14,7 @@ from broker.http.app import build_app
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, Options
+from tests.http.hot_server import HotServer
 
 SMALL = Options(wal_shards=1, wal_file_bytes=4 << 20, wal_reserve_bytes=1 << 16)
 
@@ -43,6 +44,14 @@ async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 
 def client_of(broker: Broker) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(build_app(broker)), base_url="http://broker")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HotServer]:
+    """A server with a topic `t`. Override it in a module that wants another."""
+    async with HotServer() as server:
+        await server.topic("t")
+        yield server
 
 
 @pytest.fixture

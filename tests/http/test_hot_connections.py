@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,13 +17,6 @@ ONE = records(1)
 #: What zttp keeps of what comes behind a request that is not answered yet.
 KEPT_AHEAD_BYTES = 8 << 20
 ROUTE = "/v0/topics/{topic}"
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
-        await server.topic("t")
-        yield server
 
 
 async def test_a_plain_write_goes_past_asgi(server: HotServer) -> None:

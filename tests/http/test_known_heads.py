@@ -6,7 +6,6 @@ No test here means anything unless `agains` grows: it counts the requests that n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
 
@@ -19,14 +18,6 @@ from tests.http.auth_calls import bearer, configured, key
 from tests.http.hot_server import ASGI, HotServer, post, records
 from tests.http.known_heads import ONE, connection, raw, under_way, warm
 from tests.http.test_hot_outcomes import ROUTE
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
-        await server.topic("t")
-        yield server
-
 
 # -- the same answers ------------------------------------------------------------------------------------------------
 

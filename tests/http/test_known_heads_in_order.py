@@ -6,7 +6,7 @@ No test here means anything unless `agains` grows: it counts the requests that n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,13 +18,6 @@ from tests.http.known_heads import GET, ONE, connection, under_way, warm
 from tests.http.test_hot_claims import Counted, claim, until
 from tests.http.test_hot_outcomes import FSYNC
 from tests.unit.storage.machine import data
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
-        await server.topic("t")
-        yield server
 
 
 async def nothing_comes(wire: Wire, for_s: float = 0.05) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.broker_process import BrokerProcess, verify
-from tests.support.small_disk import SmallDisk
+from tests.support.small_disk import SMALL_LOG, SmallDisk
 
 FULL = (507, "storage_full")
 LEFT_BYTES = 1 << 20
@@ -20,15 +20,8 @@ MOST_WRITES = 1000
 
 @pytest.fixture
 def broker(tmp_path: Path, small_disk: SmallDisk) -> Iterator[BrokerProcess]:
-    settings = {
-        "wal_shards": 1,
-        "wal_file_bytes": 128 << 10,
-        "wal_reserve_bytes": 64 << 10,
-        "snapshot_interval_ms": 100,
-        "snapshot_wal_bytes": 64 << 10,
-    }
     data_dir = small_disk.mount_point / "data"
-    with BrokerProcess(tmp_path, data_dir=data_dir, prefix=small_disk.prefix, **settings) as process:
+    with BrokerProcess(tmp_path, data_dir=data_dir, prefix=small_disk.prefix, **SMALL_LOG) as process:
         process.start()
         yield process
 

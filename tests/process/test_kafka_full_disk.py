@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker_process import BrokerProcess, verify
-from tests.support.group_load import GroupLoad, all_values, committed, make_topics
-from tests.support.small_disk import SmallDisk
+from tests.support.group_load import GroupLoad, all_there_once, all_values, committed, make_topics
+from tests.support.small_disk import SMALL_LOG, SmallDisk
 
 TOPICS = {"a": 1, "b": 2}
 PLACES = [("a", 0), ("b", 0), ("b", 1)]
@@ -26,16 +26,8 @@ def port() -> int:
 
 @pytest.fixture
 def broker(tmp_path: Path, small_disk: SmallDisk, port: int) -> Iterator[BrokerProcess]:
-    settings = {
-        "wal_shards": 1,
-        "wal_file_bytes": 128 << 10,
-        "wal_reserve_bytes": 64 << 10,
-        "snapshot_interval_ms": 100,
-        "snapshot_wal_bytes": 64 << 10,
-        "kafka_port": port,
-    }
     data_dir = small_disk.mount_point / "data"
-    with BrokerProcess(tmp_path, data_dir=data_dir, prefix=small_disk.prefix, **settings) as process:
+    with BrokerProcess(tmp_path, data_dir=data_dir, prefix=small_disk.prefix, kafka_port=port, **SMALL_LOG) as process:
         process.start()
         yield process
 
@@ -77,12 +69,7 @@ def test_clients_wait_for_space_and_lose_nothing(
         load.wait_commits(5)
         load.sent.stop()
         load.wait_read()
-    assert [problem for reader in load.readers for problem in reader.problems] == []
-    assert load.sent.failed == []
-    assert len(load.sent.acked) == load.sent.count
-    found = all_values(load.address, PLACES)
-    assert [value for value in load.sent.acked if found[value] != 1] == []
-    assert sum(found.values()) == load.sent.count
+    found = all_there_once(load, PLACES)
     broker.kill()
     broker.start()
     assert all_values(load.address, PLACES) == found

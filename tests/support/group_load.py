@@ -199,6 +199,17 @@ def all_values(address: str, places: Sequence[tuple[str, int]]) -> Counter[str]:
     return found
 
 
+def all_there_once(load: GroupLoad, places: Sequence[tuple[str, int]]) -> Counter[str]:
+    """What lies there, made sure that it is what was sent and acked, each once, and that no reader had a problem."""
+    assert [problem for reader in load.readers for problem in reader.problems] == []
+    assert load.sent.failed == []
+    assert len(load.sent.acked) == load.sent.count
+    found = all_values(load.address, places)
+    assert [value for value in load.sent.acked if found[value] != 1] == []
+    assert sum(found.values()) == load.sent.count
+    return found
+
+
 def committed(address: str, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """What the group has committed, by partition."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": GROUP, **SOON})

@@ -19,6 +19,14 @@ from tests.support.broker_process import TETHER
 
 _MOUNT = 'mount -t tmpfs -o size="$1",mode=0777 none "$2" && echo mounted && exec cat'
 _BALLAST = "ballast-{}"
+#: Settings of a broker on such a disk: its log's files and what it keeps in reserve are small, too.
+SMALL_LOG = {
+    "wal_shards": 1,
+    "wal_file_bytes": 128 << 10,
+    "wal_reserve_bytes": 64 << 10,
+    "snapshot_interval_ms": 100,
+    "snapshot_wal_bytes": 64 << 10,
+}
 
 
 class CannotMount(Exception):

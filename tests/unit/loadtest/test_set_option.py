@@ -1,0 +1,27 @@
+"""Settings of a measured broker, as they are given on the command line."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from loadtest.own_broker import add_set
+
+
+def parsed(*words: str) -> dict[str, str]:
+    parser = argparse.ArgumentParser()
+    add_set(parser)
+    return dict(parser.parse_args([each for word in words for each in ("--set", word)]).set)
+
+
+def test_each_is_a_name_and_a_value_in_which_more_may_stand() -> None:
+    assert parsed() == {}
+    assert parsed("A=1", "B=x=y", "C=") == {"A": "1", "B": "x=y", "C": ""}
+
+
+@pytest.mark.parametrize("word", ["A", "", "=1"])
+def test_what_is_neither_is_refused_in_words(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(word)
+    assert f"{word!r} is not NAME=VALUE" in capsys.readouterr().err
