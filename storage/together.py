@@ -23,12 +23,13 @@ from storage.settling import Settling
 if TYPE_CHECKING:
     from storage.core import EngineCore
 
-#: Of one topic and node in one run: no more than may be in a batch by any configuration.
+#: Of one topic and node in one run, at most.
 MAX_TOGETHER: Final = 256
 
 
 class Single(NamedTuple):
-    """A write of one record. `settled` is told its outcome, or else `left` is called: nothing was done."""
+    """A write of one record. `settled` is told its outcome, or else `left` is called: nothing was done. Neither raises:
+    others of the same turn are told behind them."""
 
     data: msgspec.Raw
     settled: Callable[[Appended | Exception], None]
@@ -41,8 +42,10 @@ class Together:
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
         self._parties: dict[tuple[str, str | None], list[Single]] = {}
-        #: What is larger than the log's queue is taken when that is empty. A run is no such write.
-        self._most = max(1, min(MAX_TOGETHER, engine.options.wal_queue_frames // 8))
+        options = engine.options
+        #: No more than a batch may have; and what is larger than the log's queue is taken when that is empty, for else it
+        #: never would be: a run is no such write.
+        self._most = max(1, min(MAX_TOGETHER, options.max_batch_records, options.wal_queue_frames // 8))
 
     def add(self, name: str, node: str | None, single: Single) -> bool:
         """Goes with those that come until the loop's next turn. False: nothing was done, nobody will be told.

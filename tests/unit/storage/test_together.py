@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from storage import Discard, Durability, Engine, TopicConfig
 from storage.config import TopicType
-from storage.errors import ShuttingDown, StorageError, StorageFailed
+from storage.errors import RecordCorrupt, ShuttingDown, StorageError, StorageFailed
 from storage.records import Appended, PlainRecords
 from storage.together import MAX_TOGETHER
 from tests.support.spec_control import APPEND
@@ -146,6 +147,54 @@ async def test_on_disk_they_are_as_if_written_one_by_one(machine: Machine) -> No
             await lone.append("t", record("x" * size))
         assert together == appends(other, lone.wal_directory(0))
     assert len(together) == 1 + len(sizes)
+
+
+async def test_they_are_read_from_the_log_and_from_segments_alike(machine: Machine) -> None:
+    engine = await started(machine, tail_cache_bytes=0, segment_max_events=4)
+    await engine.put_topic("t", FSYNC)
+    values = ["x" * size for size in (10, 10, 400, 10, 3, 700)]
+    party = Party(engine)
+    counts = submissions(engine)
+    for value in values:
+        party.add("t", value)
+    await party.all()
+    assert counts == [len(values)]
+    for _ in ("the log", "segments"):
+        assert await data(engine, "t") == values
+        assert [(await engine.read_one("t", seq)).seq for seq in range(1, 7)] == list(range(1, 7))
+        assert await data(engine, "t", from_seq=3) == values[3:]
+        await engine.upkeep.absorb_all()
+    assert log_of(engine, "t").held.absorbed == len(values)
+    assert await data(await machine.cut_power(), "t") == values
+
+
+async def test_damage_to_one_is_not_served_and_the_others_are(machine: Machine) -> None:
+    engine = await started(machine, tail_cache_bytes=0)
+    await engine.put_topic("t", FSYNC)
+    party = Party(engine)
+    for value in ("before", "damaged", "behind"):
+        party.add("t", value)
+    await party.all()
+    [path] = [
+        path
+        for name in machine.disk.listdir(engine.wal_directory(0))
+        if b"damaged" in machine.disk.read_file(path := f"{engine.wal_directory(0)}/{name}")
+    ]
+    machine.disk.flip_byte(path, machine.disk.read_file(path).index(b"damaged"))
+    with pytest.raises(RecordCorrupt):
+        await engine.read_one("t", 2)
+    assert [json.loads((await engine.read_one("t", seq)).body)["data"] for seq in (1, 3)] == ["before", "behind"]
+
+
+async def test_no_more_go_together_than_may_be_in_a_batch(machine: Machine) -> None:
+    engine = await started(machine, max_batch_records=3)
+    await engine.put_topic("t", FSYNC)
+    party = Party(engine)
+    counts = submissions(engine)
+    for value in range(7):
+        party.add("t", value)
+    assert [each.first_seq for each in await party.all()] == list(range(1, 8))
+    assert counts == [3, 3, 1]
 
 
 async def test_more_than_go_together_are_several_runs(machine: Machine) -> None:
