@@ -43,8 +43,8 @@ class Together:
         self._engine = engine
         self._parties: dict[tuple[str, str | None], list[Single]] = {}
         options = engine.options
-        #: No more than a batch may have. And a run is not to be taken as what is larger than the log's queue is: for else
-        #: that never would be, it is let in where nothing is under way.
+        #: No more than a batch may have. What is larger than the log's queue is let in where nothing is under way, for
+        #: else it never would be: a run is not to be such a write.
         self._most = max(1, min(MAX_TOGETHER, options.max_batch_records, options.wal_queue_frames // 8))
 
     def add(self, name: str, node: str | None, single: Single) -> bool:
