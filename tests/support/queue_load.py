@@ -137,10 +137,14 @@ class QueueLoad:
                 tasks.create_task(worker.run())
 
     async def _produce(self) -> None:
-        """Some jobs at a time, and not much faster than they are worked off; under new names after each loss."""
+        """Some jobs at a time, and not much faster than they are worked off; under new names after each loss. There may
+        come to be more of them to make, until the faults are over."""
         names = (f"{self.calls.topic}-{_temper(number)}{number}" for number in itertools.count(1))
         ahead = 40 * self.workers
-        while self.produced < self.jobs:
+        while self.produced < self.jobs or not self.service.calm:
+            if self.produced >= self.jobs:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
             await self.service.serving()
             try:
                 async with self.service.connect() as connection:
