@@ -7,7 +7,9 @@ it): see pyproject.toml and docs/testing.md.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 LONG_MODE_VARIABLE = "TOPICS_TEST_LONG"
+#: A whole run holds about half of this at its peak; a full disk would show as dozens of errors that name other things.
+ROOM_NEEDED = 2 << 30
 SPARK_TESTS = "tests/spark"
 
 # No deadlines: a test must not fail because the machine is busy. too_slow likewise.
@@ -44,6 +48,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def is_long(environment: Mapping[str, str]) -> bool:
     """Whether long mode is on: set, and neither empty nor 0."""
     return environment.get(LONG_MODE_VARIABLE, "") not in ("", "0")
+
+
+def pytest_report_header() -> str:
+    """Where tests write, and what is free there."""
+    folder = tempfile.gettempdir()
+    return f"temporary files: {folder}, {shutil.disk_usage(folder).free / (1 << 30):.1f} GiB free"
+
+
+def pytest_sessionstart() -> None:
+    """Raises pytest.exit.Exception when the disk has too little room for a run."""
+    folder = tempfile.gettempdir()
+    if (free := shutil.disk_usage(folder).free) < ROOM_NEEDED:
+        what = f"{folder} has {free >> 20} MiB free, the tests need up to {ROOM_NEEDED >> 20}: make room, or set TMPDIR"
+        pytest.exit(what, returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Tests marked long are left out, not skipped, unless long mode is on."""
+"""Long tests are left out, not skipped, unless long mode is on; a disk without room for a run is said at once."""
 
 from __future__ import annotations
 
@@ -41,11 +41,26 @@ def test_long_tests_are_left_out_by_default(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: list[str], outcome: dict[str, int], says: str
 ) -> None:
     monkeypatch.delenv("TOPICS_TEST_LONG", raising=False)
-    pytester.makeconftest((ROOT / "tests/conftest.py").read_text())
+    a_project(pytester, (ROOT / "tests/conftest.py").read_text())
+    result = pytester.runpytest_subprocess("-s", *options)
+    result.assert_outcomes(**outcome)
+    assert says in result.stdout.str()
+    assert "GiB free" in result.stdout.str()
+
+
+def test_a_disk_without_room_for_a_run_is_said_before_any_test_runs(pytester: pytest.Pytester) -> None:
+    conftest = (ROOT / "tests/conftest.py").read_text()
+    assert "ROOM_NEEDED = 2 << 30" in conftest
+    a_project(pytester, conftest.replace("ROOM_NEEDED = 2 << 30", "ROOM_NEEDED = 1 << 60"))
+    result = pytester.runpytest_subprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "MiB free, the tests need up to" in result.stdout.str() + result.stderr.str()
+    assert "passed" not in result.stdout.str()
+
+
+def a_project(pytester: pytest.Pytester, conftest: str) -> None:
+    pytester.makeconftest(conftest)
     pytester.makepyprojecttoml(
         '[tool.pytest.ini_options]\nmarkers = ["long: x"]\nasyncio_default_fixture_loop_scope = "function"'
     )
     pytester.makepyfile(MODULE)
-    result = pytester.runpytest_subprocess("-s", *options)
-    result.assert_outcomes(**outcome)
-    assert says in result.stdout.str()
