@@ -1,9 +1,9 @@
-"""The shortest way for the commonest requests: writes of plain records, claims and acks of whole claims.
+"""The shortest way for the commonest requests: writes of plain records, reads, claims and acks of whole claims.
 
 No task, no ASGI call: the protocol hands over the whole request, the engine calls back when it has been carried out.
 Whatever is out of the ordinary (other fields, something to be waited for first, any error) is not decided here: `take`
 says no, nothing was done, and the request goes through `Dispatcher`, which answers everything.
-Source: api.md §3 (append), §6; architecture.md (what speed costs here).
+Source: api.md §3, §6; architecture.md (what speed costs here).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.auth.access import UNCOUNTED, Flight
 from broker.http import errors, hot_actions, strict_json
 from broker.http.answers import MIN_GZIP_BYTES, Answer, Message, send_answer, with_protection
 from broker.http.errors import BodyTooSlow
-from broker.http.hot_actions import Action
+from broker.http.hot_actions import Action, Found
 from broker.http.request import request_id
 from broker.wiring import Broker
 from storage.errors import ShuttingDown, StorageError
@@ -155,7 +155,8 @@ class HotRequests:
             if action.undo is not None and not isinstance(outcome, Exception):
                 action.undo(outcome)
         if self._broker.tracing is not None:
-            self._broker.tracing.hot(action.operation, action.template, answer.status, started, headers, outcome)
+            seen = outcome.result if isinstance(outcome, Found) else outcome
+            self._broker.tracing.hot(action.operation, action.template, answer.status, started, headers, seen)
         large = len(answer.body) >= MIN_GZIP_BYTES
         if large and b"accept-encoding" in headers:
             sending = asyncio.ensure_future(self._send_large(action, answer, identity, headers, started, caller))

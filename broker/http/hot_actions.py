@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -11,11 +14,13 @@ from msgspec import Meta, Raw
 from broker.auth.table import Rule, rule_of
 from broker.http import lease_ids, render, render_queues, strict_json
 from broker.http.answers import Answer
+from broker.http.render import Shape
+from broker.service import reads
 from storage.engine import Engine
 from storage.queues.checks import MAX_JOBS
 from storage.queues.claims import Claimed
 from storage.queues.values import Settled
-from storage.records import Appended, PlainRecords
+from storage.records import Appended, PlainRecords, ReadResult
 
 #: Is told the outcome, or an exception.
 Told: TypeAlias = Callable[[Any], None]
@@ -144,12 +149,88 @@ def _acked(outcome: Settled, _: bytes, started: float) -> Answer:
     return Answer(render_queues.settled(outcome, b"acked", started))
 
 
+# -- read ------------------------------------------------------------------------------------------------------------
+
+
+class _Diff(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    from_seq: Number = 0
+    limit: Number = 0
+    max_batch_bytes: Number = 0
+    max_bytes: Number = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    include_data: bool = True
+    wait_ms: Number = 0
+    epoch: Number | None = None
+    skip_corrupt: bool = False
+
+
+class Found(NamedTuple):
+    """What a read has found, and what of it is to be shown."""
+
+    result: ReadResult
+    shape: Shape
+
+
+_diff_decoder = msgspec.json.Decoder(_Diff)
+#: The loop itself would let them be collected.
+_reading: set[asyncio.Task[reads.Reading]] = set()
+
+
+def _diff(
+    engine: Engine, name: str, _: Mapping[bytes, bytes], body: bytes, told: Told, hand_over: Callable[[], None]
+) -> bool:
+    asked = _diff_decoder.decode(body)
+    topic = engine.topic(name)
+    if topic.topic_id in engine.catalog.routes.into or (asked.wait_ms and asked.from_seq >= topic.log.head):
+        return False  # it may have to wait: for what routers have still to bring, or for anything at all
+    node = asked.node
+    read = reads.Read(
+        topic=name,
+        from_seq=asked.from_seq,
+        limit=asked.limit,
+        max_batch_bytes=asked.max_batch_bytes or asked.max_bytes,
+        nodes=() if node is None else (node,) if isinstance(node, str) else node,
+        epoch=asked.epoch,
+        skip_corrupt=asked.skip_corrupt,
+    )
+    task = asyncio.ensure_future(reads.read(engine, read))
+    _reading.add(task)
+    task.add_done_callback(partial(_has_read, asked, told, hand_over))
+    return True
+
+
+def _has_read(asked: _Diff, told: Told, hand_over: Callable[[], None], task: asyncio.Task[reads.Reading]) -> None:
+    _reading.discard(task)
+    if task.cancelled():
+        return  # with the loop: nobody is left to be told
+    error = task.exception()
+    if error is not None:
+        told(error)
+    elif asked.wait_ms and task.result().empty:
+        hand_over()  # what there was is not for this reader: now it has to wait
+    else:
+        told(Found(task.result().result, _SHAPES[asked.include_tags, asked.include_meta, asked.include_data]))
+
+
+def _found(outcome: Found, _: bytes, started: float) -> Answer:
+    return Answer(render.diff(outcome.result, outcome.shape, started))
+
+
+#: By which parts of a record were asked for: tags, meta, data.
+_SHAPES: Final = {
+    parts: Shape(tags=parts[0], meta=parts[1], data=parts[2]) for parts in product((False, True), repeat=3)
+}
+
 _TOPIC: Final = "/v0/topics/{topic}"
 _PLAIN: Final = frozenset({b""})
-_RULES: Final = {template: rule_of("POST", template) for template in (_TOPIC, f"{_TOPIC}/claim", f"{_TOPIC}/ack")}
+_TEMPLATES: Final = (_TOPIC, f"{_TOPIC}/claim", f"{_TOPIC}/ack", f"{_TOPIC}/diff")
+_RULES: Final = {template: rule_of("POST", template) for template in _TEMPLATES}
 #: By what follows the topic's name in the path.
 BY_NAME: Final = {
     b"": Action("append", _TOPIC, frozenset(_SEQS), True, _append, _appended),
     b"claim": Action("claim", f"{_TOPIC}/claim", _PLAIN, False, _claim, _claimed, Claimed.undo),
     b"ack": Action("ack", f"{_TOPIC}/ack", _PLAIN, False, _ack, _acked),
+    b"diff": Action("read", f"{_TOPIC}/diff", _PLAIN, False, _diff, _found),
 }

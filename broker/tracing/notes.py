@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from broker.tracing.carried import Carried, of_bodies, of_metas
 from storage.queues.claims import Claimed
 from storage.queues.values import Settled
-from storage.records import Appended, NewRecord, StoredRecord
+from storage.records import Appended, NewRecord, ReadResult, StoredRecord
 
 #: As the semantic conventions for messaging have them.
 Kind = Literal["send", "receive", "settle"]
@@ -51,6 +51,8 @@ def of_outcome(operation: str, outcome: Any) -> Note | None:
         return appended(outcome)
     if isinstance(outcome, Claimed):
         return claimed(outcome)
+    if isinstance(outcome, ReadResult):
+        return read(operation, outcome.topic, outcome.records)
     return settled(operation, outcome) if isinstance(outcome, Settled) else None
 
 
