@@ -96,8 +96,7 @@ async def until_moved(engine: Engine) -> None:
 @pytest.mark.parametrize("leases_durable", [False, True])
 @pytest.mark.parametrize("when", [*range(0, 60, 7), 400])
 async def test_to_the_dead_letters_and_back_over_crashes(machine: Machine, leases_durable: bool, when: int) -> None:
-    settings = {"leases_durable": leases_durable, "max_deliveries": 1, "dead_letter": "dead"}
-    engine = await with_jobs(machine, **settings)
+    engine = await with_jobs(machine, leases_durable=leases_durable, max_deliveries=1, dead_letter="dead")
     await engine.put_topic("dead", TopicConfig(durability=Durability.DISK))
     await produced(engine, ODD)
     sent, size = await records_of(engine, "q"), engine.state("q").bytes
