@@ -230,7 +230,7 @@ async def rejected_and_refused(s: JobSession, config: TopicConfig) -> None:
     await s.absorb()
     await s.pass_time(700)
     await s.reject("q", await s.claim("q", "b", 1))
-    # As many as there are jobs: if it was not made with a cap, as it should have been, this one takes none of them away.
+    # As many as there are jobs: where it was made without a cap, this one takes none of them away.
     await s.put_dead("q-dead", with_(full, cap_records=4))
     await s.pass_time(5000)
 
