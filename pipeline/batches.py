@@ -51,6 +51,7 @@ class _BinaryBody(msgspec.Struct):
     v: bytes | None = None
     k: bytes | None = None
     h: list[tuple[str, Any]] | None = None
+    meta: str = ""
 
 
 _body = msgspec.json.Decoder(_Body)
@@ -70,6 +71,9 @@ class _Bodies:
         if binary:
             more = _binary_body.decode(body)
             self.values[index] = more.v
+            if more.meta:
+                self.metas[index] = more.meta
+                self.any_meta = True
             if more.h is not None:
                 self.given[index] = [(name, _bytes_of(value)) for name, value in more.h]
             return

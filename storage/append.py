@@ -28,7 +28,7 @@ from storage.keys import key_digest
 from storage.log import Log
 from storage.obstacles import Obstacle, settled
 from storage.partitions import is_address
-from storage.records import Appended, ProducerBatch
+from storage.records import Appended, ProducerBatch, StoredBodies
 from storage.start import settle_debt
 from storage.validation import MAX_U64, check_address, check_cleanup, check_text
 from storage.wal.submission import Both, Outcome, Submission
@@ -90,7 +90,8 @@ class Write:
         writers: int = 1,
     ) -> None:
         """`move`: (source topic_id, seq) of the record that this is the copy of, for the topic `dest_id` and no other
-        of its name; it is synced whatever the class, and exempt from the limits that its original kept.
+        of its name, as a stored body; it is synced whatever the class, and exempt from the limits that its original
+        kept.
 
         `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same.
         `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (`storage.together`)."""
@@ -182,6 +183,11 @@ class Write:
 
     def _check(self) -> None:
         engine, options = self.engine, self.engine.options
+        if self.move is not None:
+            assert isinstance(self.records, StoredBodies)  # a copy of what is in the log
+            self.payloads = self.records.payloads
+            self.total = total(self.payloads)
+            return
         check_address(self.name)
         if self.node is not None:
             check_text(self.node, "node", options.max_node_bytes)
@@ -192,10 +198,6 @@ class Write:
             engine.producers.check(self.producer)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
-        if self.move is not None:
-            self.payloads = array("I", [len(each.data) + len(each.meta or b"") for each in self.records])  # pyright: ignore
-            self.total = total(self.payloads)
-            return
         self.records, self.payloads, self.delayed = measured(self.records, options, engine.now_ms())
         self.total = total(self.payloads)
         if self.key is not None:

@@ -11,6 +11,7 @@ import msgspec
 
 from storage.config import TopicConfig
 from storage.format.binary import binary_value, is_binary
+from storage.format.meta import meta_of
 from storage.format.record import body_sizes, split_body
 
 
@@ -145,7 +146,7 @@ class StoredRecord(NamedTuple):
     @property
     def meta(self) -> Any:
         """What the JSON of its meta says; None when it has none."""
-        found = None if is_binary(self.body) else split_body(self.body).meta
+        found = meta_of(self.body)
         return msgspec.json.decode(found) if found else None
 
 

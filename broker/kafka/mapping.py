@@ -7,7 +7,8 @@ are its meta as well. Any other record is raw bytes, of the flag `binary`:
     {"data":VALUE,"meta":{…},"ct":1700000000000,"h":[["name","dmFsdWU="]]}
     {v: VALUE or null, ct: …, k: KEY, h: [[name, bytes or null], …]}          (MessagePack)
 
-What was produced is given back byte for byte. A key that can be a tag is the tag, of raw bytes too; `k` is any other.
+What was produced is given back byte for byte, of a dead letter too: behind its own headers it has those that say where
+it came from, which are in its meta. A key that can be a tag is the tag, of raw bytes too; `k` is any other.
 Most batches are alike in all this: they are told apart by columns, with next to no Python a record.
 """
 
@@ -25,6 +26,7 @@ from broker.http.strict_json import check_flat
 from storage.errors import InvalidRequest
 from storage.format.binary import MARK, is_binary
 from storage.format.record import payload_sizes
+from storage.queues.dead_meta import PREFIX
 from storage.records import StoredBodies
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -54,6 +56,7 @@ _TIME: Final = Struct(">q")
 TWO_KEYS: Final = b"\x82" + MARK + b"\xc6"
 BINARY_CT: Final = b"\xa2ct\xd3"
 _NO_VALUE: Final = MARK + b"\xc0"
+_ORIGIN: Final = PREFIX.encode()
 _join: Final = b"".join
 
 
@@ -73,6 +76,7 @@ class _Map(msgspec.Struct):
     k: bytes | None = None
     ct: int | None = None
     h: list[tuple[str, bytes | None]] | None = None
+    meta: str = ""
 
 
 _raw: Final[msgspec.json.Decoder[msgspec.Raw]] = msgspec.json.Decoder(msgspec.Raw)
@@ -285,11 +289,10 @@ def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
 
 def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
     found = _object.decode(body)
-    headers: Headers = ()
-    if found.h is not None:
-        headers = found.h
-    elif found.ct is None:
+    if found.ct is None and found.h is None:
         headers = _headers_of(found.meta, node)
+    else:
+        headers = _with_origin(found.h or (), found.meta)
     # Raw is the text without the spaces around it; a producer gets back those it sent.
     text = bytes(found.data)
     end = body.index(text, len(DATA)) + len(text)
@@ -298,7 +301,16 @@ def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
     return tag or None, body[len(DATA) : end], headers, ts if found.ct is None else found.ct
 
 
-def _headers_of(meta: msgspec.Raw, node: bytes) -> Headers:
+def _with_origin(headers: Headers, meta: msgspec.Raw | bytes) -> Headers:
+    """The headers that a client gave its record, and behind them what is in the meta of a dead letter besides."""
+    if _ORIGIN not in bytes(meta):
+        return headers
+    own = {name for name, _ in headers}
+    added = [each for each in _headers_of(meta, b"") if each[0].startswith(PREFIX) and each[0] not in own]
+    return [*headers, *added]
+
+
+def _headers_of(meta: msgspec.Raw | bytes, node: bytes) -> Headers:
     members: Any = _any.decode(meta) if len(meta) else None
     found: dict[str, bytes | None] = {}
     if isinstance(members, dict):
@@ -318,8 +330,7 @@ def _from_binary(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
             stamp = _TIME.unpack_from(body, end + 4)[0]
             return tag or None, body[begin:end], (), ts if stamp == NO_TIME else stamp
     found = _map.decode(body)
-    headers: Headers = found.h or ()
-    if found.ct is None and node:
-        headers = [("node", node)]
+    meta = found.meta.encode()
+    headers = _headers_of(meta, node) if found.ct is None else _with_origin(found.h or (), meta)
     stamp = ts if found.ct is None or found.ct == NO_TIME else found.ct
     return found.k if found.k is not None else tag or None, found.v, headers, stamp

@@ -8,8 +8,8 @@
 
 MessagePack can say this shorter. But so it is as long as a record of JSON is around its data (`{"data":` and `}`), and
 whoever counts payloads by columns need not tell the two apart; and d9 01 is in no text in UTF-8, so a glance at an
-answer made of stored bodies tells whether there is such a record in it. Maps with further keys (`k`, `h`, `ct`) are
-told by their first byte, which is never that of a JSON object. Source: storage.md §2; kafka.md §1.
+answer made of stored bodies tells whether there is such a record in it. Maps with further keys (`k`, `h`, `ct`, `meta`)
+are told by their first byte, which is never that of a JSON object. Source: storage.md §2; kafka.md §1.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _OBJECT = ord("{")
 
 class _Map(msgspec.Struct):
     v: bytes | None = None
+    #: JSON text: of a copy that says where it came from, as a dead letter does.
+    meta: str = ""
 
 
 _decoder = msgspec.msgpack.Decoder(_Map)
@@ -51,11 +53,24 @@ def binary_body(value: bytes) -> bytes:
 
 def binary_value(body: bytes) -> bytes:
     """The bytes that were appended; none where there is a null. Raises msgspec.DecodeError."""
-    if body.startswith(OPENING) and _LENGTH.unpack_from(body, len(OPENING))[0] == len(body) - OVERHEAD:
-        return body[OVERHEAD:]
-    return _decoder.decode(body).v or b""
+    return body[OVERHEAD:] if _is_alone(body) else _decoder.decode(body).v or b""
+
+
+def binary_meta(body: bytes) -> bytes:
+    """The JSON text that is the meta of a record of raw bytes; b"" when it has none. Raises msgspec.DecodeError."""
+    return b"" if _is_alone(body) else _decoder.decode(body).meta.encode()
+
+
+def _is_alone(body: bytes) -> bool:
+    """Whether the bytes appended are all there is, as `binary_body` writes it."""
+    return body.startswith(OPENING) and _LENGTH.unpack_from(body, len(OPENING))[0] == len(body) - OVERHEAD
 
 
 def as_json(body: bytes) -> bytes:
-    """A stored body as those see it who read JSON: raw bytes as `{"data":{"$base64":…}}`, all others as they are."""
-    return b'{"data":{"$base64":"%b"}}' % b64encode(binary_value(body)) if is_binary(body) else body
+    """A stored body as those see it who read JSON: raw bytes as `{"data":{"$base64":…}}`, with their meta if they have
+    one, all others as they are."""
+    if not is_binary(body):
+        return body
+    meta = binary_meta(body)
+    value = b64encode(binary_value(body))
+    return b'{"data":{"$base64":"%b"}%b}' % (value, b',"meta":' + meta if meta else b"")

@@ -25,7 +25,7 @@ from storage.queues.dead_meta import dead_lettered, redriven
 from storage.queues.job import DEAD
 from storage.queues.moves import Move
 from storage.queues.policy import limits_of
-from storage.records import NewRecord, StoredRecord
+from storage.records import StoredBodies, StoredRecord
 from storage.tracing import moving
 
 if TYPE_CHECKING:
@@ -216,8 +216,8 @@ class Mover:
             await Write(
                 self._engine,
                 dest.name,
-                [_copy_of(record, topic.name, move)],
-                node=None,
+                _copy_of(record, topic.name, move),
+                node=record.node.decode() or None,
                 key=None,
                 strict=False,
                 create=False,
@@ -240,7 +240,7 @@ class Mover:
         self._queues.stats.moved += 1
 
 
-def _copy_of(record: StoredRecord, queue: str, move: Move) -> NewRecord:
+def _copy_of(record: StoredRecord, queue: str, move: Move) -> StoredBodies:
     if not move.deliveries:
         return redriven(record)
     return dead_lettered(record, queue, move.deliveries, move.reason)

@@ -1,14 +1,21 @@
-"""What a job's meta becomes on its way to the dead letter topic and back. Pure; bytes verbatim where they can be.
+"""What a job becomes on its way to the dead letter topic and back: another meta, and else what it was. Pure.
+
+Meta is verbatim where it can be. All else that is stored of the job goes with it as it is, raw bytes and what a Kafka
+client sent with its record too; only the time that it was delayed to is over.
 
 Source: api.md §6 (dead letter, redrive).
 """
 
 from __future__ import annotations
 
+from array import array
+
 import msgspec
 
-from storage.format.record import split_body
-from storage.records import NewRecord, StoredRecord
+from storage.format.binary import is_binary
+from storage.format.meta import meta_of, with_meta
+from storage.format.record import DELIVER_AT, delivered_at, payload_size
+from storage.records import StoredBodies, StoredRecord
 
 PREFIX = "$dead_letter_"
 FROM = "$dead_letter_from"
@@ -19,9 +26,8 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _strings = msgspec.json.Decoder(str)
 
 
-def dead_lettered(record: StoredRecord, queue: str, deliveries: int, reason: str | None) -> NewRecord:
-    """The copy for the dead letter topic: data, tag and node as they are, meta with where it comes from."""
-    body = split_body(record.body)
+def dead_lettered(record: StoredRecord, queue: str, deliveries: int, reason: str | None) -> StoredBodies:
+    """The copy for the dead letter topic: as it is, but for a meta with where it comes from. Its node is not in it."""
     added = {
         FROM: queue,
         "$dead_letter_deliveries": str(deliveries),
@@ -29,33 +35,32 @@ def dead_lettered(record: StoredRecord, queue: str, deliveries: int, reason: str
     }
     if reason:
         added["$dead_letter_reason"] = reason
-    return _copy(record, body.data, _with(bytes(body.meta), added))
+    return _copy(record, _with(meta_of(record.body), added))
 
 
-def redriven(record: StoredRecord) -> NewRecord:
-    """The job again, without what its way here had added to its meta."""
-    body = split_body(record.body)
-    return _copy(record, body.data, _without(bytes(body.meta)))
+def redriven(record: StoredRecord) -> StoredBodies:
+    """The job again, without what its way here had added to its meta. Its node is not in it."""
+    return _copy(record, _without(meta_of(record.body)))
 
 
 def came_from(body: bytes) -> str | None:
     """The queue that a dead-lettered record was a job of; None: it is none."""
     if FROM.encode() not in body:
         return None
-    fields = _fields(bytes(split_body(body).meta))
+    fields = _fields(meta_of(body))
     try:
         return _strings.decode(fields[FROM]) if fields is not None and FROM in fields else None
     except msgspec.DecodeError:
         return None
 
 
-def _copy(record: StoredRecord, data: msgspec.Raw, meta: bytes | None) -> NewRecord:
-    return NewRecord(
-        data=msgspec.Raw(bytes(data)),
-        meta=None if meta is None else msgspec.Raw(meta),
-        tag=record.tag.decode() if record.tag else None,
-        node=record.node.decode() if record.node else None,
-    )
+def _copy(record: StoredRecord, meta: bytes) -> StoredBodies:
+    body = record.body
+    if delivered_at(body, 0, len(body)):
+        body = body[: body.rfind(DELIVER_AT)] + b"}"
+    body = with_meta(body, meta)
+    tags = [record.tag] if record.tag else None
+    return StoredBodies([body], tags, bytes((is_binary(body),)), array("I", [payload_size(body, 0, len(body))]))
 
 
 def _fields(meta: bytes) -> dict[str, msgspec.Raw] | None:
@@ -82,15 +87,15 @@ def _encoded(added: dict[str, str]) -> dict[str, bytes]:
     return {name: msgspec.json.encode(value) for name, value in added.items()}
 
 
-def _without(meta: bytes) -> bytes | None:
+def _without(meta: bytes) -> bytes:
     fields = _fields(meta)
     if fields is None:
-        return meta or None
+        return meta
     kept = {name: bytes(value) for name, value in fields.items() if not name.startswith(PREFIX)}
     if len(kept) == len(fields):
         return meta
     if not kept:
-        return None
+        return b""
     return kept[OTHER] if list(kept) == [OTHER] else _join(kept)
 
 

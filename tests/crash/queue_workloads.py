@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from storage import Durability, Options, TopicConfig
-from storage.config import TopicType
+from storage.config import Discard, TopicType
 from tests.crash.workloads import SMALL, TINY
 from tests.support.job_run import JobWorkload
 from tests.support.job_session import JobSession
@@ -179,6 +179,74 @@ async def dead_letters_of_all_classes(s: JobSession, config: TopicConfig) -> Non
     await s.pass_time(700)
     await s.claim("q", "a", 1)
     await s.pass_time(700)
+
+
+@workload(SHARDED)
+async def rejected(s: JobSession, config: TopicConfig) -> None:
+    for name in "qp":
+        await s.put(name, with_(config, max_deliveries=5, dead_letter=f"{name}-dead"))
+        await s.append(name, 5, meta=True)
+    q, p = await s.claim("q", "a", 4), await s.claim("p", "a", 3, lease_ms=1000)
+    await s.reject("q", q[:1], reason="no good")
+    await s.reject("p", p[:1], strict=True)
+    await s.settle()
+    await s.together(
+        s.reject("q", q[1:2], strict=True), s.ack("q", q[2:3]), s.reject("p", p[1:2]), s.claim("q", "b", 1)
+    )
+    await s.snapshot()
+    await s.absorb()
+    late = await s.claim("p", "a", 2, lease_ms=90_000)
+    await s.pass_time(1100)
+    await s.reject("p", [*p[2:], *late[:1]], strict=True)
+    await s.reject("p", [*p[2:], *late[:1]], reason="no good either")
+    await s.together(s.nack("q", q[3:], delay_ms=0), s.reject("p", late[1:]))
+    await s.settle()
+
+
+@workload(msgspec.structs.replace(SHARDED, wal_shards=3))
+async def rejected_into_other_classes(s: JobSession, config: TopicConfig) -> None:
+    for name, own, other in (("q", Durability.FSYNC, Durability.DISK), ("p", Durability.DISK, Durability.FSYNC)):
+        await s.put_dead(f"{name}-dead", TopicConfig(durability=other))
+        await s.put(name, with_(config, durability=own, dead_letter=f"{name}-dead"))
+        await s.append(name, 3)
+    q, p = await s.claim("q", "a", 2), await s.claim("p", "a", 2)
+    await s.together(s.reject("q", q[:1]), s.reject("p", p, strict=True))
+    await s.pass_time(200)
+    await s.reject("q", q[1:], strict=True)
+    await s.reject("p", await s.claim("p", "b", 1))
+
+
+@workload(SHARDED)
+async def rejected_and_refused(s: JobSession, config: TopicConfig) -> None:
+    """The dead letter topic is full: what it refuses waits until it has room."""
+    full = TopicConfig(durability=Durability.FSYNC, cap_records=1, discard=Discard.REJECT)
+    await s.put_dead("q-dead", full)
+    await s.put("q", with_(config, max_deliveries=1, dead_letter="q-dead"))
+    await s.append("q", 4, meta=True)
+    jobs = await s.claim("q", "a", 3)
+    await s.reject("q", jobs[:2], reason="no good")
+    await s.settle()
+    await s.together(s.nack("q", jobs[2:]), s.snapshot())
+    await s.absorb()
+    await s.pass_time(700)
+    await s.reject("q", await s.claim("q", "b", 1))
+    # As many as there are jobs: where it was made without a cap, this one takes none of them away.
+    await s.put_dead("q-dead", with_(full, cap_records=4))
+    await s.pass_time(5000)
+
+
+@workload()
+async def rejected_without_dead_letters(s: JobSession, config: TopicConfig) -> None:
+    await s.put("q", config)
+    await s.put("p", with_(config, durability=Durability.DISK))
+    await s.append("q", 4)
+    await s.append("p", 3)
+    q, p = await s.claim("q", "a", 3), await s.claim("p", "a", 2)
+    await s.reject("q", q[:1], strict=True)
+    await s.together(s.reject("q", q[1:2]), s.ack("q", q[2:]), s.reject("p", p[:1]))
+    await s.snapshot()
+    await s.reject("p", p[1:], strict=True)
+    await s.claim("q", "b", 1)
 
 
 @workload(SHARDED)

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from storage import BinaryRecord, Engine, NewRecord, TopicConfig, TopicType
 from tests.http.calls import read
+from tests.http.test_long_poll import until
 
 BYTES = b'\x00\xff,"meta":1,"deliver_at":7}'
 SHOWN = {"$base64": base64.b64encode(BYTES).decode()}
@@ -47,3 +48,25 @@ async def test_claims_show_base64(client: httpx.AsyncClient, engine: Engine, cou
     await engine.append_batch("q", [BYTES] * count)
     answer = await client.post("/v0/topics/q/claim", json={"node": "w", "max": 100})
     assert [job["data"] for job in answer.json()["claimed"]] == [SHOWN] * count
+
+
+async def test_a_dead_letter_of_bytes_shows_base64_and_where_it_came_from(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
+    await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE, max_deliveries=1, dead_letter="dead"))
+    await engine.append("q", BinaryRecord(Raw(BYTES), tag="x", node="n"))
+    [job] = (await client.post("/v0/topics/q/claim", json={"node": "w"})).json()["claimed"]
+    assert "meta" not in job
+    await client.post("/v0/topics/q/nack", json={"node": "w", "seqs": [1], "reason": "why"})
+    await until(lambda: engine.queues.figures("q").dead_lettered == 1)
+    meta = {f"$dead_letter_{name}": text for name, text in [("from", "q"), ("deliveries", "1"), ("src_seq", "1")]}
+    wanted = {"data": SHOWN, "meta": meta | {"$dead_letter_reason": "why"}, "$tag": "x", "$node": "n"}
+    [dead] = (await read(client, "dead", include_tags=True))["records"]
+    assert {name: dead[name] for name in wanted} == wanted
+    [dead] = (await read(client, "dead", include_data=False))["records"]
+    assert (dead["meta"], "data" in dead) == (wanted["meta"], False)
+    assert (await client.get("/v0/topics/dead/records/1")).json()["meta"] == wanted["meta"]
+    assert (await client.post("/v0/topics/q/redrive", json={})).json()["moved"] == 1
+    [job] = (await client.post("/v0/topics/q/claim", json={"node": "w"})).json()["claimed"]
+    assert (job["data"], job["$tag"], "meta" in job) == (SHOWN, "x", False)
+    assert (await engine.read_one("q", job["$seq"])).data == BYTES

@@ -16,9 +16,20 @@ from confluent_kafka.admin import AdminClient
 
 from storage import NewRecord, ReadQuery
 from storage.config import TopicConfig, TopicType
+from tests.kafka.clients import Confluent, Sent
 from tests.kafka.server import KafkaServer
 
 PATIENCE_S = 15.0
+NOW = 1_700_000_000_000
+#: As jobs: of JSON and of bytes, with keys that can be tags and others.
+PRODUCED: list[Sent] = [
+    (b"key", b' {"a": 1}', [("text", b"x"), ("raw", b"\xff"), ("none", None)], NOW),
+    (None, b'{"a":2}', [], NOW + 1),
+    (b"\xff\x00", b'{"a":3}', [("h", b"\x00")], NOW + 2),
+    (b"gone", None, [], NOW + 3),
+    (b"", b"\x00binary", [("h", b"")], NOW + 4),
+]
+ORIGIN = ("from", "deliveries", "src_seq", "reason")
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
@@ -148,6 +159,23 @@ async def test_what_is_rejected_is_a_dead_letter_or_gone(server: KafkaServer, de
         found = (await server.engine.read("dead", ReadQuery(from_seq=0))).records
         assert [record.tag for record in found] == [b"k1"]
         assert b"rejected by its share group" in found[0].body
+
+
+async def test_a_dead_letter_and_what_is_redriven_are_what_was_produced(server: KafkaServer) -> None:
+    await server.engine.put_topic("q", queue(dead_letter="dead"))
+    assert len(await Confluent.produce(server.address, "q", PRODUCED, "none")) == len(PRODUCED)
+    await asyncio.to_thread(working, server.address, len(PRODUCED), lambda _: REJECT)
+    dead = [each for _, each in await Confluent.read(server.address, "dead", len(PRODUCED))]
+    by_seq = {int(dict(headers)["$dead_letter_src_seq"] or b""): each for each in dead for headers in [each[2]]}
+    for seq, sent in enumerate(PRODUCED, 1):
+        key, value, headers, stamp = by_seq[seq]
+        own = len(sent[2])
+        assert (key, value, headers[:own], stamp) == sent
+        assert [name for name, _ in headers[own:]] == [f"$dead_letter_{name}" for name in ORIGIN]
+    assert (await server.engine.queues.redrive("q")).moved == len(PRODUCED)
+    again = await asyncio.to_thread(working, server.address, len(PRODUCED))
+    found = [(m.key(), m.value(), m.headers() or [], m.timestamp()[1]) for m in again]
+    assert sorted(found, key=repr) == sorted(PRODUCED, key=repr)
 
 
 async def test_two_consumers_share_without_doubles(server: KafkaServer) -> None:

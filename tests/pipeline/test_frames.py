@@ -6,17 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.batches import Shape, from_frames
 from pipeline.frames import FrameDamaged, decode, whole_frames
+from storage.encode import BINARY
+from storage.format.binary import binary_body
 from storage.format.checksum import checksum
+from storage.format.meta import with_meta
 from storage.format.segment_frame import APPEND, DELETED, HEADER, HEADER_SIZE, LIVE
 
 TOPIC = 7
 
 
 def frame(
-    seq: int, node: bytes = b"", tag: bytes = b"", data: bytes = b'{"data":1}', *, deleted: bool = False
+    seq: int, node: bytes = b"", tag: bytes = b"", data: bytes = b'{"data":1}', *, deleted: bool = False, flags: int = 0
 ) -> bytes:
-    flags = (1 if tag else 0) | (2 if node else 0)
+    flags |= (1 if tag else 0) | (2 if node else 0)
     length = 42 + len(node) + len(tag) + len(data)
     head = HEADER.pack(length, flags, TOPIC, seq, 1000 + seq, len(node), len(tag), len(data))
     assert len(head) == HEADER_SIZE
@@ -81,3 +85,12 @@ def test_every_flipped_bit_is_noticed() -> None:
 def test_what_is_not_of_this_place_is_refused(data: bytes, topic: int, after: int, end: int, what: str) -> None:
     with pytest.raises(FrameDamaged, match=what):
         decode(data, topic, after, end)
+
+
+def test_of_a_dead_letter_of_raw_bytes_there_is_the_meta_too() -> None:
+    bodies = [binary_body(b"\xff"), with_meta(binary_body(b"\xfe"), b'{"a":"b"}')]
+    data = b"".join(frame(seq, data=body, flags=BINARY) for seq, body in enumerate(bodies, 1))
+    frames, _, _ = decode(data, TOPIC, 0, 3)
+    rows = from_frames(frames, "t", 0, Shape()).to_pylist()
+    assert [row["value"] for row in rows] == [b"\xff", b"\xfe"]
+    assert [row["meta"] for row in rows] == [None, '{"a":"b"}']

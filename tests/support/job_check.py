@@ -4,6 +4,7 @@ What is looked for:
 
     a job         appended and answered: there, byte for byte, in its queue or, once, in the dead letter topic
     an ack        answered: the job is gone for good; not answered: gone or there
+    a reject      answered: the job is in the dead letter topic, or on its way there, and never given to anybody again
     a lease       durable: holder, deadline and deliveries as before, the token counts;
                   else: all void, deliveries 0, every job claimable at once or at its deliver_at
     all           nothing twice, nothing refused; what is not settled can be claimed sooner or later (`drain`)
@@ -34,6 +35,11 @@ class Found:
     topic: str
     record: StoredRecord
     view: JobView | None
+
+
+def _is_dead(found: Found) -> bool:
+    """Whether it is on its way to the dead letter topic."""
+    return found.view is not None and found.view.state is JobState.DEAD
 
 
 def listing(engine: Engine, name: str) -> dict[int, JobView]:
@@ -115,6 +121,8 @@ class _Comparison:
             self._same(job, each)
         if there and job.appended is Outcome.REFUSED:
             self.problems.append(f"{job.data!r} was refused, and is there")
+        if job.rejected is Outcome.DONE and any(not _is_dead(each) for each in there if each.topic == job.queue):
+            self.problems.append(f"job {job.seq} of {job.queue} was rejected, and is a job again: {there}")
         if there and Outcome.DONE in (job.acked, job.purged) and self._keeps(job.end_safe):
             self.problems.append(f"job {job.seq} of {job.queue} was acked or purged for good, and is there again")
         if len(there) > 1 and not self._is_moving(there):
@@ -125,7 +133,7 @@ class _Comparison:
     def _is_moving(self, there: list[Found]) -> bool:
         """Copied already, and not yet deleted where it was."""
         dead = [each for each in there if self.ledger.queues[each.topic].holds_dead]
-        waiting = [each for each in there if each.view is not None and each.view.state is JobState.DEAD]
+        waiting = [each for each in there if _is_dead(each)]
         return len(there) == 2 and len(dead) == 1 and (len(waiting) == 1 or self.ledger.redriven)
 
     def _may_be_lost(self, job: Sent) -> bool:
@@ -234,6 +242,8 @@ class _Comparison:
             else:
                 job.appended = Outcome.DONE
                 job.acked = job.purged = None
+                if job.rejected is Outcome.OPEN:
+                    job.rejected = Outcome.DONE if own is None or _is_dead(own) else None
             if own is None:
                 job.lease = None
             else:

@@ -44,6 +44,8 @@ class Sent:
     #: None: nobody has tried.
     acked: Outcome | None = None
     purged: Outcome | None = None
+    #: Where there is a dead letter topic, from which it is not redriven.
+    rejected: Outcome | None = None
     lease: Lease | None = None
     deliveries: int = 0
     #: Of a job that was given back: not before then. Between the two when jitter decides.

@@ -182,6 +182,7 @@ class JobSession:
         again = job.lease is not None and job.lease.token == token
         assert again or token not in self.ledger.tokens, f"token {token} was given before"
         assert not job.gone, f"{job.data!r} was given to {node}, and was gone"
+        assert job.rejected is not Outcome.DONE, f"{job.data!r} was given to {node}, and was rejected"
         assert again or job.lease is None or job.lease.deadline < self.now_ms or job.unsure, "leased twice"
         self.ledger.tokens.add(token)
         job.tokens.append((node, token))
@@ -215,6 +216,32 @@ class JobSession:
                     first = self.now_ms + (delay_ms or 0)
                     job.ready_between = (first, first + (10**9 if delay_ms is None else 0))
                     job.lease_safe = self._is_safe(name, outcome)
+
+    async def reject(self, name: str, jobs: Iterable[Sent], *, reason: str | None = None, strict: bool = False) -> None:
+        """Dead letters from here on, whatever their deliveries; deleted where the queue has none."""
+        for node, seqs, held in self._held(name, jobs):
+            moved = self.ledger.queues[name].config.dead_letter is not None
+            doubts = self._doubt(held)
+            for job in held:
+                self._rejected(job, Outcome.OPEN, moved=moved)
+            tokens = [job.lease.token for job in held if job.lease]
+            outcome, done = await self._ask(
+                self.engine.queues.reject(name, node, seqs, lease_ids=tokens, reason=reason, strict=strict)
+            )
+            self._certain(doubts, outcome)
+            for job in held:
+                counted = outcome is Outcome.DONE and job.seq in done.done
+                ended = Outcome.DONE if counted else Outcome.OPEN if outcome is Outcome.OPEN else None
+                self._rejected(job, ended, moved=moved)
+
+    def _rejected(self, job: Sent, ended: Outcome | None, *, moved: bool) -> None:
+        if not moved:
+            job.acked, job.end_safe = ended, ended is Outcome.DONE and self.is_safe(job.queue)
+            return
+        job.rejected = ended
+        if ended is Outcome.DONE:  # which is synced, whatever the class
+            job.lease, job.ready_between = None, (0, 0)
+            job.append_safe = job.lease_safe = True
 
     async def extend(self, name: str, jobs: Iterable[Sent], lease_ms: int) -> None:
         for node, seqs, held in self._held(name, jobs):

@@ -85,7 +85,7 @@ async def test_bytes_have_neither_meta_nor_delay(machine: Machine) -> None:
         assert refused.value.detail["field"] == f"records[0].{next(iter(more))}"
 
 
-async def test_a_job_of_bytes_goes_to_the_dead_letters_as_json_readers_see_it(machine: Machine) -> None:
+async def test_a_job_of_bytes_is_bytes_among_the_dead_letters_and_back(machine: Machine) -> None:
     engine = await machine.start()
     config = TopicConfig(type=TopicType.QUEUE, max_deliveries=1, dead_letter="dead")
     await engine.put_topic("q", config)
@@ -95,5 +95,9 @@ async def test_a_job_of_bytes_goes_to_the_dead_letters_as_json_readers_see_it(ma
     await engine.queues.nack("q", "w", [1])
     await turns()
     (dead,) = (await engine.read("dead", ReadQuery())).records
-    assert dead.value == {"$base64": "AP8="}
+    assert (dead.binary, dead.data, dead.value) == (True, b"\x00\xff", b"\x00\xff")
     assert dead.meta["$dead_letter_from"] == "q"
+    assert (await engine.queues.redrive("q")).moved == 1
+    job = (await engine.queues.claim("q", "w")).jobs[0].record
+    assert (job.binary, job.value, job.meta) == (True, b"\x00\xff", None)
+    assert engine.state("q").bytes == 2
