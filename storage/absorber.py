@@ -16,7 +16,7 @@ import structlog
 
 from storage.absorption import Plan, plan_turn
 from storage.catalog import Topic
-from storage.copying import Copied, Copy, append, open_writer, read_sources
+from storage.copying import Copied, Copy, append, open_writer, read
 from storage.copyist import Copyist
 from storage.encode import encode_controls
 from storage.format import control
@@ -224,7 +224,7 @@ class Absorber:
     def _append(self, log: Log, job: Copy) -> Copied:
         """On the I/O pool, in files that stay open."""
         engine = self._engine
-        sources = read_sources(engine.wal_files, log.shard, job.rows)
+        reading = read(engine.wal_files, log.shard, job)
         writer = self._writers.get(log.topic_id)
         if writer is not None and (writer.id != job.id or writer.end_seq != job.end_seq):
             # Of another segment; or an earlier turn was written and its mark failed: the same again, from its end.
@@ -232,7 +232,7 @@ class Absorber:
             writer = None
         if writer is None:
             writer = self._writers[log.topic_id] = open_writer(engine.fs, job)
-        return append(writer, job, sources)
+        return append(writer, job, reading)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """The files' state on disk is unknown after a failed sync: go on in new ones, made of what was marked."""

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from storage.copying import Copy
+from storage.format.cutting import total
 from storage.log import Log
 from storage.manifest import Segment
 from storage.options import Options
@@ -43,7 +44,7 @@ class Plan(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Of their frames."""
-        return sum(self.rows.sizes)
+        return total(self.rows.sizes)
 
     def copy(self, log: Log, root: str, dead: int) -> Copy:
         """The same for whoever does it."""
@@ -74,7 +75,7 @@ def _fitting(rows: Rows, end_seq: int, room_bytes: int) -> int:
         count = min(count, len(rows.seqs) - 1)  # no other can: it begins below
     if count and rows.end_seq - rows.seqs[0] >= len(rows.sizes) + MAX_JUMP:
         count = min(count, _until_jump(rows))
-    if sum(rows.sizes) > room_bytes:
+    if total(rows.sizes) > room_bytes:
         records = bisect_right(list(accumulate(rows.sizes)), room_bytes)
         count = min(count, bisect_right(list(accumulate(rows.counts)), records))
     return count

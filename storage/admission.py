@@ -16,6 +16,7 @@ from storage.consumers.passed import passed_floor
 from storage.encode import encode_controls
 from storage.errors import LimitReached, RecordTooLarge, StorageFull, TopicFull
 from storage.format import control
+from storage.format.cutting import largest
 from storage.log import Log
 from storage.records import LossCause
 
@@ -28,8 +29,8 @@ def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total
     count, cap_records, cap_bytes = len(payloads), config.cap_records, config.cap_bytes
     if not cap_records and not cap_bytes and not config.consumed_max_bytes:
         return
-    if (most := config.most_bytes) and (largest := max(payloads)) > most:
-        raise _never_fits(largest, "cap_bytes" if most == cap_bytes else "consumed_max_bytes", most)
+    if (most := config.most_bytes) and (longest := largest(payloads)) > most:
+        raise _never_fits(longest, "cap_bytes" if most == cap_bytes else "consumed_max_bytes", most)
     if config.discard is not Discard.REJECT:
         return
     if cap_bytes and total_bytes > cap_bytes:

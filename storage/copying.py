@@ -7,21 +7,29 @@ files, whatever an earlier time had come to: nothing behind the end counts. Sour
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from storage.filesystem import FileSystem
+from storage.filesystem import Buffer, FileSystem
 from storage.format import segment_frame
+from storage.format.cutting import total
 from storage.format.idx_entry import set_bits
+from storage.format.segment_frame import Sizes
 from storage.segment import names
 from storage.segment.names import SegmentId
 from storage.segment.writer import ActiveSegment
 from storage.spans import Rows, Span
 from storage.wal.fetch import WalReader
 
+#: Frames of the log that are read, changed and written before the next ones are: what is in the processor's caches
+#: then is cheap, and turns of many MiB would only run through main memory four times.
+PART_BYTES = 256 << 10
 _FLAGS_AT = 4  # in a segment frame
 _IDX_FLAGS = bytes(segment_frame.idx_flags(flags) for flags in range(256))
+
+#: Frames as they are in a segment, one behind the other, and the flags of their seqs.
+Part: TypeAlias = tuple[Buffer, bytes]
 
 
 class Copy(NamedTuple):
@@ -44,26 +52,34 @@ class Copied(NamedTuple):
     written: int
 
 
-class Source(NamedTuple):
-    """Bytes that hold a span's frames, and where in them these begin."""
+class Reading(NamedTuple):
+    """What is to be appended: bytes of its frame and time of every seq from the first row's on, 0 bytes where there is
+    no record, and the frames and flags part by part, each read from the log when it is asked for."""
 
-    data: bytes
-    start: int
-    span: Span
+    lens: list[int]
+    stamps: list[int]
+    parts: Iterator[Part]
 
 
-def read_sources(wal: WalReader, shard: int, rows: Rows) -> list[Source]:
-    """Where the rows' frames are, in memory. Raises WalFileGone, OSError."""
+def read(wal: WalReader, shard: int, job: Copy) -> Reading:
+    """The first part has been read on return. Raises WalFileGone, FrameError, OSError, as asking for a part does."""
+    rows, first_seq = job.rows, job.rows.seqs[0]
     spans = rows.spans()
-    read = wal.read(shard, spans)
-    return [Source(*read[span.first_seq], span) for span in spans]
+    if rows.end_seq - first_seq == len(rows.sizes):
+        lens = rows.sizes.tolist()
+        stamps = list(chain.from_iterable(map(repeat, rows.stamps, rows.counts)))
+    else:
+        lens, stamps = _with_gaps(spans, first_seq)
+    for index in set_bits(job.dead):
+        lens[index] = 0
+    parts = _parts(wal, shard, job, spans, lens)
+    return Reading(lens, stamps, chain((next(parts),), parts))
 
 
-def append(writer: ActiveSegment, job: Copy, sources: Sequence[Source]) -> Copied:
-    """Write the records. Raises as `ActiveSegment.append`, and FrameError where the log holds something else."""
-    before, first_seq = writer.data_bytes, job.rows.seqs[0]
-    frames, lens, stamps, flags = _columns(sources, job.rows, job.dead)
-    writer.append(first_seq, frames, lens, stamps, flags)
+def append(writer: ActiveSegment, job: Copy, reading: Reading) -> Copied:
+    """Write the records. Raises as `ActiveSegment.append_parts`; FrameError: the log holds something else."""
+    before = writer.data_bytes
+    writer.append_parts(job.rows.seqs[0], *reading)
     return Copied(writer.data_bytes, writer.data_bytes - before)
 
 
@@ -74,10 +90,10 @@ def copy(fs: FileSystem, wal_directory: str, job: Copy) -> Copied:
     """
     wal = WalReader(fs, [wal_directory])
     try:
-        sources = read_sources(wal, 0, job.rows)
+        reading = read(wal, 0, job)  # before there is a segment, which is none if the log is gone
         writer = open_writer(fs, job)
         try:
-            return append(writer, job, sources)
+            return append(writer, job, reading)
         finally:
             writer.close()
     finally:
@@ -99,20 +115,51 @@ def open_writer(fs: FileSystem, job: Copy) -> ActiveSegment:
         return ActiveSegment.create(fs, job.root, job.id)
 
 
-def _columns(
-    sources: Sequence[Source], rows: Rows, dead: int
-) -> tuple[memoryview, list[int], list[int], Sequence[int]]:
-    """Frames of the records that live, and length, time and flags of every seq from the first row's on."""
-    first_seq = rows.seqs[0]
-    if rows.end_seq - first_seq == len(rows.sizes):
-        lens = rows.sizes.tolist()
-        stamps = list(chain.from_iterable(map(repeat, rows.stamps, rows.counts)))
-    else:
-        lens, stamps = _with_gaps(sources, first_seq)
-    for index in set_bits(dead):
-        lens[index] = 0
-    pieces: list[tuple[memoryview, int, Sequence[int]]] = []
-    for data, start, span in sources:
+def _parts(wal: WalReader, shard: int, job: Copy, spans: list[Span], lens: list[int]) -> Iterator[Part]:
+    """Frames of the records that live, and the flags of every seq, from the first row's on."""
+    first_seq, at = job.rows.seqs[0], 0
+    for some in _portions(spans):
+        found = wal.read(shard, some)
+        frames = segment_frame.convert(_alive(found, some, first_seq, job.dead))
+        del found  # one part is in memory at a time, for which the processor has room, too
+        end = some[-1].first_seq + len(some[-1].sizes) - first_seq
+        yield frames, bytes(_idx_flags(frames, lens[at:end]))
+        del frames
+        at = end
+
+
+def _portions(spans: list[Span]) -> Iterator[list[Span]]:
+    """All of them, so many at a time as make a part."""
+    some: list[Span] = []
+    size = 0
+    for span in chain.from_iterable(map(_pieces, spans)):
+        of_span = total(span.sizes)
+        if some and size + of_span > PART_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(span)
+        size += of_span
+    yield some
+
+
+def _pieces(span: Span) -> Iterator[Span]:
+    """A span that is larger than a part in pieces that are about as large as one, of at least one record each."""
+    size, count = total(span.sizes), len(span.sizes)
+    step = max(1, count * PART_BYTES // max(size, PART_BYTES))
+    offset = span.offset
+    for at in range(0, count, step):
+        sizes = span.sizes[at : at + step]
+        yield span._replace(offset=offset, first_seq=span.first_seq + at, sizes=sizes)
+        offset += total(sizes)
+
+
+def _alive(
+    found: dict[int, tuple[bytes, int]], spans: list[Span], first_seq: int, dead: int
+) -> list[tuple[memoryview, int, Sizes]]:
+    """What `segment_frame.convert` takes, of those records whose bits of `dead` are not set."""
+    pieces: list[tuple[memoryview, int, Sizes]] = []
+    for span in spans:
+        data, start = found[span.first_seq]
         view, sizes = memoryview(data), span.sizes
         gone = dead >> (span.first_seq - first_seq) & ((1 << len(sizes)) - 1) if dead else 0
         if gone:
@@ -123,15 +170,14 @@ def _columns(
             ]
         else:
             pieces.append((view, start, sizes))
-    frames = segment_frame.convert(pieces)
-    return frames, lens, stamps, _idx_flags(frames, lens)
+    return pieces
 
 
-def _with_gaps(sources: Sequence[Source], first_seq: int) -> tuple[list[int], list[int]]:
+def _with_gaps(spans: list[Span], first_seq: int) -> tuple[list[int], list[int]]:
     """Length and time of every seq, 0 where there is no record."""
     lens: list[int] = []
     stamps: list[int] = []
-    for _, _, span in sources:
+    for span in spans:
         for column in (lens, stamps):
             column.extend(repeat(0, span.first_seq - first_seq - len(column)))
         lens.extend(span.sizes)

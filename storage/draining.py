@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from storage import layout
 from storage.absorption import Plan, plan_turn
-from storage.copying import Copy, append, open_writer, read_sources
+from storage.copying import Copy, append, open_writer, read
 from storage.errors import WalCorrupt
 from storage.format.idx_entry import set_bits
 from storage.log import Log
@@ -83,12 +83,11 @@ def _writer(store: SegmentStore, job: Copy, writer: ActiveSegment | None) -> Act
 
 def _move(wal: WalReader, log: Log, plan: Plan, job: Copy, writer: ActiveSegment) -> int:
     try:
-        sources = read_sources(wal, log.shard, job.rows)
+        plan.segment.data_bytes = append(writer, job, read(wal, log.shard, job)).data_bytes
     except WalFileGone as error:
         raise WalCorrupt(
             f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset
         ) from error
-    plan.segment.data_bytes = append(writer, job, sources).data_bytes
     log.held.written = Written(plan.first_seq, job.dead, log.applied_place)
     log.absorb(plan.last_seq)
     return plan.last_seq + 1 - plan.first_seq

@@ -18,7 +18,7 @@ from storage.filesystem import Buffer
 from storage.format.binary import binary_body, is_binary, opening_of
 from storage.format.checksum import checksum, checksum_bytes, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.cutting import cut, total, u64s
+from storage.format.cutting import alike, cut, total, u64s
 from storage.format.record import PLAIN_OVERHEAD, split_body
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.records import BinaryRecord, NewRecord, StoredBodies
@@ -222,7 +222,7 @@ def encode_plain(
         block[_SEQ_AT + byte :: width] = seqs[byte::8]
     if not more:
         block[_FLAGS_AT - width] = flags & ~MORE
-    if payloads == payloads[:1] * count:
+    if alike(payloads):
         sizes = array("I", [size + fixed]) * count
         pieces: Pieces = [closing + ROOM] * (3 * count)
         pieces[0::3] = cut(block, width)

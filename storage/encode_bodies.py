@@ -13,7 +13,7 @@ from operator import add
 
 from storage.batches import Run
 from storage.encode import BINARY, DURABLE, NODE, ROOM, TAG, Frames, Pieces, WriteHeader, little, summed
-from storage.format.cutting import cut, total, u64s
+from storage.format.cutting import alike, cut, total, u64s
 from storage.format.wal_frame import HEADER, LENGTH, MORE, OVERHEAD
 from storage.records import StoredBodies
 
@@ -48,9 +48,9 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool) -> tup
     seqs = u64s(count).pack(*range(first_seq, first_seq + count))
     for byte in range((first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3):
         block[_SEQ_AT + byte :: width] = seqs[byte::8]
-    if not _alike(data_lens):
+    if not alike(data_lens):
         _set(block, _DATA_LEN_AT, width, little(data_lens), 4)
-    if tag_lens is not None and not _alike(tag_lens):
+    if tag_lens is not None and not alike(tag_lens):
         _set(block, _TAG_LEN_AT, width, little(tag_lens), 2)
     _set_flags(block, width, flags, stored)
     if not more:
@@ -59,7 +59,7 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool) -> tup
     tagged = [] if tags is None else [each for each in zip(tags, seqs_of, strict=True) if each[0]]
     run = Run(first_seq, ts, sizes, stored.payloads, tagged)
     columns: list[Iterable[bytes]] = [bodies] if tags is None else [tags, bodies]
-    if _alike(sizes):
+    if alike(sizes):
         columns = [cut(block, width), *columns]
         step = len(columns) + 1
         pieces: Pieces = [ROOM] * (step * count)
@@ -74,11 +74,11 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool) -> tup
 
 def _sizes(data_lens: array[int], tag_lens: array[int] | None, fixed: int) -> array[int]:
     """Of whole frames."""
-    if tag_lens is not None and _alike(tag_lens):
+    if tag_lens is not None and alike(tag_lens):
         fixed, tag_lens = fixed + tag_lens[0], None
     if tag_lens is not None:
         return array("I", map(partial(add, fixed), map(add, data_lens, tag_lens)))
-    if _alike(data_lens):
+    if alike(data_lens):
         return array("I", [data_lens[0] + fixed]) * len(data_lens)
     return array("I", [each + fixed for each in data_lens])
 
@@ -98,7 +98,3 @@ def _set_flags(block: bytearray, width: int, flags: int, stored: StoredBodies) -
 def _set(block: bytearray, at: int, width: int, column: bytes, size: int) -> None:
     for byte in range(size):
         block[at + byte :: width] = column[byte::size]
-
-
-def _alike(numbers: array[int]) -> bool:
-    return numbers == numbers[:1] * len(numbers)

@@ -10,6 +10,7 @@ import msgspec
 
 from storage.config import CleanupPolicy, Retention, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from storage.format.cutting import largest
 from storage.options import Options
 from storage.partitions import is_address
 from storage.records import BinaryRecord, NewRecord, PlainRecords, StoredBodies
@@ -78,7 +79,7 @@ def check_plain(datas: PlainRecords, options: Options) -> array[int]:
     _check_count(len(datas), options)
     sizes = datas.sizes()
     limit = options.max_record_bytes
-    if max(sizes) > limit:
+    if largest(sizes) > limit:
         index = next(index for index, size in enumerate(sizes) if size > limit)
         raise _too_large(index, sizes[index], limit)
     return sizes
@@ -91,7 +92,7 @@ def check_stored(stored: StoredBodies, options: Options) -> None:
     if not (len(stored.payloads) == count == len(stored.tags or stored.bodies) == len(stored.binary or stored.bodies)):
         raise ValueError("the columns of a write have different lengths")
     limit = options.max_record_bytes
-    if max(stored.payloads) > limit:
+    if largest(stored.payloads) > limit:
         index = next(index for index, size in enumerate(stored.payloads) if size > limit)
         raise _too_large(index, stored.payloads[index], limit)
     if stored.tags is not None:

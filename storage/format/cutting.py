@@ -60,9 +60,17 @@ def constant(data: Bytes, at: int, width: int, count: int, value: bytes) -> bool
     return True
 
 
+def alike(numbers: array[int]) -> bool:
+    """Whether all are the same, as sizes mostly are: asked with no Python number for each."""
+    return numbers[:1] * len(numbers) == numbers
+
+
 def total(numbers: array[int]) -> int:
-    """Their sum; where all are the same, as sizes mostly are, with no Python number for each."""
+    """Their sum; where all are the same with no Python number for each."""
     count = len(numbers)
-    if count > _FEW and numbers[:1] * count == numbers:
-        return numbers[0] * count
-    return sum(numbers)
+    return numbers[0] * count if count > _FEW and alike(numbers) else sum(numbers)
+
+
+def largest(numbers: array[int]) -> int:
+    """The largest; where all are the same with no Python number for each. Raises ValueError where there is none."""
+    return numbers[0] if len(numbers) > _FEW and alike(numbers) else max(numbers)

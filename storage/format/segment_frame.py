@@ -20,10 +20,11 @@ included, and the next one begins right behind it. Nothing is hashed again on th
 from __future__ import annotations
 
 import struct
+from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from storage.format.checksum import checksum
 from storage.format.wal_frame import FIXED_LEN, LENGTH, FrameError, FrameType
@@ -54,6 +55,8 @@ class SegmentFrame(NamedTuple):
     size: int
 
 
+#: Bytes of frames that lie one behind the other.
+Sizes: TypeAlias = "array[int] | list[int]"  # array[int] cannot be evaluated before Python 3.12
 #: From so many frames of one size on, it is quicker to go through them by columns.
 _STRIDES_PAY = 8
 
@@ -63,7 +66,7 @@ def from_wal(data: bytes | memoryview, offset: int, size: int) -> bytes:
     return b"".join((data[offset : offset + 4], data[offset + 5 : offset + size], b"\0"))
 
 
-def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sequence[int]]]) -> memoryview:
+def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sizes]]) -> memoryview:
     """The segment frames, live and one behind the other, of many Append frames.
 
     A piece is (bytes of the log, offset of its first frame there, sizes in bytes of it and those right behind it).
@@ -73,11 +76,12 @@ def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sequence[int]]]) -> 
     runs: list[_Run] = []
     length = 0
     for data, offset, sizes in pieces:
-        end = offset + sum(sizes)
+        alike = sizes[:1] * len(sizes) == sizes  # as most are: asked with no Python number for each
+        end = offset + (sizes[0] * len(sizes) if alike and sizes else sum(sizes))
         if not 0 <= offset <= end <= len(data):
             raise FrameError(f"frames at [{offset}, {end}) of {len(data)} bytes")
         parts.append(data[offset:end])
-        size = sizes[0] if len(sizes) == 1 or len({*sizes}) == 1 else 0
+        size = sizes[0] if alike and sizes else 0
         if runs and size and runs[-1].size == size:
             runs[-1].count += len(sizes)
         else:

@@ -114,21 +114,35 @@ class ActiveSegment:
         OSError: the disk is full; nothing of it counts, and it may be tried again.
         SegmentBroken: a write or sync failed, now or earlier; nothing of it counts.
         """
+        stamps, flags = [*stamps], bytes(flags)
+        if not len(lens) == len(stamps) == len(flags):
+            raise ValueError(f"{len(lens)} lens, {len(stamps)} stamps and {len(flags)} flags")
+        if sum(lens) != len(frames):
+            raise ValueError(f"frames of {sum(lens)} bytes in all, {len(frames)} bytes of frames")
+        self.append_parts(first_seq, lens, stamps, [(frames, flags)])
+
+    def append_parts(
+        self, first_seq: int, lens: Sequence[int], stamps: Iterable[int], parts: Iterable[tuple[Buffer, bytes]]
+    ) -> None:
+        """`append` of frames and flags that are there bit by bit: a part is written before the next is asked for.
+
+        Raises as `append`, and what asking for a part raises; then, and where it turns out that the parts do not fit
+        (ValueError), some of them may have been written, and nothing of it counts.
+        """
         if self.broken:
             raise SegmentBroken(f"{self._data_path}: a write or sync failed before")
         if not self.end_seq <= first_seq <= self.end_seq + MAX_JUMP:
             raise ValueError(f"seq {first_seq} does not follow {self.end_seq - 1} by at most {MAX_JUMP}")
-        if sum(lens) != len(frames):
-            raise ValueError(f"frames of {sum(lens)} bytes in all, {len(frames)} bytes of frames")
-        if self.data_bytes + len(frames) > idx_entry.MAX_DATA_BYTES:
-            raise ValueError(f"{self.data_bytes + len(frames)} bytes of .data, more than an index entry can say")
+        data_end = self.data_bytes + sum(lens)
+        if data_end > idx_entry.MAX_DATA_BYTES:
+            raise ValueError(f"{data_end} bytes of .data, more than an index entry can say")
         count = first_seq - self.end_seq
         holes = idx_entry.build([self.data_bytes] * count, [0] * count, [self._last_ts] * count, bytes(count))
-        entries, last_ts = dense_entries(self.data_bytes, lens, stamps, flags, self._last_ts)
         try:
             self._cut_ragged()
             self._ragged = True
-            write_all(self._data, self._data_path, frames, self.data_bytes)
+            flags = self._write_data(parts, data_end)
+            entries, last_ts = dense_entries(self.data_bytes, lens, stamps, flags, self._last_ts)
             datasync(self._data, self._data_path)
             write_all(self._idx, self._idx_path, holes + entries, self._idx_bytes)
             datasync(self._idx, self._idx_path)
@@ -137,8 +151,20 @@ class ActiveSegment:
             raise
         self._ragged = False
         self.end_seq = first_seq + len(lens)
-        self.data_bytes += len(frames)
+        self.data_bytes = data_end
         self._last_ts = last_ts
+
+    def _write_data(self, parts: Iterable[tuple[Buffer, bytes]], data_end: int) -> bytearray:
+        """The frames, which are to end at `data_end`; returns the flags of all parts."""
+        flags, offset = bytearray(), self.data_bytes
+        for frames, of_frames in parts:
+            write_all(self._data, self._data_path, frames, offset)
+            offset += len(frames)
+            flags += of_frames
+            del frames  # its memory is for the next part
+        if offset != data_end:
+            raise ValueError(f"frames up to {data_end} were announced, there are some up to {offset}")
+        return flags
 
     @property
     def _idx_bytes(self) -> int:

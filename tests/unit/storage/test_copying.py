@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from storage import copying
 from storage.copying import Copy, copy
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.idx_entry import HAS_NODE, HAS_TAG, Entry
@@ -17,7 +18,7 @@ from storage.segment.errors import SegmentBroken, SegmentCorrupt
 from storage.segment.names import SegmentId
 from storage.spans import Rows
 from storage.wal.fetch import WalFileGone
-from storage.wal.position import position
+from storage.wal.position import position, split
 from tests.support.sim_disk import Loss, SimDisk
 
 ROOT, WAL = "/data", "/data/wal"
@@ -80,9 +81,11 @@ def _record(data: bytes, entry: Entry) -> tuple[int, int, int, int]:
     ids=["alike", "two alike", "mixed", "holes", "singles", "singles with holes", "one"],
 )
 @pytest.mark.parametrize("gone", [(), (1,), (2, 3, 8), (12,)], ids=str)
+@pytest.mark.parametrize("part_bytes", [1, 150, 500, copying.PART_BYTES])
 def test_records_that_live_are_copied_and_the_others_leave_holes(
-    batches: list[tuple[int, int, list[int]]], gone: tuple[int, ...]
+    batches: list[tuple[int, int, list[int]]], gone: tuple[int, ...], part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(copying, "PART_BYTES", part_bytes)
     disk, rows = disk_with(batches)
     there = {seq: (ts, length) for first, ts, lengths in batches for seq, length in enumerate(lengths, first)}
     dead = sum(1 << (seq - 1) for seq in range(1, rows.end_seq) if seq in gone or seq not in there)
@@ -119,6 +122,50 @@ def test_files_of_which_nothing_is_marked_are_made_anew(left: tuple[str, ...]) -
         disk.open(names.path(ROOT, ID, ext), create=True).pwritev([b"rubbish" * 100], 0)
     copy(disk, WAL, Copy(ROOT, ID, 1, rows, 0))
     assert [record and record[0] for record in found(disk.power_cut(Loss.DROP))] == [1, 2, 3, 4]
+
+
+def test_a_large_copy_is_written_part_by_part_and_synced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "PART_BYTES", 300)
+    disk, rows = disk_with([(1, 100, [5] * 20), (21, 200, [6] * 20), (41, 300, [500] * 2)])
+    begin = len(disk.calls)
+    copy(disk, WAL, Copy(ROOT, ID, 1, rows, 0))
+    calls = [call for call in disk.calls[begin:] if call.path.endswith(names.DATA)]
+    ops = [call.op for call in calls if call.op in ("pwritev", "datasync")]
+    writes = ops.count("pwritev")
+    assert ops == ["pwritev"] * writes + ["datasync"]
+    assert writes > sum(rows.sizes[:40]) // 300  # a part is no larger, but for a record that is
+    assert [record and record[0] for record in found(disk.power_cut(Loss.DROP))] == list(range(1, 43))
+
+
+def test_what_fails_in_a_later_part_counts_for_nothing_and_may_be_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "PART_BYTES", 100)
+    disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4), (9, 300, [7] * 4)])
+    copy(disk, WAL, Copy(ROOT, ID, 1, rows.first(1), 0))
+    marked = bytes_of(disk, names.DATA), bytes_of(disk, names.IDX)
+    rest = Rows(*(column[1:] for column in rows[:4]), rows.sizes[4:])
+    log = disk.open(f"{WAL}/wal-0000000000000001.log")
+    place = split(rows.places[2])[1] + 4
+    log.pwritev([b"\xff"], place)
+    with pytest.raises(wal_frame.FrameError):
+        copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0))
+    assert bytes_of(disk, names.DATA)[: len(marked[0])] == marked[0]
+    assert bytes_of(disk, names.IDX) == marked[1]
+    log.pwritev([b"\x01"], place)
+    # Less than the time before, whose bytes lie behind the end: none of them stays.
+    copy(disk, WAL, Copy(ROOT, ID, 5, rest.first(1), 0b1110))
+    assert [record and record[0] for record in found(disk)] == [1, 2, 3, 4, 5, None, None, None]
+    assert len(bytes_of(disk, names.DATA)) == sum(rows.sizes[:5])
+
+
+def test_a_log_file_that_goes_between_two_parts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "PART_BYTES", 100)
+    disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4)])
+    rows.places[1] = position(2, 40)  # of a file that there is not any more
+    with pytest.raises(WalFileGone):
+        copy(disk, WAL, Copy(ROOT, ID, 1, rows, 0))
+    assert bytes_of(disk, names.IDX) == b""
+    copy(disk, WAL, Copy(ROOT, ID, 1, rows.first(1), 0))
+    assert [record and record[0] for record in found(disk)] == [1, 2, 3, 4]
 
 
 def test_a_log_file_that_is_gone_leaves_no_segment() -> None:

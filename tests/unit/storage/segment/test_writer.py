@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
+from storage.filesystem import Buffer
 from storage.format import idx_entry
 from storage.posix import PosixFileSystem
 from storage.segment.errors import SegmentBroken, SegmentCorrupt
@@ -50,6 +53,36 @@ def test_data_is_synced_before_the_index_is_written() -> None:
     segment.append(*absorbed(41, [41, 42]))
     calls = [(call.op, call.path.rpartition(".")[2]) for call in disk.calls[begin:]]
     assert calls == [("pwritev", "data"), ("datasync", "data"), ("pwritev", "idx"), ("datasync", "idx")]
+
+
+def test_parts_that_are_not_what_was_announced_count_for_nothing() -> None:
+    disk = new_disk()
+    segment = made(disk, absorbed(41, [41, 42]))
+    first_seq, frames, lens, stamps, flags = absorbed(43, range(43, 53))
+    cut, marked = lens[0], segment.data_bytes
+    halves = [(frames[:cut], flags[:1]), (frames[cut:], flags[1:])]
+    for parts in (halves[:1], [*halves, halves[0]], [halves[0], (halves[1][0], flags[2:])]):
+        with pytest.raises(ValueError, match=r"announced|flags"):
+            segment.append_parts(first_seq, lens, stamps, parts)
+        assert (segment.end_seq, segment.data_bytes, segment.broken) == (43, marked, False)
+    segment.append_parts(first_seq, lens, stamps, halves)
+    assert disk.file_size(path("data")) == segment.data_bytes
+    assert seqs(disk.power_cut(Loss.DROP), 53) == list(range(41, 53))
+
+
+def test_a_part_is_written_before_the_next_is_asked_for() -> None:
+    disk = new_disk()
+    segment = made(disk)
+    first_seq, frames, lens, stamps, flags = absorbed(41, range(41, 44))
+    sizes: list[int] = []
+
+    def parts() -> Iterator[tuple[Buffer, bytes]]:
+        for index, begin in enumerate(accumulate(lens[:-1], initial=0)):
+            sizes.append(disk.file_size(path("data")))
+            yield frames[begin : begin + lens[index]], flags[index : index + 1]
+
+    segment.append_parts(first_seq, lens, stamps, parts())
+    assert sizes == [0, *accumulate(lens[:-1])]
 
 
 def test_a_short_write_is_finished() -> None:
