@@ -45,6 +45,7 @@ def _waiting(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> 
 
     async def handler(call: Call, body: memoryview) -> Answer:
         request = decode(kind, call.version, body)
+        call.flight.end()
 
         async def whole() -> Body:
             return encode(await handle(call, request), call.version, call.errors)
