@@ -1,12 +1,13 @@
 """DescribeGroups, ListGroups, DeleteGroups: groups as a whole (source: kafka.md §2).
 
-Groups of consumers are of type `classic`, share groups of type `share`, as in Kafka 4. DescribeGroups is for the first
-type only: to it a share group is as one that is not there.
+The protocol type of a share group is `share`, as in Kafka 4. DescribeGroups is for groups of consumers only: to it a
+share group is as one that is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from broker.auth.scopes import DELETE, READ
@@ -31,40 +32,29 @@ from broker.kafka.messages.groups import (
     ListGroupsResponse,
 )
 
-#: What groups are, in ListGroups; and the protocol type of a share group.
-_CLASSIC: Final = "classic"
+#: The protocol type of a share group.
 _SHARE: Final = "share"
-#: From this version of DescribeGroups on a group that is not there is an error, with a sentence.
-_NOT_FOUND_SINCE: Final = 6
 #: Bits of Kafka's operations on a group: read and describe, delete.
 _READ_BITS: Final = 1 << 3 | 1 << 8
 _DELETE_BITS: Final = 1 << 6
 
 
 async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Of a group that is not there: that it is dead; in newer versions GROUP_ID_NOT_FOUND besides."""
-    shares = {group_id for group_id, _ in _share_groups(call)} if call.version >= _NOT_FOUND_SINCE else set[str]()
+    """Of a group that is not there: that it is dead."""
     return DescribeGroupsResponse(
         groups=[
-            _described(call, group_id, shares, tell_operations=request.include_authorized_operations)
+            _described(call, group_id, tell_operations=request.include_authorized_operations)
             for group_id in request.groups
         ]
     )
 
 
-def _described(call: Call, group_id: str, shares: Set[str], *, tell_operations: bool) -> DescribeGroupsDescribedGroup:
+def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeGroupsDescribedGroup:
     groups = call.broker.kafka_groups
     error = groups.refusal(group_id) if reaches(call, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
     if error is not ErrorCode.NONE:
         return DescribeGroupsDescribedGroup(error_code=error, group_id=group_id)
     found = groups.describe(group_id)
-    if found.state is State.DEAD and call.version >= _NOT_FOUND_SINCE:
-        return DescribeGroupsDescribedGroup(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {'is not a classic group' if group_id in shares else 'not found'}.",
-            group_id=group_id,
-            group_state=State.DEAD,
-        )
     told = DescribeGroupsDescribedGroup(
         group_id=group_id,
         group_state=found.state,
@@ -93,18 +83,14 @@ def _members(found: Described) -> list[DescribeGroupsDescribedGroupMember]:
 
 
 async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Those of the types and in the states asked for; of any, and in any, when none is."""
+    """Those in the states asked for; in any, when none is."""
     if not may(call.access, READ):
         return ListGroupsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.refusal("any")
     if error is not ErrorCode.NONE:
         return ListGroupsResponse(error_code=error)
-    types = {name.lower() for name in request.types_filter}
     states = {name.lower() for name in request.states_filter}
-    found = [
-        *(_classic(call) if not types or _CLASSIC in types else ()),
-        *(_shares(call) if not types or _SHARE in types else ()),
-    ]
+    found = chain(_classic(call), _shares(call))
     return ListGroupsResponse(groups=[each for each in found if not states or each.group_state.lower() in states])
 
 
@@ -113,24 +99,16 @@ def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
     for each in call.broker.kafka_groups.all_groups():
         if is_shown(each.group_id):
             yield ListGroupsListedGroup(
-                group_id=each.group_id,
-                protocol_type=each.protocol_type,
-                group_state=each.state,
-                group_type=_CLASSIC,
+                group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state
             )
 
 
 def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
-    for group_id, state in _share_groups(call):
-        yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state, group_type=_SHARE)
-
-
-def _share_groups(call: Call) -> Iterator[tuple[str, State]]:
-    """Those that are for the key, by id, each with its state."""
     shares = call.broker.kafka_shares
     for group_id, queues in sorted(shares.groups().items()):
         if is_for(call.access, queues):
-            yield group_id, State.STABLE if shares.members.size(group_id) else State.EMPTY
+            state = State.STABLE if shares.members.size(group_id) else State.EMPTY
+            yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state)
 
 
 async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

@@ -129,7 +129,6 @@ class DescribeGroupsDescribedGroupMember(Part):
 
 class DescribeGroupsDescribedGroup(Part):
     error_code: Int16 = 0
-    error_message: Annotated[NullableString, Since(6)] = None
     group_id: String = ""
     group_state: String = ""
     protocol_type: String = ""
@@ -147,14 +146,12 @@ class DescribeGroupsResponse(Message):
 @flexible(3)
 class ListGroupsRequest(Message):
     states_filter: Annotated[list[String], Since(4)] = []
-    types_filter: Annotated[list[String], Since(5)] = []
 
 
 class ListGroupsListedGroup(Part):
     group_id: String = ""
     protocol_type: String = ""
     group_state: Annotated[String, Since(4)] = ""
-    group_type: Annotated[String, Since(5)] = ""
 
 
 @flexible(3)

@@ -39,7 +39,7 @@ async def commits(wire: Wire, group: str, *topics: str, **member: Any) -> o.Offs
 
 
 async def listed(wire: Wire) -> list[str]:
-    told = await wire.ask(ApiKey.LIST_GROUPS, 5, m.ListGroupsRequest(), m.ListGroupsResponse)
+    told = await wire.ask(ApiKey.LIST_GROUPS, 4, m.ListGroupsRequest(), m.ListGroupsResponse)
     assert told.error_code == 0
     return [each.group_id for each in told.groups]
 

@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from broker.kafka.apis import APIS, ApiKey
-from broker.kafka.errors import ErrorCode
 from broker.kafka.messages import groups as m
 from tests.kafka.groups.test_calls import codes, commit, committing, known, stable
 from tests.kafka.server import KafkaServer, Wire
 from tests.kafka.test_share_wire import Member, put
 
-CLASSIC, SHARE = "classic", "share"
-HELD = ("held", "share", "Stable", SHARE)
-FREE = ("free", "share", "Empty", SHARE)
-EMPTY = ("g", "", "Empty", CLASSIC)
-BUSY = ("busy", "consumer", "Stable", CLASSIC)
+HELD = ("held", "share", "Stable")
+FREE = ("free", "share", "Empty")
+EMPTY = ("g", "", "Empty")
+BUSY = ("busy", "consumer", "Stable")
 
 
 @pytest.fixture
@@ -36,29 +34,23 @@ async def server(tmp_path: Path) -> AsyncIterator[KafkaServer]:
         yield server
 
 
-async def listed(wire: Wire, version: int = 5, **filters: list[str]) -> list[tuple[str, ...]]:
+async def listed(wire: Wire, version: int = 4, **filters: list[str]) -> list[tuple[str, ...]]:
     told = await wire.ask(ApiKey.LIST_GROUPS, version, m.ListGroupsRequest(**filters), m.ListGroupsResponse)
     assert told.error_code == 0
-    return [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in told.groups]
+    return [(each.group_id, each.protocol_type, each.group_state) for each in told.groups]
 
 
 @pytest.mark.parametrize("version", range(APIS[ApiKey.LIST_GROUPS].first, APIS[ApiKey.LIST_GROUPS].last + 1))
 async def test_every_version_lists_them_with_as_much_as_it_has(server: KafkaServer, version: int) -> None:
-    fields = 4 if version >= 5 else 3 if version >= 4 else 2
-    wanted = [(*each[:fields], *[""] * (4 - fields)) for each in (BUSY, EMPTY, FREE, HELD)]
+    wanted = [each if version >= 4 else (*each[:2], "") for each in (BUSY, EMPTY, FREE, HELD)]
     assert await listed(await server.connect(), version) == wanted
 
 
-async def test_filters_by_type_and_state_go_together(server: KafkaServer) -> None:
+async def test_they_are_asked_for_by_state(server: KafkaServer) -> None:
     wire = await server.connect()
-    assert await listed(wire, types_filter=["Share"]) == [FREE, HELD]
-    assert await listed(wire, types_filter=["CLASSIC"]) == [BUSY, EMPTY]
-    assert await listed(wire, types_filter=["classic", "share"], states_filter=["stable"]) == [BUSY, HELD]
+    assert await listed(wire, states_filter=["stable"]) == [BUSY, HELD]
     assert await listed(wire, states_filter=["Empty"]) == [EMPTY, FREE]
-    assert await listed(wire, types_filter=["share"], states_filter=["Empty"]) == [FREE]
-    assert await listed(wire, types_filter=["consumer", "streams"]) == []
-    # A version without types is asked for states alone.
-    assert await listed(wire, 4, states_filter=["Stable"]) == [(*BUSY[:3], ""), (*HELD[:3], "")]
+    assert await listed(wire, states_filter=["Dead"]) == []
 
 
 async def test_one_that_is_deleted_or_whose_queue_is_gone_is_not_listed(server: KafkaServer) -> None:
@@ -66,11 +58,11 @@ async def test_one_that_is_deleted_or_whose_queue_is_gone_is_not_listed(server: 
     delete = m.DeleteGroupsRequest(groups_names=["free"])
     told = await wire.ask(ApiKey.DELETE_GROUPS, 2, delete, m.DeleteGroupsResponse)
     assert told.results[0].error_code == 0
-    assert await listed(wire, types_filter=["share"]) == [HELD]
+    assert await listed(wire) == [BUSY, EMPTY, HELD]
     await server.engine.delete_topic("q")
-    assert await listed(wire, types_filter=["share"]) == [HELD]  # its member is there
+    assert await listed(wire) == [BUSY, EMPTY, HELD]  # its member is there
     assert (await Member(server, wire, group="held").heartbeat(-1)).error_code == 0
-    assert await listed(wire, types_filter=["share"]) == []
+    assert await listed(wire) == [BUSY, EMPTY]
 
 
 @pytest.mark.parametrize("version", range(APIS[ApiKey.DESCRIBE_GROUPS].last + 1))
@@ -81,16 +73,7 @@ async def test_to_the_description_of_consumers_they_are_not_there(server: KafkaS
     assert [(each.group_id, each.group_state, each.members) for each in told.groups] == [
         ("held", "Dead", []), ("free", "Dead", []), ("none", "Dead", []),
     ]  # fmt: skip
-    found = [(each.error_code, each.error_message) for each in told.groups]
-    if version < 6:
-        assert found == [(0, None)] * 3
-    else:
-        missing = ErrorCode.GROUP_ID_NOT_FOUND
-        assert found == [
-            (missing, "Group held is not a classic group."),
-            (missing, "Group free is not a classic group."),
-            (missing, "Group none not found."),
-        ]
+    assert [each.error_code for each in told.groups] == [0, 0, 0]
 
 
 async def test_a_key_sees_the_share_groups_of_its_queues(tmp_path: Path) -> None:
