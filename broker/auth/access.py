@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
@@ -43,6 +45,14 @@ class Access:
         """A request begins, and `end` has to follow. Raises LimitReached."""
         return UNCOUNTED
 
+    def try_enter(self) -> Flight | None:
+        """As `enter`; None when too many are under way."""
+        return UNCOUNTED
+
+    async def turn(self) -> Flight:
+        """As `enter`, but it waits where that raises: first come, first served."""
+        return UNCOUNTED
+
     @contextmanager
     def stream_place(self) -> Generator[None]:
         """Hold an event stream or a WebSocket. Raises LimitReached."""
@@ -65,9 +75,9 @@ class _Counted(Flight):
         self._caller: KeyAccess | None = caller
 
     def end(self) -> None:
-        if self._caller is not None:
-            self._caller.inflight -= 1
-            self._caller = None
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.leave()
 
 
 UNCOUNTED: Final = Flight()
@@ -83,6 +93,7 @@ class KeyAccess(Access):
         self.owner = f"key-{key.number}"
         self.prefixes = key.grant.prefixes
         self.inflight = 0
+        self._turns: deque[asyncio.Future[Flight]] = deque()
         self.max_inflight = max_inflight
         self.streams = Parking(
             max_streams, limit="max_sse_connections_per_key", are_there="event streams of this key are open"
@@ -110,11 +121,33 @@ class KeyAccess(Access):
         return flight
 
     def try_enter(self) -> Flight | None:
-        """As `enter`; None when too many are under way."""
         if self.max_inflight and self.inflight >= self.max_inflight:
             return None
         self.inflight += 1
         return _Counted(self)
+
+    async def turn(self) -> Flight:
+        flight = self.try_enter()
+        if flight is not None:
+            return flight
+        turn: asyncio.Future[Flight] = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                turn.result().end()  # it came at the same moment
+            raise
+
+    def leave(self) -> None:
+        """One request less is under way; who has waited longest has its place, so that nobody gets in between."""
+        self.inflight -= 1
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():  # it has not been given up
+                self.inflight += 1
+                turn.set_result(_Counted(self))
+                return
 
     @contextmanager
     def stream_place(self) -> Generator[None]:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from broker.auth.access import UNCOUNTED, Flight
 from broker.kafka.codec.padding import padded
 from broker.kafka.codec.schema import Message, decode, encode
 from broker.kafka.codec.wire import Buffer
@@ -62,7 +63,7 @@ class Peer:
 class Call:
     """One request."""
 
-    __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "version")
+    __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "flight", "version")
 
     def __init__(self, api_key: int, version: int, client_id: str | None, connection: Peer, broker: Broker) -> None:
         self.api_key = api_key
@@ -72,6 +73,8 @@ class Call:
         self.broker = broker
         #: Error codes within the answer, for the metrics: handlers of raw bodies add theirs.
         self.errors: list[int] = []
+        #: Its place among the requests of its key that are under way: ended when it is done, or waits for something.
+        self.flight: Flight = UNCOUNTED
 
     @property
     def access(self) -> Access:

@@ -1,7 +1,8 @@
 """One connection of a Kafka client: frames in, calls started in order, answers out in order.
 
 What it may hold is bounded: requests that wait or whose answer is on its way by their bytes (then nothing more is
-read), answers by what the transport takes (then nothing more is started). A client that does not take its answers, or
+read), answers by what the transport takes (then nothing more is started). While all connections of its key have as many
+requests under way as they may have, nothing more is read or started either. A client that does not take its answers, or
 does not send what it has begun, is cut off by the sweeper (see `broker.slow`).
 """
 
@@ -26,6 +27,7 @@ from broker.kafka.outbox import Outbox, Whole
 from broker.slow import Look, Phase
 
 if TYPE_CHECKING:
+    from broker.auth.access import Access, Flight
     from broker.kafka.port import Port
 
 _log = structlog.get_logger("broker.kafka")
@@ -44,6 +46,10 @@ _STRIDE: Final = 16
 _WAITING: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SHARE_FETCH})
 #: Calls that one may make who has not said who it is.
 _OPEN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+#: Calls that do not count as requests of their key, as over HTTP: those that settle something or keep a session.
+_UNCOUNTED: Final = _OPEN | {
+    ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_ACKNOWLEDGE
+}  # fmt: skip
 
 
 class _Started(NamedTuple):
@@ -70,6 +76,8 @@ class Connection(asyncio.Protocol):
         self._resumed = 0
         self._served = 0
         self._reading = True
+        #: Its key has as many requests under way as it may have: this one waits for its turn, and reads nothing.
+        self._held_back = False
         self._outbox = Outbox(self._failed)
         self._under_way: int | None = None
         self._closing = False
@@ -121,6 +129,7 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
         if self._under_way in _WAITING:
             self._task.cancel()
+        self._give_up()
         for then in [*self._when_gone.values()]:
             then()
 
@@ -155,6 +164,7 @@ class Connection(asyncio.Protocol):
         waits = self._under_way in _WAITING
         if waits:
             self._task.cancel()
+        self._give_up()
         if (waits or self._under_way is None) and not len(self._outbox):
             self.transport.close()
 
@@ -201,14 +211,40 @@ class Connection(asyncio.Protocol):
         if self._peer.access is None and header.api_key not in _OPEN:
             self._refuse("unauthenticated", f"key {header.api_key} before SaslAuthenticate")
             return
+        if self._peer.access is not None and header.api_key not in _UNCOUNTED:
+            call.flight = self._peer.access.try_enter() or await self._turn(self._peer.access)
         self._under_way = header.api_key
-        answer = await handler(call, memoryview(frame)[header.body_offset :])
+        later = False
+        try:
+            answer = await handler(call, memoryview(frame)[header.body_offset :])
+            later = isinstance(answer, Later)
+        finally:
+            if not later:
+                call.flight.end()
         self._take(answer, started)
+
+    async def _turn(self, access: Access) -> Flight:
+        """What its key is full of has to end first."""
+        self._held_back = True
+        self._watch_held()
+        try:
+            return await access.turn()
+        finally:
+            self._held_back = False
+            self._watch_held()
+
+    def _give_up(self) -> None:
+        """Who waits for its turn has begun nothing, and need not any more."""
+        if self._held_back:
+            self._task.cancel()
 
     def _take(self, answer: Answer, started: _Started) -> None:
         finish = partial(self._finish, started)
         if isinstance(answer, Later):
-            self._outbox.expect(asyncio.ensure_future(answer.body), finish)
+            coming = asyncio.ensure_future(answer.body)
+            # Not with its turn to be sent: what it stands behind may wait for long.
+            coming.add_done_callback(lambda _: started.call.flight.end())
+            self._outbox.expect(coming, finish)
         else:
             self._outbox.add(answer, finish)
 
@@ -242,7 +278,7 @@ class Connection(asyncio.Protocol):
 
     def _watch_held(self) -> None:
         """Read on, or not."""
-        reading = self._held_bytes <= self._port.max_request_bytes
+        reading = self._held_bytes <= self._port.max_request_bytes and not self._held_back
         if reading is self._reading or self.transport.is_closing():
             return
         self._reading = reading

@@ -93,6 +93,7 @@ async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], de
         places = [located(call, READ, each.topic, each.partition)[0] for each in found]
     except TopicNotFound:
         return True
+    call.flight.end()
     waits = [engine.wait_beyond(place, each.high_watermark, left_ms) for place, each in zip(places, found, strict=True)]
     if not waits:
         await asyncio.sleep(left_ms / 1000)

@@ -10,6 +10,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of
+from broker.kafka.group_reach import may_commit
 from broker.kafka.groups.offsets import Committed, OffsetBeyondHead
 from broker.kafka.groups.states import State
 from broker.kafka.messages.offsets import (
@@ -59,13 +60,16 @@ def _code_of(error: Exception) -> ErrorCode:
 
 async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Each partition for itself: durable, or refused."""
-    if not may(call.access, READ):
+    wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+    places = ((name, each.partition_index) for name, each in wanted)
+    generation = request.generation_id_or_member_epoch
+    # A member has been let in by `reaches`, and its id is known to it alone.
+    if not may(call.access, READ) or (generation < 0 and not may_commit(call, request.group_id, places)):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     else:
         refused = await call.broker.kafka_groups.admit_commit(
-            request.group_id, request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
+            request.group_id, request.member_id, generation, request.group_instance_id
         )
-    wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     if refused is ErrorCode.NONE:
         codes = await asyncio.gather(*(_commit_one(call, request.group_id, name, each) for name, each in wanted))
     else:

@@ -224,6 +224,8 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
         except Exception as error:
             answers.failed(topic_id, 0, *_refusal(error))
     wait_ms = 0 if answers.any else max(0, request.max_wait_ms)
+    if wait_ms:
+        call.flight.end()
     room = Room(request.max_records, max(1, request.max_bytes), wait_ms)
     for acquired in await acquire(call.broker.kafka_shares, session, topics, room):
         answers.acquired(acquired)

@@ -26,6 +26,7 @@ from broker.kafka.groups.record import KIND, GroupRecord
 from broker.kafka.groups.states import State
 from broker.kafka.groups.values import Join, JoinAnswer, Limits, Member, Save, SyncAnswer, Token
 from broker.kafka.names import consumer_name
+from storage.errors import Unavailable
 
 if TYPE_CHECKING:
     from broker.kafka.groups.offsets import Offsets
@@ -109,6 +110,9 @@ class Coordinator:
         error = self.refusal(group_id)
         if error is ErrorCode.NONE and not asked.member_id and self._is_one_too_many(group_id):
             error = ErrorCode.GROUP_MAX_SIZE_REACHED
+        if error is ErrorCode.NONE and not self._can_save():
+            # Before the group hears of it: who is in it goes on with the generation there is.
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
             return JoinAnswer(token=None, error=error, member_id=asked.member_id)
         hosted = self._host(group_id)
@@ -219,7 +223,7 @@ class Coordinator:
             await self._offsets.delete_all(group_id)
             await self._engine.states.delete(KIND, group_id)
         except Exception as failure:
-            return code_of(failure)
+            return code_of(failure, unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         finally:
             self._hosted.pop(group_id, None)
             self._used_ms.pop(group_id, None)
@@ -245,6 +249,14 @@ class Coordinator:
     async def _write(self, group_id: str, record: GroupRecord) -> None:
         await self._engine.states.put(KIND, group_id, record.encode())
         self.begun += not record.empty_ms
+
+    def _can_save(self) -> bool:
+        """Whether another generation could be made durable, as far as is known: the shard goes on, and has room."""
+        try:
+            self._engine.shards[0].refuse_when_full()
+        except Unavailable:
+            return False
+        return True
 
     def _host(self, group_id: str) -> Hosted:
         hosted = self._hosted.get(group_id)

@@ -64,18 +64,29 @@ class Offsets:
     def has_any(self, group_id: str) -> bool:
         return bool(self._addresses(group_id))
 
+    def has(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether it has committed for that partition."""
+        name = consumer_name(group_id)
+        found = self._engine.catalog.topics.get(address(topic, partition)) if partition >= 0 else None
+        return found is not None and name in found.log.consumers.by_name
+
     def topics(self, group_id: str) -> set[str]:
         """Those that it has committed offsets for."""
         return {split(where)[0] for where in self._addresses(group_id)}
 
+    def topics_of_all(self) -> dict[str, set[str]]:
+        """The same of all groups that have committed any, by id."""
+        found: dict[str, set[str]] = {}
+        for where, topic in self._engine.catalog.topics.items():
+            for consumer in topic.log.consumers.named(GROUP_PREFIX):
+                group_id = group_of(consumer.name)
+                if group_id is not None:
+                    found.setdefault(group_id, set()).add(split(where)[0])
+        return found
+
     def groups(self) -> set[str]:
         """All that have committed offsets."""
-        names = {
-            consumer.name
-            for topic in self._engine.catalog.topics.values()
-            for consumer in topic.log.consumers.named(GROUP_PREFIX)
-        }
-        return {group_id for group_id in map(group_of, names) if group_id is not None}
+        return {*self.topics_of_all()}
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
         """False: there was nothing. Durable on return. Raises TopicNotFound, Unavailable."""
@@ -87,7 +98,7 @@ class Offsets:
             await self._engine.consumers.delete(where, _name(group_id))
 
     def _addresses(self, group_id: str) -> list[str]:
-        name = _name(group_id)
+        name = consumer_name(group_id)
         topics = self._engine.catalog.topics
         return [where for where, topic in topics.items() if name in topic.log.consumers.by_name]
 

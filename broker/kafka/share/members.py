@@ -63,6 +63,10 @@ class Members:
         """Members of that group."""
         return self._sizes.get(group_id, 0)
 
+    def groups(self) -> set[str]:
+        """Those that have members."""
+        return {*self._sizes}
+
     def heartbeat(
         self, group_id: str, member_id: str, epoch: int, wanted: Sequence[str] | None, now_ms: int
     ) -> Member | ErrorCode:

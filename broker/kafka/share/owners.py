@@ -42,8 +42,12 @@ class Owners:
 
     def queues(self, group_id: str) -> list[Topic]:
         """The queues of that group."""
-        topics = [self._engine.catalog.by_id.get(int(key)) for key, value in self._all() if value.decode() == group_id]
-        return [topic for topic in topics if topic is not None]
+        return [topic for owner, topic in self.all() if owner == group_id]
+
+    def all(self) -> list[tuple[str, Topic]]:
+        """Every queue that belongs to a group, behind the id of the group."""
+        by_id = self._engine.catalog.by_id
+        return [(value.decode(), by_id[int(key)]) for key, value in self._all() if int(key) in by_id]
 
     async def release(self, group_id: str) -> None:
         """Its queues belong to nobody; durable on return. Raises StorageError."""

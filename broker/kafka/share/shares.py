@@ -148,6 +148,15 @@ class Shares:
         if topic is not None and leases:
             self._engine.queues.give_back(topic.name, node_of(session), leases, forgiven=forgiven)
 
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> dict[str, set[str]]:
+        """Those that somebody is in, and those that have queues: the names of these, by the id of the group."""
+        found = {group_id: set[str]() for group_id in self.members.groups()}
+        for group_id, topic in self.owners.all():
+            found.setdefault(group_id, set()).add(topic.name)
+        return found
+
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     async def claim(self, session: Session, topic: Topic, count: int, wait_ms: int) -> list[ClaimedJob]:

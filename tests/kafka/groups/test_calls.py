@@ -145,6 +145,9 @@ async def test_every_version_of_list(wired: KafkaServer, version: int) -> None:
     told = await wire.ask(ApiKey.LIST_GROUPS, version, request, m.ListGroupsResponse)
     wanted = [] if version >= 4 else [("g", "consumer")]
     assert [(each.group_id, each.protocol_type) for each in told.groups] == wanted
+    request.states_filter = ["STABLE"]
+    told = await wire.ask(ApiKey.LIST_GROUPS, version, request, m.ListGroupsResponse)
+    assert [each.group_state for each in told.groups] == ["Stable" if version >= 4 else ""]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))

@@ -1,0 +1,134 @@
+"""DescribeGroups, ListGroups, DeleteGroups: groups as a whole (source: kafka.md §2).
+
+The protocol type of a share group is `share`, as in Kafka 4. DescribeGroups is for groups of consumers only: to it a
+share group is as one that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from broker.auth.scopes import DELETE, READ
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.calls import share
+from broker.kafka.cluster import may
+from broker.kafka.errors import ErrorCode
+from broker.kafka.group_reach import is_for, listed, reaches
+from broker.kafka.groups.coordinator import Described
+from broker.kafka.groups.states import State
+from broker.kafka.messages.groups import (
+    DeleteGroupsDeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsDescribedGroup,
+    DescribeGroupsDescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+#: The protocol type of a share group.
+_SHARE: Final = "share"
+#: Bits of Kafka's operations on a group: read and describe, delete.
+_READ_BITS: Final = 1 << 3 | 1 << 8
+_DELETE_BITS: Final = 1 << 6
+
+
+async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Of a group that is not there: that it is dead."""
+    return DescribeGroupsResponse(
+        groups=[
+            _described(call, group_id, tell_operations=request.include_authorized_operations)
+            for group_id in request.groups
+        ]
+    )
+
+
+def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeGroupsDescribedGroup:
+    groups = call.broker.kafka_groups
+    error = groups.refusal(group_id) if reaches(call, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if error is not ErrorCode.NONE:
+        return DescribeGroupsDescribedGroup(error_code=error, group_id=group_id)
+    found = groups.describe(group_id)
+    told = DescribeGroupsDescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol if found.state is State.STABLE else "",
+        members=_members(found),
+    )
+    if tell_operations:
+        told.authorized_operations = _READ_BITS | (_DELETE_BITS if may(call.access, DELETE) else 0)
+    return told
+
+
+def _members(found: Described) -> list[DescribeGroupsDescribedGroupMember]:
+    settled = found.state is State.STABLE
+    return [
+        DescribeGroupsDescribedGroupMember(
+            member_id=each.member_id,
+            group_instance_id=each.instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            member_metadata=each.metadata(found.protocol) if settled else b"",
+            member_assignment=each.assignment if settled else b"",
+        )
+        for each in found.members
+    ]
+
+
+async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Those in the states asked for; in any, when none is."""
+    if not may(call.access, READ):
+        return ListGroupsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    error = call.broker.kafka_groups.refusal("any")
+    if error is not ErrorCode.NONE:
+        return ListGroupsResponse(error_code=error)
+    states = {name.lower() for name in request.states_filter}
+    found = chain(_classic(call), _shares(call))
+    return ListGroupsResponse(groups=[each for each in found if not states or each.group_state.lower() in states])
+
+
+def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
+    is_shown = listed(call)
+    for each in call.broker.kafka_groups.all_groups():
+        if is_shown(each.group_id):
+            yield ListGroupsListedGroup(
+                group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state
+            )
+
+
+def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
+    shares = call.broker.kafka_shares
+    for group_id, queues in sorted(shares.groups().items()):
+        if is_for(call.access, queues):
+            state = State.STABLE if shares.members.size(group_id) else State.EMPTY
+            yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state)
+
+
+async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """With their offsets, in topics that the key is for."""
+    results: list[DeleteGroupsDeletableGroupResult] = []
+    for group_id in request.groups_names:
+        groups, offsets = call.broker.kafka_groups, call.broker.kafka_offsets
+        error = groups.refusal(group_id)
+        if error is ErrorCode.NONE and not may(call.access, DELETE, *offsets.topics(group_id)):
+            error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if error is ErrorCode.NONE:
+            error = await groups.delete(group_id)
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            error = await share.delete(call, group_id)
+        results.append(DeleteGroupsDeletableGroupResult(group_id=group_id, error_code=error))
+    return DeleteGroupsResponse(results=results)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.DESCRIBE_GROUPS: decoded(DescribeGroupsRequest, describe),
+    ApiKey.LIST_GROUPS: decoded(ListGroupsRequest, list_all),
+    ApiKey.DELETE_GROUPS: decoded(DeleteGroupsRequest, delete),
+}
