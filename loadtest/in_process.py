@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import resource
 import time
 
 import msgspec
 
+from loadtest.observed import children_s
 from loadtest.scenario import numbered, record
 from storage import NewRecord
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """Rates per second of wall time; processor time in µs a record, of the whole process (`cores`: so many at a time)
-    and of the thread that has measured it, which is the event loop's; latencies of calls."""
+    """Rates per second of wall time; processor time in µs a record, of the process and of those it has started, as the
+    absorber's (`cores`: so many at a time), and of the thread that has measured it, which is the event loop's;
+    latencies of calls."""
 
     name: str
     records_per_s: float
@@ -60,7 +63,7 @@ class Clocks:
 
 def _process_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return used.ru_utime + used.ru_stime + children_s(os.getpid())
 
 
 def line(each: Figures) -> str:

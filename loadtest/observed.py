@@ -1,7 +1,8 @@
-"""What is seen of a broker from outside: processor time of its process, counters of /v0/metrics."""
+"""What is seen of a broker from outside: processor time of its processes, counters of /v0/metrics."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -15,7 +16,8 @@ _SAMPLE = re.compile(r"^(?P<name>[a-z_]+)(?:\{[^}]*\})? (?P<value>[0-9.e+-]+)$",
 
 
 class Cpu(msgspec.Struct, frozen=True):
-    """Processor seconds of a process: all of it, and its main thread, where the event loop runs."""
+    """Processor seconds of a process: all of it and of those it has started, and its main thread, where the event loop
+    runs."""
 
     total_s: float
     main_s: float
@@ -26,13 +28,24 @@ class Cpu(msgspec.Struct, frozen=True):
 
 def cpu_of(pid: int) -> Cpu:
     """Processor time used so far, to 10 ms."""
-    return Cpu(_used_s(Path(f"/proc/{pid}/stat")), _used_s(Path(f"/proc/{pid}/task/{pid}/stat")))
+    return Cpu(sum(_used_s(Path(f"/proc/{pid}"))) + children_s(pid), _used_s(Path(f"/proc/{pid}/task/{pid}"))[0])
 
 
-def _used_s(stat: Path) -> float:
+def children_s(pid: int) -> float:
+    """Processor time of processes that it has started, and that they have, as far as they run: the absorber's, say."""
+    used = 0.0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            for child in (task / "children").read_text().split():
+                used += sum(_used_s(Path(f"/proc/{child}"))) + children_s(int(child))
+    return used
+
+
+def _used_s(process: Path) -> tuple[float, float]:
+    """Its own, and that of its children that have ended."""
     # The command's name is in brackets and may hold anything; what follows it is fixed.
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+    ticks = [int(field) for field in (process / "stat").read_text().rpartition(")")[2].split()[11:15]]
+    return sum(ticks[:2]) / _TICKS_A_SECOND, sum(ticks[2:]) / _TICKS_A_SECOND
 
 
 def busy_s() -> float:
