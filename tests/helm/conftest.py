@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -34,9 +35,15 @@ def _leave_out(
 
 @pytest.fixture(scope="session")
 def bare_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Debian as debootstrap makes it, of the release that the image is made from."""
+    """Debian as debootstrap makes it, of the release that the image is made from, and as slim as that."""
     folder = tmp_path_factory.mktemp("debian") / "root"
     subprocess.run(["debootstrap", "--variant=minbase", containerfile.suite(), str(folder)], check=True, timeout=1200)
+    unwanted = [f"usr/share/{name}" for name in ("doc", "man", "info")]
+    excluded = "".join(f"path-exclude=/{path}/*\n" for path in unwanted)
+    (folder / "etc/dpkg/dpkg.cfg.d/slim").write_text(excluded)
+    for path in unwanted:
+        shutil.rmtree(folder / path, ignore_errors=True)
+        (folder / path).mkdir(exist_ok=True)
     return folder
 
 

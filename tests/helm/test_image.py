@@ -12,24 +12,39 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
-from tests.support.chart import Document, Helm, pods
+from tests.support.chart import Document, Helm, find, pods
 from tests.support.containerfile import Image, confined
-from tests.support.pod_process import BrokerPod, Pod
+from tests.support.pod_process import BrokerPod, Pod, contents
+
+SMALL = ("settings.TOPICS_WAL_FILE_BYTES=1048576", "settings.TOPICS_WAL_SHARDS=2")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
-def image(bare_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Image(bare_root, tmp_path_factory.mktemp("image")).build()
+def images(bare_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return Image(bare_root, tmp_path_factory.mktemp("image"))
 
 
-class InImage(BrokerPod):
-    """The broker's pod, in that root: read-only, without rights, as the user that the chart says."""
+@pytest.fixture(scope="module")
+def image(images: Image) -> Path:
+    """The last stage is what a build without a target makes."""
+    *_, last = images.stages
+    return images.build(last)
 
-    def __init__(self, documents: Sequence[Document], directory: Path, root: Path) -> None:
-        pod = pods(documents)["StatefulSet"]
+
+@pytest.fixture(scope="module")
+def exporter(images: Image) -> Path:
+    return images.build("exporter")
+
+
+class InRoot(Pod):
+    """A pod of the chart in that root: read-only, without rights, as the user that the chart says."""
+
+    def __init__(self, documents: Sequence[Document], pod: Document, directory: Path, root: Path) -> None:
+        directory.mkdir(exist_ok=True)
         super().__init__(documents, pod, directory)
         self._root = root
         self._user: int = pod["spec"]["securityContext"]["runAsUser"]
@@ -51,15 +66,18 @@ class InImage(BrokerPod):
     def command(self) -> list[str]:
         return confined(self._root, "/opt/topics", self.mounts, self._user, self.container["command"])
 
+
+class BrokerInRoot(InRoot, BrokerPod):
+    """The broker's."""
+
     @property
     def port_file(self) -> tuple[str, Path]:
         return "/data/port", self.mounts["/data"] / "port"
 
 
 def test_it_runs_read_only_without_rights_and_keeps_its_data(helm: Helm, image: Path, tmp_path: Path) -> None:
-    small = ("settings.TOPICS_WAL_FILE_BYTES=1048576", "settings.TOPICS_WAL_SHARDS=2")
-    documents = helm.render(*[option for each in small for option in ("--set", each)])
-    with InImage(documents, tmp_path / "pod", image) as broker:
+    documents = helm.render(*[option for each in SMALL for option in ("--set", each)])
+    with BrokerInRoot(documents, pods(documents)["StatefulSet"], tmp_path / "pod", image) as broker:
         broker.start()
         status = Path(f"/proc/{broker.pid}/status").read_text()
         assert re.search(r"^Uid:\t10001\t10001\t10001\t10001$", status, re.MULTILINE)
@@ -86,3 +104,24 @@ def test_it_has_what_it_needs_and_no_more(image: Path) -> None:
     for absent in ("pip", "pytest", "pyspark"):
         assert "ModuleNotFoundError" in inside(f"import {absent}").stderr
     assert not (image / "src").exists()
+
+
+def test_the_exporter_exports_with_spark_read_only_and_without_rights(
+    helm: Helm, exporter: Path, tmp_path: Path
+) -> None:
+    wanted = ("export.schedule=@daily", "export.existingClaim=lake", "export.to=/export/files")
+    documents = helm.render(*[option for each in (*SMALL, *wanted) for option in ("--set", each)])
+    found = pods(documents)
+    with BrokerPod(documents, found["StatefulSet"], tmp_path / "broker") as broker:
+        broker.start()
+        records = {"records": [{"data": {"n": n}} for n in range(3)]}
+        key = contents(documents, "Secret", find(documents, "Secret")["metadata"]["name"])["admin-key"].decode()
+        assert broker.call("POST", "/v0/topics/t", records, key=key)[0] == 201
+        job = InRoot(documents, found["CronJob export"], tmp_path / "job", exporter)
+        for _ in range(2):  # the second has nothing left to do
+            done = job.run(TOPICS_URL=broker.url)
+            assert done.returncode == 0, done.stdout
+    [file] = (tmp_path / "job/lake/files").rglob("*.parquet")
+    assert parquet.read_table(file).num_rows == 3
+    assert not (exporter / "src").exists()
+    assert not [*(exporter / "tmp").iterdir()], "put aside where the chart has a volume for that"

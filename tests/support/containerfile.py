@@ -88,19 +88,21 @@ def refusal() -> str | None:
 
 
 class Image:
-    """Builds the stages in `folder`, in order. `base` is a bare root, which stays as it is."""
+    """Builds stages in `folder`, each once. `base` is a bare root, which stays as it is."""
 
     def __init__(self, base: Path, folder: Path) -> None:
         self._base = base
         self._folder = folder
         self.stages = stages(FILE.read_text())
+        #: Of stages that are built: working directory and variables. Those that one is the base of begin with them.
+        self._ended: dict[str, tuple[str, dict[str, str]]] = {}
 
-    def build(self) -> Path:
-        """The root of the last stage. What that does not need is not built."""
-        *_, last = self.stages
-        for name in [each for each in self.stages if each in self.needed(last)]:
-            self._build(self.stages[name])
-        return self._folder / last
+    def build(self, target: str) -> Path:
+        """The root of this stage. What it does not need is not built."""
+        for name in [each for each in self.stages if each in self.needed(target)]:
+            if name not in self._ended:
+                self._build(self.stages[name])
+        return self._folder / target
 
     def needed(self, name: str) -> set[str]:
         """A stage, those that it begins with, and those that it copies from."""
@@ -113,8 +115,8 @@ class Image:
         begin = self._folder / stage.base if stage.base in self.stages else self._base
         subprocess.run(["cp", "-a", "--reflink=auto", str(begin), str(root)], check=True)
         lent = _lend(root)
-        environment: dict[str, str] = {}
-        work = "/"
+        work, before = self._ended.get(stage.base, ("/", {}))
+        environment = {**before}
         for step in stage.steps:
             match step.word:
                 case "RUN":
@@ -132,6 +134,7 @@ class Image:
                 self._copy(root, work, step.text)
         for path in lent:
             path.unlink()
+        self._ended[stage.name] = work, environment
 
     def _copy(self, root: Path, work: str, text: str) -> None:
         [(stage, sources, destination)] = Stage(name="", base="", steps=[Instruction(word="COPY", text=text)]).copies()
@@ -163,8 +166,11 @@ def _run(root: Path, work: str, environment: Mapping[str, str], command: str) ->
     path = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
     named = {name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")}
     trusted = dict.fromkeys(("SSL_CERT_FILE", "PIP_CERT"), AUTHORITIES) if (root / AUTHORITIES[1:]).exists() else {}
+    inside = shlex.join([str(root), "/bin/sh", "-c", f"cd {shlex.quote(work)} && {command}"])
+    # As in a build of an image there is /proc, which Java asks for; it is gone with the step.
+    script = f"mount -t proc none {shlex.quote(str(root))}/proc\nexec {shutil.which('chroot')} {inside}"
     done = subprocess.run(
-        ["chroot", str(root), "/bin/sh", "-c", f"cd {shlex.quote(work)} && {command}"],
+        ["unshare", "--mount", "--propagation=private", "/bin/sh", "-ec", script],
         env={**named, **trusted, **path, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
