@@ -44,6 +44,7 @@ def bare_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in unwanted:
         shutil.rmtree(folder / path, ignore_errors=True)
         (folder / path).mkdir(exist_ok=True)
+    (folder / "etc/hosts").write_text("127.0.0.1 localhost\n")  # whatever runs a container gives it that
     return folder
 
 

@@ -124,4 +124,3 @@ def test_the_exporter_exports_with_spark_read_only_and_without_rights(
     [file] = (tmp_path / "job/lake/files").rglob("*.parquet")
     assert parquet.read_table(file).num_rows == 3
     assert not (exporter / "src").exists()
-    assert not [*(exporter / "tmp").iterdir()], "put aside where the chart has a volume for that"
