@@ -17,6 +17,7 @@ from broker.http.answers import Answer
 from broker.http.render import Shape
 from broker.service import reads
 from storage.engine import Engine
+from storage.errors import ShuttingDown
 from storage.queues.checks import MAX_JOBS
 from storage.queues.claims import Claimed
 from storage.queues.values import Settled
@@ -185,13 +186,12 @@ def _diff(
     topic = engine.topic(name)
     if topic.topic_id in engine.catalog.routes.into or (asked.wait_ms and asked.from_seq >= topic.log.head):
         return False  # it may have to wait: for what routers have still to bring, or for anything at all
-    node = asked.node
     read = reads.Read(
         topic=name,
         from_seq=asked.from_seq,
         limit=asked.limit,
         max_batch_bytes=asked.max_batch_bytes or asked.max_bytes,
-        nodes=() if node is None else (node,) if isinstance(node, str) else node,
+        nodes=reads.several(asked.node),
         epoch=asked.epoch,
         skip_corrupt=asked.skip_corrupt,
     )
@@ -203,9 +203,8 @@ def _diff(
 
 def _has_read(asked: _Diff, told: Told, hand_over: Callable[[], None], task: asyncio.Task[reads.Reading]) -> None:
     _reading.discard(task)
-    if task.cancelled():
-        return  # with the loop: nobody is left to be told
-    error = task.exception()
+    # What it waited for was cancelled, or it was with the loop: whoever is left is told all the same.
+    error = ShuttingDown() if task.cancelled() else task.exception()
     if error is not None:
         told(error)
     elif asked.wait_ms and task.result().empty:

@@ -79,6 +79,13 @@ def clamped(asked: int, default: int, most: int) -> int:
     return min(asked or default, most)
 
 
+def several(nodes: str | list[str] | None) -> Iterable[str]:
+    """Of what a request says: one, many or none."""
+    if nodes is None:
+        return ()
+    return (nodes,) if isinstance(nodes, str) else nodes
+
+
 def left_out(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[bytes]:
     """Whose records a reader is not given; nobody's where the topic says that nodes do not count."""
     exclude = frozenset(node.encode() for node in nodes)

@@ -314,6 +314,17 @@ async def test_a_slow_disk_holds_up_who_reads_from_it_and_nobody_else(long_ways:
         assert long_ways == []
 
 
+async def test_one_that_is_cancelled_within_is_answered(server: HotServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    await filled(server, "t")
+
+    async def cancelled(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(reads, "read", cancelled)
+    answer = await server.ask(diff("t"))
+    assert (answer.status, answer.code) == (503, "shutting_down")
+
+
 async def absorbed(server: HotServer, topic: str, *values: Any) -> None:
     """These are in a segment, and nowhere else."""
     await server.topic(topic, TopicConfig(durability=Durability.FSYNC))

@@ -84,13 +84,12 @@ def _asked(topic: str, body: _Body) -> reads.Read:
         value = getattr(body, field)
         if value is not None and value > MAX_U64:
             raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
-    node = body.node
     return reads.Read(
         topic=topic,
         from_seq=body.from_seq or 0,
         limit=body.limit or 0,
         max_batch_bytes=body.max_batch_bytes or body.max_bytes or 0,
-        nodes=() if node is None else (node,) if isinstance(node, str) else node,
+        nodes=reads.several(body.node),
         tag=tag_match(body.tag, "tag"),
         wait_ms=body.wait_ms or 0,
         from_ts=body.from_ts,
