@@ -87,6 +87,16 @@ def read(server: KafkaServer) -> int:
     return sum(each.transport.is_reading() for each in connections(server))
 
 
+async def one_waits(server: KafkaServer, writes: Held) -> tuple[Wire, Wire]:
+    """A connection whose request is under way, and one whose request waits for its turn."""
+    first, waiting = await known(server, "one"), await known(server, "one")
+    writes.send(first)
+    await writes.begun(1)
+    writes.send(waiting)
+    await until(lambda: read(server) == 1)
+    return first, waiting
+
+
 async def test_requests_of_a_key_over_all_its_connections_wait_for_their_turn(tmp_path: Path) -> None:
     async with held(tmp_path, most=3) as (server, writes):
         one, other = await known(server, "one"), await known(server, "one")
@@ -148,11 +158,7 @@ async def test_who_goes_while_it_waits_takes_no_place_along(tmp_path: Path) -> N
 
 async def test_one_whose_going_is_not_noticed_does_its_work_and_gives_its_place_back(tmp_path: Path) -> None:
     async with held(tmp_path, most=1) as (server, writes):
-        first, gone = await known(server, "one"), await known(server, "one")
-        writes.send(first)
-        await writes.begun(1)
-        writes.send(gone)
-        await until(lambda: read(server) == 1)
+        first, gone = await one_waits(server, writes)
         await gone.close()  # which is read with its turn
         writes.finish(0)
         await first.answer()
@@ -164,11 +170,7 @@ async def test_one_whose_going_is_not_noticed_does_its_work_and_gives_its_place_
 
 async def test_a_shutdown_waits_for_no_turn(tmp_path: Path) -> None:
     async with held(tmp_path, most=1) as (server, writes):
-        first, waiting = await known(server, "one"), await known(server, "one")
-        writes.send(first)
-        await writes.begun(1)
-        writes.send(waiting)
-        await until(lambda: read(server) == 1)
+        first, waiting = await one_waits(server, writes)
         closing = asyncio.create_task(server.port.close(grace_s=10))
         await waiting.ended()
         writes.finish(0)
