@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, repeat
+from operator import add
 from struct import Struct
 from typing import Any, overload
 
@@ -97,16 +98,27 @@ class Stretch(Records):
         stamps = [at - _TS_BACK for at in bodies]
         return [*chain.from_iterable(map(_U64.unpack_from, repeat(self._data), stamps))]
 
-    def bodies(self) -> Iterable[bytes]:
-        """The body of each, as stored."""
-        return self._without(0)
+    def column(self, at: int) -> frozenset[int]:
+        """What stands at this place of the bodies, from the end where it is negative; -1 where one is not so long."""
+        data, bodies = self._data, self._bodies
+        least = at + 1 if at >= 0 else -at
+        if isinstance(bodies, range):
+            size = bodies.step - OVERHEAD
+            if size < least:
+                return frozenset((-1,))
+            first = bodies.start + (at if at >= 0 else size + at)
+            return frozenset(data[first : first + (self._count - 1) * bodies.step + 1 : bodies.step])
+        if min(self._sizes) - OVERHEAD < least:
+            return frozenset((-1,))
+        places = bodies if at >= 0 else map(add, bodies, [size - OVERHEAD for size in self._sizes])
+        return frozenset([data[place + at] for place in places])
 
-    def _without(self, front: int) -> Iterable[bytes]:
-        """The body of each, but for so many bytes in front."""
+    def bodies(self, front: int = 0) -> Iterable[bytes]:
+        """The body of each, as stored, but for so many bytes in front."""
         data, bodies = self._data, self._bodies
         if not isinstance(bodies, range):
             begins = [at + front for at in bodies] if front else bodies
-            ends = map(int.__add__, bodies, [size - OVERHEAD for size in self._sizes])
+            ends = map(add, bodies, [size - OVERHEAD for size in self._sizes])
             return map(data.__getitem__, map(slice, begins, ends))
         width = bodies.step
         # The last piece ends behind its body, where there may be nothing any more.
@@ -120,7 +132,7 @@ class Stretch(Records):
         if isinstance(bodies, range):
             size = bodies.step - OVERHEAD - AROUND_BYTES
             if size >= 0 and constant(data, bodies[0], bodies.step, self._count, opening_of(size)):
-                return [*self._without(AROUND_BYTES)]
+                return [*self.bodies(AROUND_BYTES)]
             return super().data()
         found = [*self.bodies()]
         if all(map(bytes.startswith, found, repeat(OPENING))):

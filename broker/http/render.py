@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from broker.http.render_rows import rows
 from storage.format.binary import MARK, as_json, is_binary
 from storage.partitions import split
 from storage.records import Appended, ReadResult, StoredRecord
 from storage.segments_view import SegmentsView
+from storage.stretch import Stretch, parts_of
 
 if TYPE_CHECKING:
     from storage.routers.waiting import Waited
@@ -52,10 +54,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     if shape.meta and shape.data:
-        text = b",".join(_whole(found, shape))
-        if not to_be_shown(text):
-            return text
-        return b",".join(_whole([record._replace(body=shown(record.body)) for record in found], shape))
+        return b",".join([_part(part, shape) for part in parts_of(found)])
     names = Names(shape.tags)
     return b",".join(
         [
@@ -63,6 +62,17 @@ def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
             for seq, ts, node, tag, body in found
         ]
     )
+
+
+def _part(found: Sequence[StoredRecord], shape: Shape) -> bytes:
+    """The same of one of the sequences that they are made of, as stored where nothing in it is to be left out."""
+    text = rows(found) if isinstance(found, Stretch) else None
+    if text is not None:
+        return text
+    text = b",".join(_whole(found, shape))
+    if not to_be_shown(text):
+        return text
+    return b",".join(_whole([record._replace(body=shown(record.body)) for record in found], shape))
 
 
 def _whole(found: Sequence[StoredRecord], shape: Shape) -> list[bytes]:

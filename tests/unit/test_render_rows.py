@@ -1,0 +1,131 @@
+"""Records rendered a stretch at a time: the same text as one by one, and one by one where something is left out."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.http import render
+from broker.http.render_rows import rows
+from storage import columns
+from storage.format import segment_frame, wal_frame
+from storage.format.binary import binary_body
+from storage.format.wal_frame import FrameType
+from storage.records import StoredRecord
+from storage.stretch import Joined, Stretch
+
+TOPIC_ID, TS = 7, 1_700_000_000_000
+ALL = render.Shape()
+PLAIN = {
+    "one size": [b'{"data":"%04d"}' % number for number in range(40)],
+    "many sizes": [b'{"data":"%b"}' % (b"x" * (number % 13)) for number in range(40)],
+    "words": [b'{"data":null}', b'{"data":true}', b'{"data":false}'] * 10,
+    "with meta": [b'{"data":%d,"meta":{"k":"v"}}' % number for number in range(40)],
+}
+#: Nothing is left out of the last two either: what ends like this might have had something behind it.
+ONE_BY_ONE = {
+    "raw bytes": [binary_body(b"%04d" % number) for number in range(40)],
+    "raw bytes that end as objects do": [binary_body(b'"}') for _ in range(40)],
+    "due at a time": [b'{"data":"x","deliver_at":17%011d}' % number for number in range(40)],
+    "stamped": [b'{"data":"x","ct":17%011d}' % number for number in range(40)],
+    "with headers": [b'{"data":"x","h":[["n","dmFsdWU="]]}' for _ in range(40)],
+    "with meta and headers": [b'{"data":"x","meta":{"k":"v"},"ct":1,"h":[]}' for _ in range(40)],
+    "numbers": [b'{"data":%d}' % number for number in range(40)],
+    "lists": [b'{"data":[%d]}' % number for number in range(40)],
+}
+
+
+def stretch_of(bodies: Sequence[bytes], first_seq: int, stamps: Sequence[int], *, moved: bool) -> Stretch:
+    """These records as a read finds them, in the log or `moved` into a segment."""
+    records = [StoredRecord(first_seq + at, stamps[at], b"", b"", body) for at, body in enumerate(bodies)]
+    frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
+    sizes = array("I", map(len, frames))
+    if moved:
+        data = b"".join(segment_frame.from_wal(frame, 0, len(frame)) for frame in frames)
+        found = columns.from_segment(data, 0, sizes, TOPIC_ID, first_seq, array("Q", stamps))
+    else:
+        found = columns.from_log(b"".join(frames), 0, sizes, TOPIC_ID, first_seq, verified=False)
+    assert found is not None
+    return found
+
+
+def same_times(count: int) -> list[int]:
+    return [TS] * count
+
+
+def as_sent(text: bytes) -> list[dict[str, object]]:
+    return msgspec.json.decode(b"[" + text + b"]")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("kind", list(PLAIN))
+def test_plain_records_are_written_at_once(kind: str, moved: bool) -> None:
+    bodies = PLAIN[kind]
+    found = stretch_of(bodies, 990, same_times(len(bodies)), moved=moved)
+    text = rows(found)
+    assert text is not None
+    assert text == render.records([*found], ALL) == render.records(found, ALL)
+    assert [record["$seq"] for record in as_sent(text)] == [*range(990, 990 + len(bodies))]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("kind", list(ONE_BY_ONE))
+def test_what_may_have_to_be_left_out_is_looked_at_one_by_one(kind: str, moved: bool) -> None:
+    bodies = ONE_BY_ONE[kind]
+    found = stretch_of(bodies, 1, same_times(len(bodies)), moved=moved)
+    assert rows(found) is None
+    text = render.records(found, ALL)
+    assert text == render.records([*found], ALL)
+    assert {key for record in as_sent(text) for key in record} <= {"$seq", "$ts", "data", "meta"}
+
+
+def test_what_has_no_body_is_not_taken_for_one() -> None:
+    assert rows(stretch_of([b""] * 40, 1, same_times(40), moved=False)) is None
+
+
+@pytest.mark.parametrize("odd", ["first", "last"])
+@pytest.mark.parametrize("hidden", [b'{"data":1,"ct":7}', b'{"data":"","h":[]}', binary_body(b"seven")])
+def test_a_single_one_among_many_is_found(hidden: bytes, odd: str) -> None:
+    plain = [b'{"data":"%b"}' % (b"x" * (len(hidden) - 11))] * 30
+    bodies = [hidden, *plain] if odd == "first" else [*plain, hidden]
+    for each in (bodies, [*bodies, b'{"data":"another size"}']):
+        found = stretch_of(each, 1, same_times(len(each)), moved=False)
+        assert rows(found) is None
+        assert render.records(found, ALL) == render.records([*found], ALL)
+
+
+@pytest.mark.parametrize("first_seq", [1, 9, 95, 999, 1000, 1001, 9_990, 999_999, 1 << 40, (1 << 63) - 5000])
+def test_seqs_are_right_whatever_their_length(first_seq: int) -> None:
+    count = 2100
+    found = stretch_of([b'{"data":""}'] * count, first_seq, same_times(count), moved=False)
+    assert [record["$seq"] for record in as_sent(render.records(found, ALL))] == [*found.seqs]
+
+
+@given(st.data())
+def test_it_is_the_same_text_as_one_by_one(data: st.DataObject) -> None:
+    parts: list[Sequence[StoredRecord]] = []
+    seq = data.draw(st.integers(1, 3000))
+    for _ in range(data.draw(st.integers(1, 3))):
+        values = data.draw(st.lists(st.text(max_size=5) | st.integers() | st.none(), min_size=1, max_size=30))
+        bodies = [b'{"data":%b}' % msgspec.json.encode(value) for value in values]
+        stamps = data.draw(st.lists(st.sampled_from([0, 7, TS, TS + 1]), min_size=len(bodies), max_size=len(bodies)))
+        parts.append(stretch_of(bodies, seq, stamps, moved=data.draw(st.booleans())))
+        seq += len(bodies)
+    found = Joined([*parts, [StoredRecord(seq, TS, b"n", b"t", b'{"data":1}')]])
+    assert render.records(found, ALL) == render.records([*found], ALL)
+    without_tags = render.Shape(meta=False)
+    assert render.records(found, without_tags) == render.records([*found], without_tags)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_column_is_what_stands_there_in_each(moved: bool) -> None:
+    for bodies in ([b"abc", b"xbz", b"abc"], [b"abc", b"x", b"abcd"], [b"", b""]):
+        found = stretch_of(bodies, 1, same_times(len(bodies)), moved=moved)
+        for at in (0, 1, 2, 3, -1, -2, -3, -4):
+            long = all(-len(body) <= at < len(body) for body in bodies)
+            assert found.column(at) == ({body[at] for body in bodies} if long else {-1})
