@@ -297,12 +297,7 @@ class Log:
             found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone, floor, absorbed = 0, self.marks.live_floor, self.held.absorbed
         if found.seqs:
-            wanted = {
-                seq: size
-                for seq, size in zip(found.seqs, found.sizes, strict=True)
-                if floor <= seq <= last and seq <= absorbed
-            }
-            gone += self._count_deleted(*self.held.delete_all(wanted, place))
+            gone += self._count_deleted(*self.held.delete_all(*found.between(floor, min(last, absorbed)), place))
         seqs = request.seqs if request.seqs is not None else self.tags.find(tag_match(request.match or []), last)
         first = max(floor, absorbed + 1)
         if seqs and max(seqs) >= first:

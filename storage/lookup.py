@@ -18,6 +18,16 @@ class Found(NamedTuple):
     seqs: list[int]
     sizes: list[int]
 
+    def between(self, first_seq: int, last_seq: int) -> tuple[list[int], list[int]]:
+        """Seqs and sizes of those from `first_seq` to `last_seq`, ascending, each once."""
+        seqs = self.seqs
+        # Most Deletes want seqs that follow one another, all of them in reach.
+        if seqs and first_seq <= seqs[0] and seqs[-1] <= last_seq and seqs == [*range(seqs[0], seqs[-1] + 1)]:
+            return seqs, self.sizes
+        wanted = {seq: size for seq, size in zip(seqs, self.sizes, strict=True) if first_seq <= seq <= last_seq}
+        ascending = sorted(wanted)
+        return ascending, [*map(wanted.__getitem__, ascending)]
+
 
 class LookedUp(NamedTuple):
     """A Delete on its way to the log, with what was found for it."""

@@ -7,7 +7,7 @@ come from its details, which whoever can wait loads beforehand (`wants`). Source
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.format import control
@@ -202,19 +202,26 @@ class Retained:
                 segment.live_bytes = segment.bytes_between(new_floor, segment.end_seq)
         return gone, size
 
-    def delete_all(self, sizes: Mapping[int, int], place: int) -> tuple[list[int], list[int]]:
-        """Records of segments (payload bytes by seq) are deleted: (seqs, sizes) of those that were alive, ascending."""
+    def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], place: int) -> tuple[list[int], list[int]]:
+        """Records of segments, ascending, with their payload bytes, are deleted: the same of those that were alive."""
         deleted: list[int] = []
-        for begin, end in stretches(sorted(sizes)):
+        deleted_sizes: list[int] = []
+        at = 0
+        for begin, end in stretches(seqs):
             for segment in self.manifest.behind(begin):
                 if segment.first_seq > end:
                     break
                 first, last = max(begin, segment.first_seq), min(end, segment.end_seq - 1)
                 gone = segment.delete(first, last, place)
+                found = sizes[at + first - begin : at + last + 1 - begin]
+                if len(gone) < len(found):
+                    found = [found[seq - first] for seq in gone]
                 segment.live -= len(gone)
-                segment.live_bytes -= sum(map(sizes.__getitem__, gone))
+                segment.live_bytes -= sum(found)
                 deleted += gone
-        return deleted, [*map(sizes.__getitem__, deleted)]
+                deleted_sizes += found
+            at += end - begin + 1
+        return deleted, deleted_sizes
 
     def absorb(self, last_seq: int, floor: int, written: Written | None) -> None:
         """Records up to `last_seq` are in the active segment from now on.

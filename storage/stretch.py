@@ -141,9 +141,24 @@ class Stretch(Records):
 
     def first(self, count: int) -> Stretch:
         """So many of them from the front."""
-        if count >= self._count:
+        return self.between(0, count)
+
+    def between(self, begin: int, end: int) -> Stretch:
+        """Those of these numbers, counted from 0: one at least."""
+        if begin == 0 and end >= self._count:
             return self
-        return Stretch(self.first_seq, self._data, self._bodies[:count], self._sizes[:count], self._stamps[:count])
+        here = slice(begin, end)
+        return Stretch(self.first_seq + begin, self._data, self._bodies[here], self._sizes[here], self._stamps[here])
+
+    def may_have(self, text: bytes) -> bool:
+        """Whether this may be in one of the bodies; surely not where the answer is False."""
+        return self._data.find(text, self._bodies[0], self._bodies[-1] + self._sizes[-1] - OVERHEAD) >= 0
+
+    def lengths(self) -> list[int]:
+        """Bytes of each body."""
+        if isinstance(self._bodies, range):
+            return [self._bodies.step - OVERHEAD] * self._count
+        return [size - OVERHEAD for size in self._sizes]
 
     def bytes_of(self) -> int:
         """Bytes of all bodies."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.http.render import Names, quoted, shown, to_be_shown
-from storage.queues.values import ClaimedJob, Settled
+from broker.http.render_rows import job_rows
+from storage.queues.values import ClaimedJob, ClaimedTogether, Settled
+from storage.stretch import Stretch, parts_of
 
 if TYPE_CHECKING:
     from storage.queues.claims import Claimed
@@ -36,6 +38,8 @@ def claimed(claim: Claimed, started: float) -> bytes:
 
 def jobs(found: Sequence[ClaimedJob]) -> bytes:
     """The jobs as JSON objects, separated by commas."""
+    if isinstance(found, ClaimedTogether) and (text := _together(found)) is not None:
+        return text
     names = Names(tags=True)
     text = _alike(found)
     if text is None:
@@ -48,6 +52,20 @@ def jobs(found: Sequence[ClaimedJob]) -> bytes:
     if not to_be_shown(text):
         return text
     return b",".join([_job(job, names) for job in found])
+
+
+def _together(found: ClaimedTogether) -> bytes | None:
+    """The same, of jobs whose records lie one behind the other; None of others."""
+    texts: list[bytes] = []
+    at = 0
+    for part in parts_of(found.records):
+        lease_ids = found.lease_ids[at : at + len(part)]
+        text = job_rows(part, lease_ids, found.deadline) if isinstance(part, Stretch) else None
+        if text is None:
+            return None
+        texts.append(text)
+        at += len(part)
+    return b",".join(texts)
 
 
 def _alike(found: Sequence[ClaimedJob]) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from storage.errors import Unreadable
@@ -18,9 +19,9 @@ class Claimed:
 
     __slots__ = ("_attempt_key", "_desk", "_node", "jobs", "ready", "topic")
 
-    def __init__(self, desk: Desk, claim: Claim, jobs: list[ClaimedJob], ready: int) -> None:
+    def __init__(self, desk: Desk, claim: Claim, jobs: Sequence[ClaimedJob], ready: int) -> None:
         self.topic = desk.topic.name
-        self.jobs = jobs
+        self.jobs: Sequence[ClaimedJob] = jobs
         self.ready = ready
         self._desk = desk
         self._node = claim.node
@@ -34,7 +35,7 @@ class Claimed:
         """Give all of it back at once, and forgiven. With an attempt_key the leases stand: a repeat asks for them."""
         if self._attempt_key is None and self.jobs:
             self._desk.give_back([(job.record.seq, job.lease_id) for job in self.jobs], self._node, forgiven=True)
-        self.jobs = []
+        self.jobs = ()
 
 
 class Claim:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.catalog import Topic
 from storage.errors import StorageError
 from storage.queues import reading
+from storage.queues.kept import Kept
 from storage.queues.reading import Found, Read, sizes_of
 from storage.read import Reader
-from storage.records import ReadQuery, StoredRecord
+from storage.records import ReadQuery
+from storage.spans import stretches
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 #: Read at once, at most.
 RECORDS = 1000
 BYTES = 256 << 10
-#: Kept of one queue: what is not asked for is dropped, oldest first.
+#: Kept of one queue: what is not asked for is dropped, what was read first before the rest.
 KEPT_RECORDS = 4 * RECORDS
 KEPT_BYTES = 4 * BYTES
 #: Queues of which something is kept.
@@ -46,20 +47,14 @@ class ReadAhead:
 
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
-        self._kept: OrderedDict[int, dict[int, StoredRecord]] = OrderedDict()
+        self._kept: OrderedDict[int, Kept] = OrderedDict()
         self._under_way: dict[int, list[_Reading]] = {}
 
     def take(self, topic: Topic, seqs: Sequence[int]) -> Read | None:
         """The records of these jobs, no longer kept here, if all of them are."""
         kept = self._kept.get(topic.topic_id)
-        if kept is None or seqs[0] not in kept or seqs[-1] not in kept:
-            return None
-        records = [kept.pop(seq, None) for seq in seqs]
-        found = [record for record in records if record is not None]
-        if len(found) < len(seqs):
-            kept.update((record.seq, record) for record in found)
-            return None
-        return Read(found, sizes_of(found))
+        records = None if kept is None else kept.take(seqs)
+        return None if records is None else Read(records, sizes_of(records))
 
     async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | Found:
         """As `reading.read`, of jobs that are claimed for the first time, ascending; in columns when all is well."""
@@ -84,8 +79,9 @@ class ReadAhead:
         found = self.take(topic, seqs)
         if found is not None:
             return found
-        for seq in seqs:  # too large to be read at once, or not all are there: nobody else will ask for the rest
-            self._kept.get(topic.topic_id, {}).pop(seq, None)
+        if (kept := self._kept.get(topic.topic_id)) is not None:
+            for begin, end in stretches(seqs):  # too large to be read at once, or not all there: nobody else asks for
+                kept.drop(begin, end + 1)  # the rest of them
         return await reading.read(self._engine, topic, seqs)
 
     async def _read(self, topic: Topic, first_seq: int) -> None:
@@ -93,14 +89,9 @@ class ReadAhead:
         result = await Reader(self._engine).read(topic, query)
         if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
             return
-        kept = self._kept.setdefault(topic.topic_id, {})
+        kept = self._kept.setdefault(topic.topic_id, Kept(KEPT_RECORDS, KEPT_BYTES))
         self._kept.move_to_end(topic.topic_id)
-        kept.update((record.seq, record) for record in result.records)
-        for seq in list(islice(kept, max(0, len(kept) - KEPT_RECORDS))):
-            del kept[seq]
-        size = sum([len(record.body) for record in kept.values()])
-        while size > KEPT_BYTES:
-            size -= len(kept.pop(next(iter(kept))).body)
+        kept.add(result.records)
         if len(self._kept) > QUEUES:
             self._kept.popitem(last=False)
 

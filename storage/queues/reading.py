@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.catalog import Topic
 from storage.errors import RecordCorrupt, Unreadable
-from storage.format.record import payload_sizes
+from storage.format.record import FURTHER, PLAIN_OVERHEAD, payload_sizes
 from storage.read import Reader
 from storage.records import ReadQuery, StoredRecord
 from storage.scan import Piece, Scan
 from storage.spans import stretches
+from storage.stretch import Stretch, parts_of
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -115,7 +116,13 @@ def _pass(unreadable: dict[int, Unreadable], error: Unreadable, at: int, last: i
 
 def sizes_of(records: Sequence[StoredRecord]) -> list[int]:
     """Payload bytes of each."""
-    return payload_sizes([record.body for record in records])
+    found: list[int] = []
+    for part in parts_of(records):
+        if isinstance(part, Stretch) and not any(map(part.may_have, FURTHER)):
+            found += [max(0, length - PLAIN_OVERHEAD) for length in part.lengths()]
+        else:
+            found += payload_sizes([record.body for record in part])
+    return found
 
 
 def corrupt(topic: str, seq: int) -> RecordCorrupt:

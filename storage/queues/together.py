@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.format import control
 from storage.format.control import Control, Lease
@@ -19,7 +16,7 @@ from storage.lookup import Found, LookedUp
 from storage.queues import reading
 from storage.queues.claims import Claim, Claimed
 from storage.queues.grant import Grant, rows
-from storage.queues.values import ClaimedJob
+from storage.queues.values import ClaimedTogether
 
 if TYPE_CHECKING:
     from storage.queues.desk import Desk
@@ -27,9 +24,6 @@ if TYPE_CHECKING:
 
 #: Says of a Found that it is right however far the log has been absorbed: nothing has to be looked up any more.
 EVERYTHING = 1 << 62
-
-#: As calling the type, without a call in Python.
-_claimed_job: Callable[[Iterable[Any]], ClaimedJob] = partial(tuple.__new__, ClaimedJob)  # pyright: ignore
 
 
 def fresh_tokens(count: int) -> tuple[int, ...]:
@@ -63,8 +57,7 @@ def hand_out(queues: Queues, desk: Desk, dealt: Deal, read: reading.Read) -> Non
     for job, size in zip(grant.singles or (), read.sizes, strict=False):  # one of them was touched in the meantime
         job.size, job.holder = size, claim.holder
     grant.sizes, grant.holder = read.sizes, claim.holder
-    columns = zip(read.records, lease_ids, repeat(deadline), repeat(1), strict=False)
-    given: list[ClaimedJob] = [*map(_claimed_job, columns)]
+    given = ClaimedTogether(read.records, lease_ids, deadline)
     queues.stats.claims += 1
     queues.stats.claimed += len(given)
     claimed = Claimed(desk, claim, given, desk.ready)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple, overload
 
 import msgspec
 
@@ -26,6 +29,41 @@ class ClaimedJob(NamedTuple):
     lease_id: int
     deadline: int
     deliveries: int
+
+
+#: As calling the type, without a call in Python.
+_claimed_job: Callable[[Iterable[Any]], ClaimedJob] = partial(tuple.__new__, ClaimedJob)  # pyright: ignore
+
+
+class ClaimedTogether(Sequence[ClaimedJob]):
+    """Jobs that one claim was given, each for the first time. Each is made when it is looked at, and none is kept."""
+
+    __slots__ = ("deadline", "lease_ids", "records")
+
+    def __init__(self, records: Sequence[StoredRecord], lease_ids: Sequence[int], deadline: int) -> None:
+        self.records = records
+        self.lease_ids = lease_ids
+        self.deadline = deadline
+
+    def __len__(self) -> int:
+        return len(self.lease_ids)
+
+    def __iter__(self) -> Iterator[ClaimedJob]:
+        return map(_claimed_job, zip(self.records, self.lease_ids, repeat(self.deadline), repeat(1), strict=False))
+
+    @overload
+    def __getitem__(self, index: int) -> ClaimedJob: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ClaimedJob]: ...
+
+    def __getitem__(self, index: int | slice) -> ClaimedJob | Sequence[ClaimedJob]:
+        if isinstance(index, slice):
+            return [*self][index]
+        return ClaimedJob(self.records[index], self.lease_ids[index], self.deadline, 1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]  # pyright: ignore[reportUnknownArgumentType]
 
 
 class Settled(msgspec.Struct, kw_only=True):

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.http import render
-from broker.http.render_rows import rows
+from broker.http import render, render_queues
+from broker.http.render_rows import job_rows, rows
 from storage import columns
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
+from storage.queues.values import ClaimedTogether
 from storage.records import StoredRecord
 from storage.stretch import Joined, Stretch
 
@@ -120,6 +121,25 @@ def test_it_is_the_same_text_as_one_by_one(data: st.DataObject) -> None:
     assert render.records(found, ALL) == render.records([*found], ALL)
     without_tags = render.Shape(meta=False)
     assert render.records(found, without_tags) == render.records([*found], without_tags)
+
+
+@pytest.mark.parametrize("kind", [*PLAIN, *ONE_BY_ONE])
+@pytest.mark.parametrize("moved", [False, True])
+def test_jobs_are_the_same_text_whether_rendered_together_or_not(kind: str, moved: bool) -> None:
+    bodies = (PLAIN | ONE_BY_ONE)[kind]
+    stamps = [TS + at // 7 for at in range(len(bodies))]
+    there = stretch_of(bodies, 980, stamps, moved=moved)
+    parts = [there, stretch_of(bodies, 980 + len(bodies), stamps, moved=moved)]
+    odd = StoredRecord(5000, TS, b"n", b"t", b'{"data":1}')
+    for found in (there, Joined(parts), Joined([there, [odd]])):
+        lease_ids = (*range((1 << 64) - len(found), 1 << 64),)
+        together = ClaimedTogether(found, lease_ids, TS + 30_000)
+        text = render_queues.jobs(together)
+        assert text == render_queues.jobs([*together])
+        one_by_one = b",".join([render_queues.jobs([job]) for job in together])
+        assert text == one_by_one
+        assert [job["deadline"] for job in as_sent(text)] == [TS + 30_000] * len(found)
+    assert (job_rows(there, (1,) * len(bodies), 1) is not None) == (kind in PLAIN)
 
 
 @pytest.mark.parametrize("moved", [False, True])

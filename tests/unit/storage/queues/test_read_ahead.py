@@ -10,9 +10,10 @@ import pytest
 from storage import Engine, ReadQuery
 from storage.errors import SegmentUnreadable, TopicNotFound
 from storage.queues import read_ahead
+from storage.queues.kept import Kept
 from storage.queues.values import JobState
 from storage.read import Reader
-from storage.records import ReadResult, StoredRecord
+from storage.records import ReadResult
 from tests.unit.storage.machine import Machine, outcome, sized
 from tests.unit.storage.queues.jobs import add, claim_seqs, config, states, turns, with_jobs
 
@@ -58,7 +59,7 @@ async def absorbed(machine: Machine, count: int, **settings: Any) -> Engine:
     return engine
 
 
-def kept(engine: Engine) -> dict[int, dict[int, StoredRecord]]:
+def kept(engine: Engine) -> dict[int, Kept]:
     return engine.queues.ahead._kept  # pyright: ignore[reportPrivateUsage]
 
 
@@ -237,7 +238,7 @@ async def test_what_is_kept_of_large_jobs_is_bounded_by_bytes(machine: Machine, 
     engine = await large_jobs(machine, 60, size)
     for _ in range(60 // most):
         assert len(await claim_seqs(engine, most)) == most
-        held = sum(len(record.body) for of_one in kept(engine).values() for record in of_one.values())
+        held = sum(of_one.bytes for of_one in kept(engine).values())
         assert held <= read_ahead.BYTES
     assert await claim_seqs(engine) == []
     assert [*map(len, kept(engine).values())] == [0], "all of them were asked for"
@@ -248,7 +249,7 @@ async def test_what_nobody_comes_for_is_bounded_by_bytes(machine: Machine) -> No
     for seq in range(4, 61, 4):
         await claim_seqs(engine)
         await engine.delete_records("q", before_seq=seq + 1)
-        held = sum(len(record.body) for of_one in kept(engine).values() for record in of_one.values())
+        held = sum(of_one.bytes for of_one in kept(engine).values())
         assert held <= read_ahead.KEPT_BYTES
 
 

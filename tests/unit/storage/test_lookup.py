@@ -1,0 +1,26 @@
+"""What was looked up for a Delete: which of it is in reach, in order, and each once."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.lookup import Found
+
+CASES: dict[str, tuple[list[int], tuple[int, int], list[int]]] = {
+    "all of a run": ([4, 5, 6], (4, 6), [4, 5, 6]),
+    "a run that ends behind": ([4, 5, 6, 7], (4, 6), [4, 5, 6]),
+    "a run that begins in front": ([3, 4, 5, 6], (4, 6), [4, 5, 6]),
+    "out of order, ends like a run": ([4, 6, 5, 7], (1, 9), [4, 5, 6, 7]),
+    "twice, ends like a run": ([4, 5, 5, 7], (1, 9), [4, 5, 7]),
+    "with holes": ([4, 9, 12], (1, 99), [4, 9, 12]),
+    "descending": ([6, 5, 4], (1, 9), [4, 5, 6]),
+    "none in reach": ([4, 5], (6, 9), []),
+    "nothing is in reach": ([4, 5], (6, 3), []),
+    "none": ([], (1, 9), []),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_what_is_in_reach(case: str) -> None:
+    seqs, reach, expected = CASES[case]
+    assert Found(0, seqs, [seq * 10 for seq in seqs]).between(*reach) == (expected, [seq * 10 for seq in expected])
