@@ -172,15 +172,17 @@ def _work_off(task: Task, pid: int) -> tuple[Seen, float, float]:
 
 def compare(bench: Bench, connections: int, batch: int, rounds: int) -> Compared:
     """All sides in every round, each round beginning with the next of them. One round before is thrown away."""
-    for side in bench.sides:
-        bench.leg(side, connections, batch)
     legs: list[Leg] = []
     by_round: list[dict[str, float]] = []
-    for number in range(rounds):
-        turn = number % len(bench.sides)
-        found = [bench.leg(side, connections, batch) for side in (*bench.sides[turn:], *bench.sides[:turn])]
-        legs += found
-        by_round.append({leg.side: leg.jobs_per_s for leg in found})
+    for number in range(-1, rounds):
+        turn = max(0, number) % len(bench.sides)
+        found: list[Leg] = []
+        for side in (*bench.sides[turn:], *bench.sides[:turn]):
+            found.append(bench.leg(side, connections, batch))
+            print(_progress(number, rounds, found[-1]), file=sys.stderr, flush=True)
+        if number >= 0:
+            legs += found
+            by_round.append({leg.side: leg.jobs_per_s for leg in found})
     ratios = {
         f"{own} / {other}": ratio_of("jobs/s", [(each[other], each[own]) for each in by_round])
         for own in BROKER_SIDES
@@ -188,6 +190,11 @@ def compare(bench: Bench, connections: int, batch: int, rounds: int) -> Compared
         if other in REDIS_SIDES
     }
     return Compared(connections=connections, batch=batch, legs=legs, ratios=ratios)
+
+
+def _progress(number: int, rounds: int, leg: Leg) -> str:
+    which = f"round {number + 1} of {rounds}" if number >= 0 else "to warm up"
+    return f"{leg.connections:3} connections  {leg.batch:4} a call  {which}: {leg.side} {leg.jobs_per_s:,.0f} jobs/s"
 
 
 def lines(compared: Compared) -> list[str]:
