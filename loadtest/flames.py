@@ -169,7 +169,8 @@ def main() -> None:
     graph.add_argument("raw", type=Path)
     graph.add_argument("--title", required=True)
     compared = kinds.add_parser("table")
-    compared.add_argument("raw", type=Path, nargs=2, metavar=("BEFORE", "AFTER"))
+    compared.add_argument("before", type=Path)
+    compared.add_argument("after", type=Path)
     compared.add_argument("--us", type=float, nargs=2, default=[100.0, 100.0], metavar=("BEFORE", "AFTER"))
     compared.add_argument("--rows", type=int, default=8)
     compared.add_argument("--whole", nargs="*", default=[], metavar="FRAME", help="as the graph names it")
@@ -177,7 +178,8 @@ def main() -> None:
     if options.kind == "graph":
         sys.stdout.write(svg(loop_stacks(options.raw.read_text()), options.title))
     else:
-        print(table([loop_stacks(path.read_text()) for path in options.raw], options.us, options.rows, options.whole))
+        both = [loop_stacks(path.read_text()) for path in (options.before, options.after)]
+        print(table(both, options.us, options.rows, options.whole))
 
 
 if __name__ == "__main__":
