@@ -64,6 +64,7 @@ class ReadOptions(TypedDict, total=False):
     tag: Match | None
     epoch: int | None
     skip_corrupt: bool
+    include_stored: bool
     partition: int | None
 
 

@@ -16,7 +16,7 @@ from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
 _PLAIN = b'{"data":'
 #: Where none of these is, the body is its data and nothing else.
 _FURTHER = (b',"meta":', b',"deliver_at":', b',"ct":', b',"h":')
-_BASE64 = b'{"$base64":"'
+_OBJECT = b"{"
 _MS_IN_US = 1000
 
 
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A record as a read gives it; `data` and `meta` are JSON text."""
+    """A record as a read gives it; `data` and `meta` are JSON text. `stored`: its body, where that says more."""
 
     seq: int
     ts: int
@@ -39,6 +39,7 @@ class Row(NamedTuple):
     node: bytes | None
     data: bytes
     meta: bytes | None
+    stored: bytes | None = None
 
 
 class _Body(msgspec.Struct):
@@ -59,18 +60,21 @@ _binary_body = msgspec.msgpack.Decoder(_BinaryBody)
 
 
 class _Bodies:
-    """Values, metas and headers of many records, as columns."""
+    """Values, metas, headers, and keys that are no tags, of many records, as columns."""
 
     def __init__(self, count: int) -> None:
         self.values: list[bytes | None] = [None] * count
         self.metas: list[str | None] = [None] * count
         self.given: dict[int, list[tuple[str, bytes | None]]] = {}
+        self.keys: dict[int, bytes] = {}
         self.any_meta = False
 
     def take(self, index: int, body: bytes, binary: bool) -> None:
         if binary:
             more = _binary_body.decode(body)
             self.values[index] = more.v
+            if more.k is not None:
+                self.keys[index] = more.k
             if more.meta:
                 self.metas[index] = more.meta
                 self.any_meta = True
@@ -108,22 +112,27 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape) -> pa.
                 bodies.values[index] = body[len(_PLAIN) : -1]
         values = pa.array(bodies.values, pa.binary())
     keys = _optional(data, frames.tags, frames.bodies, (flags & HAS_TAG) != 0, pa.binary())
+    if bodies.keys:
+        keys = pa.array([bodies.keys.get(index, tag) for index, tag in enumerate(keys.to_pylist())], pa.binary())
     nodes = _optional(data, frames.nodes, frames.tags, (flags & HAS_NODE) != 0, pa.string())
     return _batch(frames.seqs, frames.stamps, keys, nodes, values, bodies, topic, partition, shape)
 
 
 def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
-    """A batch of records that a read gave. Raw bytes, which a read shows as `{"$base64":…}`, are bytes again."""
+    """A batch of records that a read gave: the same as of their frames."""
     bodies = _Bodies(len(rows))
     for index, row in enumerate(rows):
-        bodies.values[index] = _unshown(row.data) if row.data.startswith(_BASE64) else row.data
+        if row.stored is not None:
+            bodies.take(index, row.stored, not row.stored.startswith(_OBJECT))
+            continue
+        bodies.values[index] = row.data
         if row.meta:
             bodies.metas[index] = row.meta.decode()
             bodies.any_meta = True
     return _batch(
         np.fromiter((row.seq for row in rows), np.int64, len(rows)),
         np.fromiter((row.ts for row in rows), np.int64, len(rows)),
-        pa.array([row.tag for row in rows], pa.binary()),
+        pa.array([bodies.keys.get(index, row.tag) for index, row in enumerate(rows)], pa.binary()),
         pa.array([None if row.node is None else row.node.decode() for row in rows], pa.string()),
         pa.array(bodies.values, pa.binary()),
         bodies,
@@ -131,16 +140,6 @@ def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> 
         partition,
         shape,
     )
-
-
-def _unshown(data: bytes) -> bytes:
-    text = data[len(_BASE64) : -2]
-    if not data.endswith(b'"}') or b'"' in text:
-        return data
-    try:
-        return b64decode(text, validate=True)
-    except ValueError:
-        return data
 
 
 def _joined(data: bytes, starts: Array, ends: Array) -> pa.Array:

@@ -32,6 +32,7 @@ class _Record(msgspec.Struct):
     tag: str | None = msgspec.field(name="$tag", default=None)
     data: msgspec.Raw = msgspec.Raw(b"null")
     meta: msgspec.Raw = msgspec.Raw()
+    stored: bytes | None = msgspec.field(name="$stored", default=None)
 
 
 class _Tombstone(msgspec.Struct):
@@ -101,6 +102,7 @@ class Broker:
                 "limit": limit,
                 "max_batch_bytes": CHUNK_BYTES,
                 "include_tags": True,
+                "include_stored": True,
                 "epoch": view.epoch,
                 "from_ts": from_ts or None,
             },
@@ -219,4 +221,5 @@ def _row(record: _Record) -> Row:
         None if record.node is None else record.node.encode(),
         bytes(record.data),
         bytes(record.meta) or None,
+        record.stored,
     )

@@ -89,6 +89,7 @@ class DiffRequest(RequestModel):
     tag: TagPredicate = None
     epoch: U64 | None = Field(None, description="The epoch the reader's position belongs to.")
     skip_corrupt: Flag = False
+    include_stored: Flag = Field(False, description="Give $stored, too, where more is stored than is shown.")
 
     model_config = _example({"from_seq": 0, "limit": 100, "wait_ms": 0})
 
@@ -98,6 +99,11 @@ class Record(AnswerModel):
     ts: int = Field(alias="$ts")
     node: str | None = Field(None, alias="$node", description="Left out when the record has none.")
     tag: str | None = Field(None, alias="$tag", description="Left out when it has none or was not asked for.")
+    stored: str | None = Field(
+        None,
+        alias="$stored",
+        description="The stored body in Base64; left out when it is what is shown, or not asked for.",
+    )
     data: JsonValue = Field(None)
     meta: JsonValue = Field(None)
 

@@ -25,7 +25,7 @@ _SEQ: dict[str, Any] = {
     "required": True,
     "schema": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "examples": [1]},
 }
-_SHAPE = ("include_tags", "include_meta", "include_data")
+_SHAPE = ("include_tags", "include_meta", "include_data", "include_stored")
 
 
 class HotOperation(msgspec.Struct, kw_only=True):

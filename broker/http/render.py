@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -49,16 +50,25 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     tags: bool = False
     meta: bool = True
     data: bool = True
+    #: The stored body as well, where it is not what is shown.
+    stored: bool = False
 
 
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
-    if shape.meta and shape.data:
+    if shape.meta and shape.data and not shape.stored:
         return b",".join([_part(part, shape) for part in parts_of(found)])
     names = Names(shape.tags)
     return b",".join(
         [
-            b'{"$seq":%d,"$ts":%d%b%b}' % (seq, ts, names[node, tag] if node or tag else b"", _parts(body, shape))
+            b'{"$seq":%d,"$ts":%d%b%b%b}'
+            % (
+                seq,
+                ts,
+                names[node, tag] if node or tag else b"",
+                _stored(body) if shape.stored else b"",
+                _parts(body, shape),
+            )
             for seq, ts, node, tag, body in found
         ]
     )
@@ -108,6 +118,10 @@ def _parts(body: bytes, shape: Shape) -> bytes:
     if shape.meta and parts.meta is not UNSET:
         out += b',"meta":' + bytes(parts.meta)
     return out
+
+
+def _stored(body: bytes) -> bytes:
+    return b"" if shown(body) == body else b',"$stored":"%b"' % b64encode(body)
 
 
 class Names(dict[tuple[bytes, bytes], bytes]):

@@ -9,6 +9,7 @@ import pytest
 from msgspec import Raw
 
 from storage import BinaryRecord, Engine, NewRecord, TopicConfig, TopicType
+from storage.records import StoredBodies
 from tests.http.calls import read
 from tests.http.test_long_poll import until
 
@@ -32,6 +33,24 @@ async def test_reads_show_base64(client: httpx.AsyncClient, topic: str, more: di
 
 async def test_a_point_read_shows_base64(client: httpx.AsyncClient, topic: str) -> None:
     assert (await client.get(f"/v0/topics/{topic}/records/2")).json()["data"] == SHOWN
+
+
+@pytest.mark.parametrize("more", [{}, {"include_meta": False, "include_data": False}])
+async def test_who_asks_for_what_is_stored_is_told_where_it_says_more(
+    client: httpx.AsyncClient, engine: Engine, topic: str, more: dict[str, bool]
+) -> None:
+    await engine.append("t", SHOWN)
+    await engine.append("t", StoredBodies([b'{"data":1,"ct":7}']))
+    plain = (await read(client, topic, **more))["records"]
+    told = (await read(client, topic, include_stored=True, **more))["records"]
+    stored = {record["$seq"]: base64.b64decode(record.pop("$stored")) for record in told if "$stored" in record}
+    assert told == plain
+    assert stored == {seq: (await engine.read_one(topic, seq)).body for seq in (2, 4, 6)}
+    flags = "".join(f"&{name}={str(value).lower()}" for name, value in more.items())
+    by_query = (await client.get(f"/v0/topics/t/records?include_stored=true{flags}")).json()["records"]
+    assert [base64.b64decode(record["$stored"]) for record in by_query if "$stored" in record] == [*stored.values()]
+    one = (await client.get("/v0/topics/t/records/6?include_stored=true")).json()
+    assert (one["data"], base64.b64decode(one["$stored"])) == (1, b'{"data":1,"ct":7}')
 
 
 async def test_bytes_that_were_typed_as_base64_stay_json(client: httpx.AsyncClient, engine: Engine) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.http.calls import JSON, fill, refused, refused_field
 
 NUMBERS = ["from_seq", "limit", "max_batch_bytes", "max_bytes", "wait_ms", "from_ts", "epoch"]
-FLAGS = ["include_tags", "include_meta", "include_data", "skip_corrupt"]
+FLAGS = ["include_tags", "include_meta", "include_data", "include_stored", "skip_corrupt"]
 NO_U64 = ["-1", "18446744073709551616", "1.5", "1.0", "1e3", "true", '"1"', "[]"]
 
 

@@ -32,6 +32,7 @@ class _Body(msgspec.Struct, kw_only=True):
     include_tags: bool | None = None
     include_meta: bool | None = None
     include_data: bool | None = None
+    include_stored: bool | None = None
     wait_ms: Natural | None = None
     from_ts: Natural | None = None
     tag: Any = None
@@ -74,7 +75,10 @@ async def _read(request: Request, body: _Body) -> Answer:
     if broker.tracing is not None:
         request.note = notes.read("read", asked.topic, reading.result.records)
     shape = Shape(
-        tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
+        tags=body.include_tags is True,
+        meta=body.include_meta is not False,
+        data=body.include_data is not False,
+        stored=body.include_stored is True,
     )
     return Answer(render.routed(render.diff(reading.result, shape, request.started), waited))
 
@@ -110,6 +114,7 @@ def _from_query(query: Query) -> _Body:
         include_tags=shape.tags,
         include_meta=shape.meta,
         include_data=shape.data,
+        include_stored=shape.stored,
         wait_ms=query.number("wait_ms"),
         from_ts=query.number("from_ts"),
         tag=_predicate(query.text("tag")),
@@ -123,6 +128,7 @@ def _shape_of(query: Query) -> Shape:
         tags=query.flag("include_tags", False),
         meta=query.flag("include_meta", True),
         data=query.flag("include_data", True),
+        stored=query.flag("include_stored", False),
     )
 
 
