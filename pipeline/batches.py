@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, pieces
 from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
+from storage.format.record import DATA, data_end
 
-_PLAIN = b'{"data":'
 #: Where none of these is, the body is its data and nothing else.
 _FURTHER = (b',"meta":', b',"deliver_at":', b',"ct":', b',"h":')
 _OBJECT = b"{"
@@ -82,7 +82,7 @@ class _Bodies:
                 self.given[index] = [(name, _bytes_of(value)) for name, value in more.h]
             return
         found = _body.decode(body)
-        self.values[index] = bytes(found.data)
+        self.values[index] = body[len(DATA) : data_end(body, bytes(found.data))]
         if meta := bytes(found.meta):
             self.metas[index] = meta.decode()
             self.any_meta = True
@@ -103,13 +103,13 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape) -> pa.
     binary = (flags & BINARY) != 0
     values: pa.Array
     if not binary.any() and not any(key in data for key in _FURTHER):
-        values = _joined(data, frames.bodies + len(_PLAIN), frames.ends - 1)
+        values = _joined(data, frames.bodies + len(DATA), frames.ends - 1)
     else:
         for index, (body, raw) in enumerate(zip(pieces(data, frames.bodies, frames.ends), binary, strict=True)):
             if raw or any(key in body for key in _FURTHER):
                 bodies.take(index, body, bool(raw))
             else:
-                bodies.values[index] = body[len(_PLAIN) : -1]
+                bodies.values[index] = body[len(DATA) : -1]
         values = pa.array(bodies.values, pa.binary())
     keys = _optional(data, frames.tags, frames.bodies, (flags & HAS_TAG) != 0, pa.binary())
     if bodies.keys:

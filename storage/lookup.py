@@ -21,8 +21,10 @@ class Found(NamedTuple):
     def between(self, first_seq: int, last_seq: int) -> tuple[list[int], list[int]]:
         """Seqs and sizes of those from `first_seq` to `last_seq`, ascending, each once."""
         seqs = self.seqs
-        # Most Deletes want seqs that follow one another, all of them in reach.
-        if seqs and first_seq <= seqs[0] and seqs[-1] <= last_seq and seqs == [*range(seqs[0], seqs[-1] + 1)]:
+        # Most Deletes want seqs that follow one another, all of them in reach. (By their number first: those of others
+        # may be far apart.)
+        follow = seqs and seqs[-1] - seqs[0] + 1 == len(seqs) and seqs == [*range(seqs[0], seqs[-1] + 1)]
+        if follow and first_seq <= seqs[0] and seqs[-1] <= last_seq:
             return seqs, self.sizes
         wanted = {seq: size for seq, size in zip(seqs, self.sizes, strict=True) if first_seq <= seq <= last_seq}
         ascending = sorted(wanted)

@@ -54,6 +54,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     stored: bool = False
 
 
+_WHOLE = Shape()
+
+
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     if shape.meta and shape.data and not shape.stored:
@@ -121,7 +124,9 @@ def _parts(body: bytes, shape: Shape) -> bytes:
 
 
 def _stored(body: bytes) -> bytes:
-    return b"" if shown(body) == body else b',"$stored":"%b"' % b64encode(body)
+    """Whatever is in it besides data and meta, be it a space."""
+    said = b"{%b}" % _parts(body, _WHOLE)[1:]
+    return b"" if said == body else b',"$stored":"%b"' % b64encode(body)
 
 
 class Names(dict[tuple[bytes, bytes], bytes]):

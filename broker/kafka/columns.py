@@ -15,9 +15,10 @@ from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
-from broker.kafka.mapping import BINARY_CT, DATA, FURTHER, TWO_KEYS, Headers, to_kafka
+from broker.kafka.mapping import BINARY_CT, FURTHER, TWO_KEYS, Headers, to_kafka
 from broker.kafka.records.writing import Columns
 from storage.format.binary import OPENING
+from storage.format.record import DATA
 from storage.records import StoredRecord
 from storage.stretch import Stretch, parts_of
 

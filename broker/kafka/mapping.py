@@ -25,7 +25,7 @@ import msgspec
 from broker.http.strict_json import check_flat
 from storage.errors import InvalidRequest
 from storage.format.binary import MARK, is_binary
-from storage.format.record import payload_sizes
+from storage.format.record import DATA, data_end, payload_sizes
 from storage.queues.dead_meta import PREFIX
 from storage.records import StoredBodies
 
@@ -41,7 +41,6 @@ MAX_META_KEYS: Final = 64
 #: A create time that says there is none.
 NO_TIME: Final = -1
 
-DATA: Final = b'{"data":'
 _CT, _META, _H = b',"ct":', b',"meta":', b',"h":'
 #: What stands in front of any key but `data`, if it is not in data itself.
 FURTHER: Final = (_META, b',"deliver_at":', _CT, _H)
@@ -294,10 +293,7 @@ def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
     else:
         headers = _with_origin(found.h or (), found.meta)
     # Raw is the text without the spaces around it; a producer gets back those it sent.
-    text = bytes(found.data)
-    end = body.index(text, len(DATA)) + len(text)
-    rest = body[end:]
-    end += len(rest) - len(rest.lstrip(_SPACE))
+    end = data_end(body, bytes(found.data))
     return tag or None, body[len(DATA) : end], headers, ts if found.ct is None else found.ct
 
 

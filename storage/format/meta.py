@@ -10,11 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from storage.format.binary import MARK, binary_meta, is_binary
-from storage.format.record import split_body
+from storage.format.record import data_end, split_body
 
 _DATA, _META, _CT, _H = "data", "meta", "ct", "h"
-_OPENING = b'{"data":'
-_SPACE = b" \t\r\n"
 #: Most keys that a map can say in its first byte.
 _FIXED = 15
 
@@ -37,8 +35,7 @@ def with_meta(body: bytes, meta: bytes) -> bytes:
 def _object_with(body: bytes, meta: bytes) -> bytes:
     fields = {name: bytes(value) for name, value in _object.decode(body).items()}
     text = fields.pop(_DATA)
-    end = body.index(text, len(_OPENING)) + len(text)
-    end += len(body[end:]) - len(body[end:].lstrip(_SPACE))
+    end = data_end(body, text)
     fields.pop(_META, None)
     # A create time that is the last key says that there are no headers and no meta: whoever reads for Kafka clients
     # goes by that. So a meta that came later has no headers behind it, rather than nothing.

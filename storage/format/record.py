@@ -13,12 +13,15 @@ import msgspec
 
 from storage.format.binary import as_json
 
-PLAIN_OVERHEAD = len(b'{"data":}')
+#: What stands in front of the data of an object.
+DATA = b'{"data":'
+PLAIN_OVERHEAD = len(DATA + b"}")
 DELIVER_AT = b',"deliver_at":'
 _DELIVER_AT_MAX = len(DELIVER_AT) + 21
 #: Where one of these is, the object is more than data and what counts with it.
 FURTHER = (b',"meta":', DELIVER_AT)
 _OBJECT = b"{"
+_SPACE = b" \t\r\n"
 
 
 class StoredBody(msgspec.Struct):
@@ -35,6 +38,13 @@ _decoder = msgspec.json.Decoder(StoredBody)
 def split_body(body: bytes) -> StoredBody:
     """Take a stored object apart; of raw bytes what JSON readers see of them."""
     return _decoder.decode(as_json(body))
+
+
+def data_end(body: bytes, text: bytes) -> int:
+    """Where the data of a stored object ends, as it was sent: `text`, as a decoder gives it, and the spaces behind."""
+    end = body.index(text, len(DATA)) + len(text)
+    rest = body[end:]
+    return end + len(rest) - len(rest.lstrip(_SPACE))
 
 
 class FurtherKeys:

@@ -40,12 +40,12 @@ async def test_who_asks_for_what_is_stored_is_told_where_it_says_more(
     client: httpx.AsyncClient, engine: Engine, topic: str, more: dict[str, bool]
 ) -> None:
     await engine.append("t", SHOWN)
-    await engine.append("t", StoredBodies([b'{"data":1,"ct":7}']))
+    await engine.append("t", StoredBodies([b'{"data":1,"ct":7}', b'{"data": "spaces" }']))
     plain = (await read(client, topic, **more))["records"]
     told = (await read(client, topic, include_stored=True, **more))["records"]
     stored = {record["$seq"]: base64.b64decode(record.pop("$stored")) for record in told if "$stored" in record}
     assert told == plain
-    assert stored == {seq: (await engine.read_one(topic, seq)).body for seq in (2, 4, 6)}
+    assert stored == {seq: (await engine.read_one(topic, seq)).body for seq in (2, 4, 6, 7)}
     flags = "".join(f"&{name}={str(value).lower()}" for name, value in more.items())
     by_query = (await client.get(f"/v0/topics/t/records?include_stored=true{flags}")).json()["records"]
     assert [base64.b64decode(record["$stored"]) for record in by_query if "$stored" in record] == [*stored.values()]

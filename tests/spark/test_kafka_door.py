@@ -35,8 +35,10 @@ def key(number: int) -> bytes | None:
 
 
 def value(number: int) -> bytes:
-    """JSON, and bytes that are none."""
-    return b'{"n": %d}' % number if number % 2 else bytes((0, 255, number % 256)) * 3
+    """JSON, with spaces around it now and then, and bytes that are none."""
+    if number % 2:
+        return b' {"n": %d}\n' % number if number % 7 == 0 else b'{"n": %d}' % number
+    return bytes((0, 255, number % 256)) * 3
 
 
 def headers(number: int) -> list[tuple[str, bytes]]:

@@ -13,6 +13,7 @@ CASES: dict[str, tuple[list[int], tuple[int, int], list[int]]] = {
     "out of order, ends like a run": ([4, 6, 5, 7], (1, 9), [4, 5, 6, 7]),
     "twice, ends like a run": ([4, 5, 5, 7], (1, 9), [4, 5, 7]),
     "with holes": ([4, 9, 12], (1, 99), [4, 9, 12]),
+    "too far apart for a list of all between them": ([1, 1 << 50], (0, 1 << 60), [1, 1 << 50]),
     "descending": ([6, 5, 4], (1, 9), [4, 5, 6]),
     "none in reach": ([4, 5], (6, 9), []),
     "nothing is in reach": ([4, 5], (6, 3), []),
