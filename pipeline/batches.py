@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, pieces
 from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
+from storage.format.binary import is_binary
 from storage.format.record import DATA, data_end
 
 #: Where none of these is, the body is its data and nothing else.
 _FURTHER = (b',"meta":', b',"deliver_at":', b',"ct":', b',"h":')
-_OBJECT = b"{"
 _MS_IN_US = 1000
 
 
@@ -123,7 +123,7 @@ def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> 
     bodies = _Bodies(len(rows))
     for index, row in enumerate(rows):
         if row.stored is not None:
-            bodies.take(index, row.stored, not row.stored.startswith(_OBJECT))
+            bodies.take(index, row.stored, is_binary(row.stored))
             continue
         bodies.values[index] = row.data
         if row.meta:
