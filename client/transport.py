@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import ssl
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -45,17 +47,26 @@ def opened(kind: type[C], base: str, token: str | None, timeout: float, http: An
     if token:
         headers["Authorization"] = f"Bearer {_checked(token)}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
+    loopback = _is_loopback(base)
     try:
         return kind(
             transport=http,
             headers=headers,
             timeout=timeout,
             limits=limits,
+            verify=_authorities(nobody=loopback and base.startswith("http:")),
             # The environment may name a proxy, and a proxy's loopback is another machine's.
-            trust_env=not _is_loopback(base),
+            trust_env=not loopback,
         )
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         raise InvalidRequest(f"The proxy that the environment names cannot be used: {error}") from error
+
+
+@cache
+def _authorities(*, nobody: bool) -> ssl.SSLContext:
+    """Whose certificates are trusted: loaded once, as that takes longer than all else that a client begins with;
+    `nobody`'s where TLS cannot come into it."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if nobody else httpx.create_ssl_context()
 
 
 def _checked(token: str) -> str:

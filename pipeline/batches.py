@@ -9,14 +9,20 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, pieces
+from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, pieces
 from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
-from storage.format.binary import is_binary
-from storage.format.record import DATA, data_end
+from storage.format.binary import OPENING, is_binary
+from storage.format.record import DATA, PLAIN_OVERHEAD, data_end
 
+_META = b',"meta":'
 #: Where none of these is, the body is its data and nothing else.
-_FURTHER = (b',"meta":', b',"deliver_at":', b',"ct":', b',"h":')
+_FURTHER = (_META, b',"deliver_at":', b',"ct":', b',"h":')
+#: What the last key of an object ends in where it is data or meta: text, an object, true, false or null.
+_SURE_ENDS = np.isin(np.arange(256), [*b'"}el'])
+#: How raw bytes begin that have nothing else with them.
+_PLAIN_BINARY = np.dtype([("opening", f"V{len(OPENING)}"), ("size", ">u4")])
 _MS_IN_US = 1000
 
 
@@ -96,26 +102,45 @@ def _bytes_of(value: Any) -> bytes | None:
 
 def from_frames(frames: Frames, topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
     """A batch of all the frames. Raises ValueError (msgspec's) for a body that is no record: its sum was right."""
-    count = len(frames)
     data = bytes(frames.data)
-    flags = frames.flags
-    bodies = _Bodies(count)
-    binary = (flags & BINARY) != 0
-    values: pa.Array
-    if not binary.any() and not any(key in data for key in _FURTHER):
-        values = _joined(data, frames.bodies + len(DATA), frames.ends - 1)
+    bodies = _Bodies(len(frames))
+    binary = (frames.flags & BINARY) != 0
+    starts = frames.bodies + np.where(binary, _PLAIN_BINARY.itemsize, len(DATA))
+    ends = np.where(binary, frames.ends, frames.ends - 1)
+    odd = _more_than_data(data, frames, binary)
+    if not len(odd):
+        values = _column(data, starts, ends)
     else:
-        for index, (body, raw) in enumerate(zip(pieces(data, frames.bodies, frames.ends), binary, strict=True)):
-            if raw or any(key in body for key in _FURTHER):
-                bodies.take(index, body, bool(raw))
-            else:
-                bodies.values[index] = body[len(DATA) : -1]
+        bodies.values[:] = pieces(data, starts, ends)
+        for index, body in zip(odd.tolist(), pieces(data, frames.bodies[odd], frames.ends[odd]), strict=True):
+            bodies.take(index, body, bool(binary[index]))
         values = pa.array(bodies.values, pa.binary())
-    keys = _optional(data, frames.tags, frames.bodies, (flags & HAS_TAG) != 0, pa.binary())
+    keys = _optional(data, frames.tags, frames.bodies, (frames.flags & HAS_TAG) != 0, pa.binary())
     if bodies.keys:
         keys = pa.array([bodies.keys.get(index, tag) for index, tag in enumerate(keys.to_pylist())], pa.binary())
-    nodes = _optional(data, frames.nodes, frames.tags, (flags & HAS_NODE) != 0, pa.string())
+    nodes = _optional(data, frames.nodes, frames.tags, (frames.flags & HAS_NODE) != 0, pa.string())
     return _batch(frames.seqs, frames.stamps, keys, nodes, values, bodies, topic, partition, shape)
+
+
+def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
+    """Which of them, by number, have to be taken apart: the others are their data, and what stands around it."""
+    odd = frames.ends - frames.bodies <= PLAIN_OVERHEAD  # too short for a record: it is told so
+    if binary.any():
+        raw = gathered(data, frames.bodies[binary], _PLAIN_BINARY)
+        sizes = (frames.ends - frames.bodies)[binary] - _PLAIN_BINARY.itemsize
+        odd[binary] |= (raw["opening"] != np.void(OPENING)) | (raw["size"] != sizes)
+    # Keys behind data and meta end in a digit or a bracket; so does data that is a number or a list.
+    last = np.frombuffer(data, np.uint8)[frames.ends - 2]
+    unsure = np.flatnonzero(~binary & ~_SURE_ENDS[last])
+    for index, body in zip(unsure.tolist(), pieces(data, frames.bodies[unsure], frames.ends[unsure]), strict=True):
+        odd[index] |= any(key in body for key in _FURTHER)
+    at = data.find(_META)
+    while at >= 0:
+        index = int(frames.bodies.searchsorted(at, "right")) - 1
+        if index >= 0 and at < frames.ends[index] and not binary[index]:
+            odd[index] = True
+        at = data.find(_META, at + 1)
+    return np.flatnonzero(odd)
 
 
 def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
@@ -142,25 +167,28 @@ def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> 
     )
 
 
-def _joined(data: bytes, starts: Array, ends: Array) -> pa.Array:
-    """The pieces as one binary column, without an object a piece that outlives this call."""
-    sizes = ends - starts
-    offsets = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    values = b"".join(pieces(data, starts, ends))
-    return pa.BinaryArray.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+def _column(data: bytes, starts: Array, ends: Array) -> pa.Array:
+    """The pieces, one behind the other in the data, as one binary column, with no object a piece."""
+    if not len(starts):
+        return pa.array([], pa.binary())
+    # The data seen as pieces and what lies between them, by turns: every other one is taken.
+    small = len(data) < 1 << 31
+    borders = np.empty(2 * len(starts), np.int32 if small else np.int64)
+    borders[0::2], borders[1::2] = starts, ends
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    kind = pa.binary() if small else pa.large_binary()
+    every = pa.Array.from_buffers(kind, len(borders) - 1, buffers)
+    return every.take(pa.array(np.arange(0, len(borders), 2))).cast(pa.binary())
 
 
 def _optional(data: bytes, starts: Array, ends: Array, there: Array, kind: pa.DataType) -> pa.Array:
     """The pieces where one is, null elsewhere."""
     if not there.any():
         return pa.nulls(len(there), kind)
-    found: list[Any] = [
-        piece if has else None for piece, has in zip(pieces(data, starts, ends), there.tolist(), strict=True)
-    ]
-    if kind == pa.string():
-        found = [None if piece is None else piece.decode() for piece in found]
-    return pa.array(found, kind)
+    found = _column(data, starts, ends)
+    if not there.all():
+        found = pc.call_function("if_else", [pa.array(there), found, pa.scalar(None, pa.binary())])
+    return found.cast(kind)
 
 
 def _batch(

@@ -11,15 +11,18 @@ Files are opened for each read and closed behind it: whoever walks through a who
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator
 from contextlib import contextmanager
+from operator import add
 from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.filesystem import File
 from storage.format import idx_entry
 from storage.format.checksum import checksum
-from storage.format.idx_entry import DELETED, ENTRY_SIZE
+from storage.format.cutting import alike
+from storage.format.idx_entry import DELETED, ENTRY_SIZE, Entries
 from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
 from storage.format.segment_frame import DELETED as DELETE_BYTE
 from storage.manifest import COLD, Segment
@@ -199,19 +202,33 @@ def _to_blank(files: SegmentFiles, count: int, hidden: int, content: bytes, begi
             number = middle + 1
     while number < count:
         entries = files.entries(number, min(_STRIDE, count - number))
+        entries = entries.between(0, bisect_left(entries.offsets, end))
+        if not entries:
+            return
         gone = hidden >> number & ((1 << len(entries)) - 1)
-        for index, (offset, size, _, flags) in enumerate(entries):
-            if offset >= end:
-                return
-            last = offset + size - 1
-            if size and (
-                flags & DELETED
-                or (gone and gone >> index & 1)
-                # The delete byte; that of a frame which goes on behind `content` is asked for by itself.
-                or (content[last - begin] if last < end else files.read_data(last, last + 1)[0]) == DELETE_BYTE
-            ):
-                yield offset, size
+        marks = _delete_bytes(files, entries, content, begin)
+        if gone or DELETE_BYTE in marks or 1 in entries.flags.translate(_IS_DELETED):
+            for index, ((offset, size, _, flags), mark) in enumerate(zip(entries, marks, strict=True)):
+                if size and (flags & DELETED or (gone and gone >> index & 1) or mark == DELETE_BYTE):
+                    yield offset, size
         number += len(entries)
+
+
+def _delete_bytes(files: SegmentFiles, entries: Entries, content: bytes, begin: int) -> bytes:
+    """The delete byte of the frame of each; where no record is, any byte. The first of them ends behind `begin`."""
+    first, size = entries.offsets[0], entries.lens[0]
+    if alike(entries.lens) and entries.offsets[-1] - first == size * (len(entries) - 1):
+        if not size:
+            return bytes(len(entries))
+        marks = content[first + size - 1 - begin :: size][: len(entries)]
+    else:
+        places = [end - 1 - begin for end in map(add, entries.offsets, entries.lens)]
+        marks = bytes([content[place] for place in places if place < len(content)])
+    if len(marks) < len(entries):
+        # That of the last one, which goes on behind the content, is asked for by itself.
+        last = entries[-1].end - 1
+        marks += files.read_data(last, last + 1)
+    return marks
 
 
 def blank(header: bytes, size: int) -> bytes:

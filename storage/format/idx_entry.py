@@ -19,11 +19,10 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import NamedTuple, overload
 
 from storage.format.checksum import checksum_bytes
-from storage.format.cutting import field
+from storage.format.cutting import cut, field
 
 ENTRY_SIZE = 20
 HAS_TAG = 1
@@ -33,7 +32,6 @@ DELETED = 4
 MAX_DATA_BYTES = (1 << 32) - 1
 
 _FIELDS = struct.Struct("<IIQB")  # 17 bytes: what the sum covers
-_SUMMED = struct.Struct("17s3x")
 _FLAGS_AT = 16
 _SUM_BYTES = slice(7, 4, -1)  # of a big-endian digest: its low 24 bits, little-endian
 _PADDING = b"\0\0\0"
@@ -142,7 +140,7 @@ def unpack(buffer: bytes | memoryview, index: int) -> Entry:
 def damaged(buffer: bytes | memoryview) -> list[int]:
     """Indexes of the entries that fail their check, ascending. An entry cut short at the end is not looked at."""
     whole = memoryview(buffer)[: len(buffer) // ENTRY_SIZE * ENTRY_SIZE]
-    digests = b"".join(map(checksum_bytes, chain.from_iterable(_SUMMED.iter_unpack(whole))))
+    digests = b"".join(map(checksum_bytes, cut(whole, ENTRY_SIZE, "17s3x")))
     found: set[int] = set()
     for byte in range(3):
         stored, right = bytes(whole[17 + byte :: ENTRY_SIZE]), digests[7 - byte :: 8]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.batches import Shape, from_frames
+from pipeline.batches import Row, Shape, from_frames, from_rows
 from pipeline.frames import FrameDamaged, decode, whole_frames
 from storage.encode import BINARY
 from storage.format.binary import binary_body
@@ -94,3 +95,71 @@ def test_of_a_dead_letter_of_raw_bytes_there_is_the_meta_too() -> None:
     rows = from_frames(frames, "t", 0, Shape()).to_pylist()
     assert [row["value"] for row in rows] == [b"\xff", b"\xfe"]
     assert [row["meta"] for row in rows] == [None, '{"a":"b"}']
+
+
+_DATA = [
+    b"1",
+    b"-2.5",
+    b'"x"',
+    b"[1]",
+    b"null",
+    b' {"a":true} ',
+    b'{"meta":2,"h":[1]}',
+    rb'"\",\"meta\":"',
+    b'{"z":1,"ct":2}',
+]
+_BODIES: list[tuple[bytes, int]] = [
+    *((b'{"data":' + data + b"}", 0) for data in _DATA),
+    (b'{"data":2,"meta":{"a":"b"}}', 0),
+    (b'{"data":2,"meta":"x"}', 0),
+    (b'{"data":"x","deliver_at":1700000000000}', 0),
+    (b'{"data":null,"ct":17}', 0),
+    (b'{"data":3,"meta":{"q":"r"},"ct":5,"h":[["a","aGVsbG8="],["b",null]]}', 0),
+    (binary_body(b""), BINARY),
+    (binary_body(b'\xff{"data":1,"meta":2}'), BINARY),
+    (with_meta(binary_body(b"raw"), b'{"c":1}'), BINARY),
+    (msgspec.msgpack.encode({"v": None, "k": b"\xffkey", "h": [("n", b"v"), ("m", None)]}), BINARY),
+]
+_kinds = st.lists(st.tuples(st.sampled_from(_BODIES), st.sampled_from([b"", b"t", b"tag"]), st.booleans()), max_size=90)
+
+
+@given(_kinds)
+def test_columns_of_frames_are_what_each_of_them_says(chosen: list[tuple[tuple[bytes, int], bytes, bool]]) -> None:
+    written = [
+        frame(seq, "nö".encode() * node, tag, body, flags=flags)
+        for seq, ((body, flags), tag, node) in enumerate(chosen, 1)
+    ]
+    found, _, _ = decode(b"".join(written), TOPIC, 0, len(chosen) + 1)
+    # Rows with their stored bodies are taken apart one by one.
+    rows = [
+        Row(seq, 1000 + seq, tag or None, "nö".encode() if node else None, b"", None, body)
+        for seq, ((body, _), tag, node) in enumerate(chosen, 1)
+    ]
+    for shape in (Shape(), Shape(headers=True)):
+        batch = from_frames(found, "t", 3, shape)
+        batch.validate(full=True)
+        assert batch.to_pylist() == from_rows(rows, "t", 3, shape).to_pylist()
+
+
+def test_frames_of_few_sizes_are_checked_as_those_of_many() -> None:
+    few = [frame(seq, data=b'{"data":"%s"}' % (b"x" * (seq % 3))) for seq in range(1, 700)]
+    many = [frame(seq, data=b'{"data":"%s"}' % (b"x" * seq)) for seq in range(1, 700)]
+    for written in (few, many):
+        data = bytearray(b"".join(written))
+        assert len(decode(bytes(data), TOPIC, 0, 700)[0]) == 699
+        at = sum(map(len, written[:500]))
+        data[at + HEADER_SIZE + 9] ^= 1
+        with pytest.raises(FrameDamaged) as error:
+            decode(bytes(data), TOPIC, 0, 700)
+        assert (error.value.offset, error.value.what) == (at, "checksum mismatch")
+        data[at + HEADER_SIZE + 9] ^= 1
+        data[at : at + 4] = bytes((3, 0, 0, 0))
+        with pytest.raises(FrameDamaged, match="frame_len") as error:
+            whole_frames(data)
+        assert error.value.offset == at
+
+
+def test_what_is_too_short_for_a_record_is_no_record() -> None:
+    found, _, _ = decode(frame(1) + frame(2, data=b'{"dat'), TOPIC, 0, 3)
+    with pytest.raises(ValueError, match="truncated"):
+        from_frames(found, "t", 0, Shape())

@@ -13,7 +13,7 @@ from storage.format import idx_entry, segment_frame
 from storage.format.segment_frame import SegmentFrame
 from storage.records import TagMatch
 from storage.segment.names import DATA, IDX, SegmentId, path
-from storage.segment_download import SegmentDownload, open_download
+from storage.segment_download import SegmentDownload, blank, open_download
 from storage.segments_view import SegmentNotFound, SegmentsView, SegmentView, synced_place
 from storage.watermarks import LossRange
 from tests.support.sim_disk import Loss, SimDisk
@@ -284,6 +284,27 @@ async def test_a_delete_byte_alone_withholds_a_record(machine: Machine, engine: 
     assert b"secret-6" not in await download.read(0, download.size)
     # Also when the read ends before the byte.
     assert b"secret" not in await download.read(entry.offset, entry.end - 1)
+
+
+@pytest.mark.parametrize("sizes", [[7] * 10, [7] * 9 + [900], [3, 50, 1, 7, 7, 7, 400, 2, 9, 30]])
+async def test_a_delete_byte_alone_withholds_any_record(machine: Machine, engine: Engine, sizes: list[int]) -> None:
+    for size in sizes:
+        await engine.append("t", [record("x" * size)], config=FSYNC)
+    await engine.upkeep.absorb_all()
+    original = await whole(engine, 1, DATA)
+    file = machine.disk.open(path(ROOT, SegmentId(1, 1), DATA))
+    for each in idx_entry.parse(await whole(engine, 1, IDX)):
+        file.pwritev([b"\xd5"], each.end - 1)
+        download = await open_download(engine, "t", 1, DATA)
+        header = original[each.offset : each.offset + segment_frame.HEADER_SIZE]
+        expected = original[: each.offset] + blank(header, each.len) + original[each.end :]
+        assert deleted_seqs(expected) != []
+        for begin in range(0, len(original), 23):
+            for size in (1, 46, 150, len(original)):
+                end = min(len(original), begin + size)
+                assert await download.read(begin, end) == expected[begin:end]
+        file.pwritev([b"\0"], each.end - 1)
+    file.close()
 
 
 async def test_every_part_is_that_of_the_whole(engine: Engine) -> None:
