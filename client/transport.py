@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import ssl
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import httpx
@@ -47,26 +48,37 @@ def opened(kind: type[C], base: str, token: str | None, timeout: float, http: An
     if token:
         headers["Authorization"] = f"Bearer {_checked(token)}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
-    loopback = _is_loopback(base)
+    # The environment may name a proxy, and a proxy's loopback is another machine's.
+    trust_env = not _is_loopback(base)
+    verify: ssl.SSLContext | bool = True
+    if http is None:
+        tls = trust_env or httpx.URL(base).scheme == "https"
+        verify = _authorities(trust_env, *_named_authorities(trust_env)) if tls else _nobody()
     try:
-        return kind(
-            transport=http,
-            headers=headers,
-            timeout=timeout,
-            limits=limits,
-            verify=_authorities(nobody=loopback and base.startswith("http:")),
-            # The environment may name a proxy, and a proxy's loopback is another machine's.
-            trust_env=not loopback,
-        )
+        return kind(transport=http, headers=headers, timeout=timeout, limits=limits, verify=verify, trust_env=trust_env)
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         raise InvalidRequest(f"The proxy that the environment names cannot be used: {error}") from error
 
 
+def _named_authorities(trust_env: bool) -> list[tuple[str, int]]:
+    """The certificates that the environment names, and when they last changed (0: they are not there)."""
+    names = filter(None, map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))) if trust_env else ()
+    return [(name, os.stat(name).st_mtime_ns if os.path.exists(name) else 0) for name in names]
+
+
+@lru_cache(maxsize=4)
+def _authorities(trust_env: bool, *_named: tuple[str, int]) -> ssl.SSLContext:
+    """Whose certificates are trusted: loading them takes longer than all else that a client begins with."""
+    try:
+        return httpx.create_ssl_context(trust_env=trust_env)
+    except OSError as error:
+        raise InvalidRequest(f"The certificates to be trusted cannot be used: {error}") from error
+
+
 @cache
-def _authorities(*, nobody: bool) -> ssl.SSLContext:
-    """Whose certificates are trusted: loaded once, as that takes longer than all else that a client begins with;
-    `nobody`'s where TLS cannot come into it."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if nobody else httpx.create_ssl_context()
+def _nobody() -> ssl.SSLContext:
+    """Trusts no one: where TLS cannot come into it."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _checked(token: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -17,8 +17,8 @@ from storage.format.binary import OPENING, is_binary
 from storage.format.record import DATA, PLAIN_OVERHEAD, data_end
 
 _META = b',"meta":'
-#: Where none of these is, the body is its data and nothing else.
-_FURTHER = (_META, b',"deliver_at":', b',"ct":', b',"h":')
+#: Where neither it nor one of these is, the body is its data and nothing else.
+_BEHIND = (b',"deliver_at":', b',"ct":', b',"h":')
 #: What the last key of an object ends in where it is data or meta: text, an object, true, false or null.
 _SURE_ENDS = np.isin(np.arange(256), [*b'"}el'])
 #: How raw bytes begin that have nothing else with them.
@@ -129,17 +129,12 @@ def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
         raw = gathered(data, frames.bodies[binary], _PLAIN_BINARY)
         sizes = (frames.ends - frames.bodies)[binary] - _PLAIN_BINARY.itemsize
         odd[binary] |= (raw["opening"] != np.void(OPENING)) | (raw["size"] != sizes)
-    # Keys behind data and meta end in a digit or a bracket; so does data that is a number or a list.
-    last = np.frombuffer(data, np.uint8)[frames.ends - 2]
-    unsure = np.flatnonzero(~binary & ~_SURE_ENDS[last])
-    for index, body in zip(unsure.tolist(), pieces(data, frames.bodies[unsure], frames.ends[unsure]), strict=True):
-        odd[index] |= any(key in body for key in _FURTHER)
-    at = data.find(_META)
-    while at >= 0:
-        index = int(frames.bodies.searchsorted(at, "right")) - 1
-        if index >= 0 and at < frames.ends[index] and not binary[index]:
-            odd[index] = True
-        at = data.find(_META, at + 1)
+    # Keys behind data and meta end in a digit or a bracket, whatever they are: see `broker.http.render_rows`. So does
+    # data that is a number or a list.
+    unsure = ~binary & ~_SURE_ENDS[np.frombuffer(data, np.uint8)[frames.ends - 2]]
+    odd |= _with_any(data, frames, (_META,)) & ~binary
+    if unsure.any():
+        odd |= _with_any(data, frames, _BEHIND) & unsure
     return np.flatnonzero(odd)
 
 
@@ -165,6 +160,23 @@ def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> 
         partition,
         shape,
     )
+
+
+def _with_any(data: bytes, frames: Frames, keys: Iterable[bytes]) -> Array:
+    """Whether one of these texts begins in the body of each."""
+    found = np.zeros(len(frames), bool)
+    places: list[int] = []
+    for key in keys:
+        at = data.find(key)
+        while at >= 0:
+            places.append(at)
+            at = data.find(key, at + 1)
+    if places and len(frames):
+        at_all = np.array(places, np.int64)
+        owners = frames.bodies.searchsorted(at_all, "right") - 1
+        inside = (owners >= 0) & (at_all < frames.ends[owners])
+        found[owners[inside]] = True
+    return found
 
 
 def _column(data: bytes, starts: Array, ends: Array) -> pa.Array:

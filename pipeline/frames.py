@@ -81,10 +81,23 @@ def whole_frames(data: bytes | bytearray) -> tuple[Array, int]:
 
     Raises FrameDamaged for a length that no frame has. The rest is the beginning of another frame.
     """
+    starts, end, damage = _walk(data)
+    if damage is not None:
+        raise damage
+    return starts, end
+
+
+def _walk(data: bytes | bytearray) -> tuple[Array, int, FrameDamaged | None]:
+    """`whole_frames`, up to where a length is one that no frame has: whoever got there by a wrong length is told of
+    that one."""
     at, last = 0, len(data) - OVERHEAD
-    parts: list[Array] = []
+    parts: list[Array] = [np.empty(0, np.int64)]
+    damage: FrameDamaged | None = None
     while at <= last:
-        size = _size_at(data, at)
+        size = _length(data, at)[0] + LENGTH.size
+        if not OVERHEAD <= size <= MAX_FRAME_BYTES:
+            damage = FrameDamaged(at, f"frame_len is {size - LENGTH.size}")
+            break
         if at + size > len(data):
             break
         if (run := _run_of(data, at, size)) > 1:
@@ -93,14 +106,7 @@ def whole_frames(data: bytes | bytearray) -> tuple[Array, int]:
         else:
             hops, at = _hops(data, at)
             parts.append(hops)
-    return (np.concatenate(parts) if parts else np.empty(0, np.int64)), at
-
-
-def _size_at(data: bytes | bytearray, at: int) -> int:
-    size = _length(data, at)[0] + LENGTH.size
-    if not OVERHEAD <= size <= MAX_FRAME_BYTES:
-        raise FrameDamaged(at, f"frame_len is {size - LENGTH.size}")
-    return size
+    return np.concatenate(parts), at, damage
 
 
 #: So many frames are hopped over before a run of one size is looked for again.
@@ -115,15 +121,11 @@ def _hops(data: bytes | bytearray, at: int) -> tuple[Array, int]:
         if at > last:
             break
         end = at + _length(data, at)[0] + 4
-        if end > total:
+        if end > total or end - at < OVERHEAD:
             break  # if there can be no such frame, that is found in the next round
         add(at)
         at = end
-    starts = np.array(begins, np.int64)
-    short = np.diff(starts, append=at) < OVERHEAD
-    if short.any():
-        _size_at(data, begins[int(short.argmax())])  # says what is wrong with it
-    return starts, at
+    return np.array(begins, np.int64), at
 
 
 #: So many of one size at least, or it is not worth looking.
@@ -147,9 +149,10 @@ def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Fr
 
     Raises FrameDamaged for the first frame that is not what was written, or not of this log and place.
     """
-    starts, used = whole_frames(data)
-    count = len(starts)
-    if not count:
+    starts, used, damage = _walk(data)
+    if not len(starts):
+        if damage is not None:
+            raise damage
         empty = np.empty(0, np.int64)
         return Frames(data, empty, empty, empty, empty, empty, empty, empty), 0, after_seq
     heads = gathered(data, starts, _HEADER)
@@ -167,6 +170,8 @@ def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Fr
     _refuse(starts, (seqs <= before) | (seqs >= end_seq), "the frame's seq does not belong there")
     nodes = starts + HEADER_SIZE
     tags = nodes + heads["node"]
+    if damage is not None:
+        raise damage
     stamps, flags = heads["ts"].astype(np.int64), heads["flags"]
     frames = Frames(data, seqs, stamps, flags, nodes, tags, tags + heads["tag"], ends)
     live = deleted == LIVE
@@ -188,22 +193,29 @@ def _checksums(data: bytes, starts: Array, ends: Array) -> Array:
     np.frombuffer(room, np.uint8)[begins] = APPEND[0]
     widths = ends - begins
     order = np.argsort(widths.astype(np.uint16) if widths.max() < 1 << 16 else widths, kind="stable")
-    borders = [0, *(np.flatnonzero(np.diff(widths[order])) + 1).tolist(), len(order)]
-    if len(borders) * _ALIKE > len(order):
-        # Digests are big-endian, whatever the machine is.
-        return np.frombuffer(b"".join(map(checksum_bytes, pieces(room, begins, ends))), ">u8")
-    sums = np.empty(len(order), ">u8")
+    sorted_widths = widths[order]
+    narrow = int(sorted_widths.searchsorted(_WIDE, "right"))
+    borders = [0, *(np.flatnonzero(np.diff(sorted_widths[:narrow])) + 1).tolist(), narrow]
+    if len(borders) * _ALIKE > narrow:
+        narrow, borders = 0, []
+    sums = np.empty(len(order), ">u8")  # digests are big-endian, whatever the machine is
     for begin, end in pairwise(borders):
         # Frames of one width are taken out without a slice each; some at a time, which is kinder to the caches.
         for at in range(begin, end, _HOPS):
             these = order[at : min(at + _HOPS, end)]
-            covered = gathered(room, begins[these], np.dtype(f"V{widths[these[0]]}")).tolist()
+            covered = gathered(room, begins[these], np.dtype(f"V{sorted_widths[begin]}")).tolist()
             sums[these] = np.frombuffer(b"".join(map(checksum_bytes, covered)), ">u8")
+    others = order[narrow:]
+    slices = map(slice, begins[others].tolist(), ends[others].tolist())
+    digests = b"".join(map(checksum_bytes, map(memoryview(room).__getitem__, slices)))
+    sums[others] = np.frombuffer(digests, ">u8")
     return sums
 
 
 #: So many frames of one width, on average, and it pays to sort them by width.
 _ALIKE = 16
+#: Above, a copy of a frame costs more than the object that spares it.
+_WIDE = 4096
 
 
 def _refuse(starts: Array, wrong: Array, what: str) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 #: Entries looked at in one go.
 _STRIDE = 2048
 _FLAGS_AT = 16
+_DELETED = bytes((DELETE_BYTE,))
 _IS_DELETED = bytes(1 if flags & DELETED else 0 for flags in range(256))
 
 
@@ -202,36 +203,38 @@ def _to_blank(files: SegmentFiles, count: int, hidden: int, content: bytes, begi
             number = middle + 1
     while number < count:
         entries = files.entries(number, min(_STRIDE, count - number))
-        entries = entries.between(0, bisect_left(entries.offsets, end))
-        if not entries:
+        within = bisect_left(entries.offsets, end)
+        if not within:
             return
+        is_last, entries = within < len(entries), entries.between(0, within)
         gone = hidden >> number & ((1 << len(entries)) - 1)
-        marks = _delete_bytes(files, entries, content, begin)
+        marks = _delete_bytes(entries, content, begin)
+        if len(marks) < len(entries):  # that of the last frame, which goes on behind the content
+            last = entries[-1]
+            known = last.flags & DELETED or gone >> len(marks)
+            marks += _DELETED if known else files.read_data(last.end - 1, last.end)
         if gone or DELETE_BYTE in marks or 1 in entries.flags.translate(_IS_DELETED):
             for index, ((offset, size, _, flags), mark) in enumerate(zip(entries, marks, strict=True)):
                 if size and (flags & DELETED or (gone and gone >> index & 1) or mark == DELETE_BYTE):
                     yield offset, size
+        if is_last:
+            return
         number += len(entries)
 
 
-def _delete_bytes(files: SegmentFiles, entries: Entries, content: bytes, begin: int) -> bytes:
-    """The delete byte of the frame of each; where no record is, any byte. The first of them ends behind `begin`."""
+def _delete_bytes(entries: Entries, content: bytes, begin: int) -> bytes:
+    """The delete byte of the frame of each, where no record is any byte; that of the last one may not be there. The
+    first of them ends behind `begin`."""
     first, size = entries.offsets[0], entries.lens[0]
     if alike(entries.lens) and entries.offsets[-1] - first == size * (len(entries) - 1):
         if not size:
             return bytes(len(entries))
-        marks = content[first + size - 1 - begin :: size][: len(entries)]
-    else:
-        places = [end - 1 - begin for end in map(add, entries.offsets, entries.lens)]
-        marks = bytes([content[place] for place in places if place < len(content)])
-    if len(marks) < len(entries):
-        # That of the last one, which goes on behind the content, is asked for by itself.
-        last = entries[-1].end - 1
-        marks += files.read_data(last, last + 1)
-    return marks
+        return content[first + size - 1 - begin :: size][: len(entries)]
+    places = [end - 1 - begin for end in map(add, entries.offsets, entries.lens)]
+    return bytes([content[place] for place in places if place < len(content)])
 
 
 def blank(header: bytes, size: int) -> bytes:
     """A deleted frame of `size` bytes with nothing in it, valid: all that is kept is the header. Pure."""
     body = header + bytes(size - OVERHEAD)
-    return body + checksum(APPEND + body[4:]).to_bytes(8, "little") + bytes((DELETE_BYTE,))
+    return body + checksum(APPEND + body[4:]).to_bytes(8, "little") + _DELETED

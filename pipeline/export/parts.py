@@ -25,7 +25,7 @@ from pipeline.export.store import Store
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
 #: Columns whose values repeat. (pyarrow says that it takes a flag alone, and takes names, too.)
-_DICTIONARIES: Any = ["topic", "node", "key", "partition", "timestamp", "timestampType"]
+_DICTIONARIES: Any = ["topic", "node", "key", "partition", "timestampType"]
 #: A row group: what is kept in memory before it is written.
 GROUP_ROWS = 1 << 18
 GROUP_BYTES = 64 << 20

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+import certifi
 import httpx
 import pytest
 
@@ -86,3 +92,50 @@ def test_a_key_no_header_can_carry_is_refused_without_being_shown(token: str) ->
 def test_the_line_break_at_the_end_of_a_key_from_a_file_is_left_out() -> None:
     with transport.opened(httpx.Client, "http://127.0.0.1:1", "key\n", 1.0, None) as http:
         assert http.headers["authorization"] == "Bearer key"
+
+
+def contexts(*addresses: str) -> list[ssl.SSLContext]:
+    """What new clients of these addresses trust."""
+    given: list[ssl.SSLContext] = []
+
+    def taken(**options: Any) -> httpx.Client:
+        given.append(options["verify"])
+        return httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200)))
+
+    for address in addresses:
+        transport.opened(taken, transport.base_url(address), None, 1.0, None)  # pyright: ignore
+    return given
+
+
+def test_certificates_are_loaded_once() -> None:
+    first, second, third = contexts("https://a.invalid", "http://b.invalid", "https://a.invalid")
+    assert first is second is third
+    assert first.cert_store_stats()["x509_ca"] > 0
+    assert first.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_without_tls_nobody_is_trusted() -> None:
+    (nobody, here) = contexts("HTTP://127.0.0.1:4000", "https://127.0.0.1:4000")
+    assert nobody.cert_store_stats()["x509_ca"] == 0
+    assert nobody.verify_mode is ssl.CERT_REQUIRED
+    assert nobody.check_hostname
+    assert here.cert_store_stats()["x509_ca"] > 0
+
+
+def test_certificates_that_the_environment_names_are_loaded_when_they_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pem = tmp_path / "ca.pem"
+    pem.write_bytes(Path(certifi.where()).read_bytes())
+    (before,) = contexts("https://a.invalid")
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    named, again = contexts("https://a.invalid", "https://a.invalid")
+    assert named is again is not before
+    os.utime(pem, ns=(1, 1))
+    assert contexts("https://a.invalid") != [named]
+    # It counts for none that has no need of it.
+    pem.unlink()
+    contexts("http://127.0.0.1", "https://127.0.0.1")
+    Client("http://10.1.2.3", http=httpx.MockTransport(lambda _: httpx.Response(200))).close()
+    with pytest.raises(InvalidRequest, match="certificates"):
+        Client("https://a.invalid")

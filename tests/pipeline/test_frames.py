@@ -135,6 +135,7 @@ def test_columns_of_frames_are_what_each_of_them_says(chosen: list[tuple[tuple[b
         Row(seq, 1000 + seq, tag or None, "nö".encode() if node else None, b"", None, body)
         for seq, ((body, _), tag, node) in enumerate(chosen, 1)
     ]
+    assert not len(from_frames(found.within(0, 0), "t", 3, Shape()))
     for shape in (Shape(), Shape(headers=True)):
         batch = from_frames(found, "t", 3, shape)
         batch.validate(full=True)
@@ -157,6 +158,22 @@ def test_frames_of_few_sizes_are_checked_as_those_of_many() -> None:
         with pytest.raises(FrameDamaged, match="frame_len") as error:
             whole_frames(data)
         assert error.value.offset == at
+
+
+@pytest.mark.parametrize("sizes", [[7] * 40, [7, 9, 300, 1] * 10])
+def test_a_wrong_length_is_told_of_the_frame_that_has_it(sizes: list[int]) -> None:
+    written = [frame(seq, data=b'{"data":"%s"}' % (b"x" * size)) for seq, size in enumerate(sizes, 1)]
+    data = b"".join(written)
+    for number in (0, 1, 17, 30):
+        at = sum(map(len, written[:number]))
+        for bit in range(11):
+            damaged = bytearray(data)
+            damaged[at + bit // 8] ^= 1 << bit % 8
+            try:
+                _, used, _ = decode(bytes(damaged), TOPIC, 0, 100)
+            except FrameDamaged as error:
+                used = error.offset
+            assert used == at  # refused, or the rest, which is refused where the file ends
 
 
 def test_what_is_too_short_for_a_record_is_no_record() -> None:
