@@ -79,7 +79,8 @@ class Bench:
         self._options = options
         self._broker = OwnBroker(tree=options.tree, parent=options.dir)
         self._redis = OwnRedis(parent=options.dir) if is_there() else None
-        self.sides = (*BROKER_SIDES, *(REDIS_SIDES if self._redis is not None else ()))
+        there = (*BROKER_SIDES, *(REDIS_SIDES if self._redis is not None else ()))
+        self.sides = tuple(side for side in there if side in options.sides)
 
     def start(self) -> None:
         self._broker.start()
@@ -91,8 +92,8 @@ class Bench:
         if self._redis is not None:
             self._redis.close()
 
-    def leg(self, side: str, connections: int, batch: int) -> Leg:
-        """Fill a queue, work it off, remove it."""
+    def leg(self, side: str, connections: int, batch: int, *, short: bool = False) -> Leg:
+        """Fill a queue, work it off, remove it. `short`: one of no more jobs than a queue has unless told otherwise."""
         options = self._options
         task = Task(
             kind="redis" if side in REDIS_SIDES else "topics",
@@ -101,7 +102,7 @@ class Bench:
             queue=f"jobs-{side}",
             connections=connections,
             batch=batch,
-            jobs=options.jobs or jobs_of(batch),
+            jobs=min(filter(None, (options.jobs, jobs_of(batch)))) if short else options.jobs or jobs_of(batch),
             tokens=not options.no_tokens,
             delete=side == "redis-xack-xdel",
         )
@@ -178,14 +179,15 @@ def compare(bench: Bench, connections: int, batch: int, rounds: int) -> Compared
         turn = max(0, number) % len(bench.sides)
         found: list[Leg] = []
         for side in (*bench.sides[turn:], *bench.sides[:turn]):
-            found.append(bench.leg(side, connections, batch))
+            found.append(bench.leg(side, connections, batch, short=number < 0))
             print(_progress(number, rounds, found[-1]), file=sys.stderr, flush=True)
         if number >= 0:
             legs += found
             by_round.append({leg.side: leg.jobs_per_s for leg in found})
     ratios = {
         f"{own} / {other}": ratio_of("jobs/s", [(each[other], each[own]) for each in by_round])
-        for own in BROKER_SIDES
+        for own in bench.sides
+        if own in BROKER_SIDES
         for other in bench.sides
         if other in REDIS_SIDES
     }
@@ -250,6 +252,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=int, nargs="+", default=[1, 100], help="jobs a call")
     add("--jobs", type=int, default=0, help="jobs a queue is filled with; whole thousands (default: by --batch)")
     add("--record-bytes", type=int, default=100, help="size of the data of a job")
+    sides = (*BROKER_SIDES, *REDIS_SIDES)
+    add("--sides", nargs="+", default=sides, choices=sides, metavar="SIDE", help=f"of {', '.join(sides)} (all)")
     add("--rounds", type=int, default=5)
     add("--no-tokens", action="store_true", help="acks without lease_ids")
     add("--tree", type=Path, default=None, help="folder whose broker package is run (default: this checkout)")
