@@ -14,13 +14,11 @@ import pyarrow.compute as pc
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, pieces
 from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
 from storage.format.binary import OPENING, is_binary
-from storage.format.record import DATA, PLAIN_OVERHEAD, data_end
+from storage.format.record import CT, DATA, DELIVER_AT, META, PLAIN_OVERHEAD, SURE_ENDS, H, data_end
 
-_META = b',"meta":'
-#: Where neither it nor one of these is, the body is its data and nothing else.
-_BEHIND = (b',"deliver_at":', b',"ct":', b',"h":')
-#: What the last key of an object ends in where it is data or meta: text, an object, true, false or null.
-_SURE_ENDS = np.isin(np.arange(256), [*b'"}el'])
+#: Keys that may be behind data and meta, and whether a byte is one that none of these ends in.
+_BEHIND = (DELIVER_AT, CT, H)
+_SURE_ENDS = np.isin(np.arange(256), [*SURE_ENDS])
 #: How raw bytes begin that have nothing else with them.
 _PLAIN_BINARY = np.dtype([("opening", f"V{len(OPENING)}"), ("size", ">u4")])
 _MS_IN_US = 1000
@@ -129,10 +127,8 @@ def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
         raw = gathered(data, frames.bodies[binary], _PLAIN_BINARY)
         sizes = (frames.ends - frames.bodies)[binary] - _PLAIN_BINARY.itemsize
         odd[binary] |= (raw["opening"] != np.void(OPENING)) | (raw["size"] != sizes)
-    # Keys behind data and meta end in a digit or a bracket, whatever they are: see `broker.http.render_rows`. So does
-    # data that is a number or a list.
     unsure = ~binary & ~_SURE_ENDS[np.frombuffer(data, np.uint8)[frames.ends - 2]]
-    odd |= _with_any(data, frames, (_META,)) & ~binary
+    odd |= _with_any(data, frames, (META,)) & ~binary
     if unsure.any():
         odd |= _with_any(data, frames, _BEHIND) & unsure
     return np.flatnonzero(odd)

@@ -76,20 +76,11 @@ class Frames(NamedTuple):
         return self.take(gone[self.seqs - first_seq] == 0)
 
 
-def whole_frames(data: bytes | bytearray) -> tuple[Array, int]:
-    """Where the whole frames at the front of `data` begin, and where the last of them ends.
-
-    Raises FrameDamaged for a length that no frame has. The rest is the beginning of another frame.
+def whole_frames(data: bytes | bytearray) -> tuple[Array, int, FrameDamaged | None]:
+    """Where the whole frames at the front of `data` begin, and where the last of them ends: behind it is the beginning
+    of another one, or a length that no frame has, which is given, too. (It may have been come upon by a wrong length
+    before it; then that one is to be told of.)
     """
-    starts, end, damage = _walk(data)
-    if damage is not None:
-        raise damage
-    return starts, end
-
-
-def _walk(data: bytes | bytearray) -> tuple[Array, int, FrameDamaged | None]:
-    """`whole_frames`, up to where a length is one that no frame has: whoever got there by a wrong length is told of
-    that one."""
     at, last = 0, len(data) - OVERHEAD
     parts: list[Array] = [np.empty(0, np.int64)]
     damage: FrameDamaged | None = None
@@ -149,7 +140,7 @@ def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Fr
 
     Raises FrameDamaged for the first frame that is not what was written, or not of this log and place.
     """
-    starts, used, damage = _walk(data)
+    starts, used, damage = whole_frames(data)
     if not len(starts):
         if damage is not None:
             raise damage

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from storage.format.record import SURE_ENDS
 from storage.stretch import Stretch
 
 _AT_ONCE: Final = 1000
@@ -18,9 +19,6 @@ _AT_ONCE: Final = 1000
 _DIGITS: Final = [b"%03d" % low for low in range(_AT_ONCE)]
 _SMALL: Final = [b"%d" % low for low in range(_AT_ONCE)]
 _OBJECT: Final = frozenset(b"{")
-#: How bodies end that have nothing behind data or meta, but where the last of these is a number or a list: all that is
-#: stored for others than readers ends in a digit or a bracket, and the brace.
-_SURE_ENDS: Final = frozenset(b'"}el')
 
 
 def rows(found: Stretch) -> bytes | None:
@@ -41,7 +39,7 @@ def job_rows(found: Stretch, lease_ids: Sequence[int], deadline: int) -> bytes |
 
 
 def _as_stored(found: Stretch) -> bool:
-    return found.column(0) <= _OBJECT and found.column(-2) <= _SURE_ENDS
+    return found.column(0) <= _OBJECT and found.column(-2) <= SURE_ENDS
 
 
 def _joined(columns: Sequence[Sequence[bytes]]) -> bytes:

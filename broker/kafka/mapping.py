@@ -25,7 +25,7 @@ import msgspec
 from broker.http.strict_json import check_flat
 from storage.errors import InvalidRequest
 from storage.format.binary import MARK, is_binary
-from storage.format.record import DATA, data_end, payload_sizes
+from storage.format.record import CT, DATA, DELIVER_AT, META, H, data_end, payload_sizes
 from storage.queues.dead_meta import PREFIX
 from storage.records import StoredBodies
 
@@ -41,9 +41,8 @@ MAX_META_KEYS: Final = 64
 #: A create time that says there is none.
 NO_TIME: Final = -1
 
-_CT, _META, _H = b',"ct":', b',"meta":', b',"h":'
 #: What stands in front of any key but `data`, if it is not in data itself.
-FURTHER: Final = (_META, b',"deliver_at":', _CT, _H)
+FURTHER: Final = (META, DELIVER_AT, CT, H)
 _SPACE: Final = b" \t\r\n"
 #: What JSON text can begin with, spaces aside.
 _FIRST: Final = frozenset(bytes((code,)) for code in b'{["-0123456789tfn')
@@ -162,9 +161,9 @@ def _json_body(value: bytes, meta: bytes, headers: Headers, stamp: int) -> bytes
         (
             DATA,
             value,
-            _META + meta if meta else b"",
-            b"" if stamp == NO_TIME else b"%b%d" % (_CT, stamp),
-            _H + _json(headers) if headers else b"",
+            META + meta if meta else b"",
+            b"" if stamp == NO_TIME else b"%b%d" % (CT, stamp),
+            H + _json(headers) if headers else b"",
             b"}",
         )
     )
@@ -277,8 +276,8 @@ def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
     if is_binary(body):
         return _from_binary(body, tag, node, ts)
     end = len(body) - 1
-    at = body.rfind(_CT, max(0, end - 26)) if body[end - 1 : end].isdigit() else -1
-    digits = body[at + len(_CT) : end] if at >= 0 else b""
+    at = body.rfind(CT, max(0, end - 26)) if body[end - 1 : end].isdigit() else -1
+    digits = body[at + len(CT) : end] if at >= 0 else b""
     if digits.lstrip(b"-").isdigit():  # the last key: then there are no headers, and so no meta in front of it
         return tag or None, body[len(DATA) : at], (), int(digits)
     if node or any(map(body.__contains__, FURTHER)):

@@ -16,10 +16,13 @@ from storage.format.binary import as_json
 #: What stands in front of the data of an object.
 DATA = b'{"data":'
 PLAIN_OVERHEAD = len(DATA + b"}")
-DELIVER_AT = b',"deliver_at":'
+META, DELIVER_AT, CT, H = b',"meta":', b',"deliver_at":', b',"ct":', b',"h":'
 _DELIVER_AT_MAX = len(DELIVER_AT) + 21
 #: Where one of these is, the object is more than data and what counts with it.
-FURTHER = (b',"meta":', DELIVER_AT)
+FURTHER = (META, DELIVER_AT)
+#: How bodies end that have nothing behind data or meta, but where the last of these is a number or a list: all that is
+#: stored for others than readers ends in a digit or a bracket, and the brace.
+SURE_ENDS = frozenset(b'"}el')
 _OBJECT = b"{"
 _SPACE = b" \t\r\n"
 
@@ -86,7 +89,6 @@ class _Counted(StoredBody):
 
 
 _counted = msgspec.json.Decoder(_Counted)
-_CT, _H = len(b',"ct":'), len(b',"h":')
 
 
 def payload_size(data: bytes, begin: int, end: int) -> int:
@@ -98,7 +100,7 @@ def payload_size(data: bytes, begin: int, end: int) -> int:
             if data.find(key, begin, end) >= 0:
                 body = _counted.decode(data[begin:end])
                 size = len(body.data) + len(body.meta)
-                return size + (_CT + len(body.ct) if body.ct else 0) + (_H + len(body.h) if body.h else 0)
+                return size + (len(CT) + len(body.ct) if body.ct else 0) + (len(H) + len(body.h) if body.h else 0)
         return end - begin - PLAIN_OVERHEAD
     if begin == end:
         raise msgspec.DecodeError("a record without a body")
