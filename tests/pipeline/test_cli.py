@@ -99,3 +99,13 @@ def test_an_export_that_follows_goes_on_until_it_is_interrupted(broker: SmallSeg
         *sorted([["followed", "3"], ["followed.later", "4"]]),
     ]
     assert len(run("files", "--topics", "followed*", "--to", str(out)).split()) == 3
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "numpy"])
+def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
+    program = f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_module('pipeline', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"Without {missing}: the pipeline needs the extra `pipeline`: pip install 'topics-broker[pipeline]'\n"
+    )
