@@ -291,7 +291,7 @@ class Log:
             found = Found(self.held.absorbed, [], [])
         elif found is None:
             found = self._find(request, 0)
-        elif found.absorbed != self.held.absorbed:
+        elif found.absorbed < self.held.absorbed:
             # A turn was absorbed in between: only what it moved was not looked up yet.
             more = self._find(request, found.absorbed + 1)
             found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)

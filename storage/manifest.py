@@ -154,8 +154,9 @@ class Segment:
     def live_seqs(self, seq: int, end_seq: int, count: int) -> Sequence[int]:
         """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
         first, end = max(seq, self.first_seq), min(end_seq, self.end_seq)
-        if not self.dead:
-            return range(first, min(end, first + count))
+        at, stop = first - self.first_seq, min(end, first + count)
+        if not self.dead or (first < stop and not self.dead >> at & ((1 << (stop - first)) - 1)):
+            return range(first, stop)
         found: list[int] = []
         while first < end and len(found) < count:
             stop = min(end, first + _STRIDE)

@@ -133,7 +133,7 @@ def _claimed(outcome: Claimed, _: bytes, started: float) -> Answer:
 class _Ack(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     node: str
     seqs: list[Number]
-    lease_ids: list[str] | None = None
+    lease_ids: Raw = Raw()
 
 
 _ack_decoder = msgspec.json.Decoder(_Ack)
@@ -143,7 +143,9 @@ def _ack(engine: Engine, topic: str, _: Mapping[bytes, bytes], body: bytes, told
     asked = _ack_decoder.decode(body)
     if not asked.node or not 0 < len(asked.seqs) <= MAX_JOBS:
         return False
-    return engine.queues.ack_now(topic, asked.node, asked.seqs, lease_ids.tokens(asked.lease_ids), told)
+    given = bytes(asked.lease_ids)
+    tokens = lease_ids.tokens_of_json(given) if given else None
+    return engine.queues.ack_now(topic, asked.node, asked.seqs, tokens, told)
 
 
 def _acked(outcome: Settled, _: bytes, started: float) -> Answer:

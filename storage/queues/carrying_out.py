@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from storage.catalog import Topic
 from storage.config import Durability
-from storage.encode import encode_controls
+from storage.encode import EncodedUnit, encode_controls, internal
 from storage.errors import TopicNotFound
 from storage.format.control import Control, Lease
 from storage.format.wal_frame import FrameType
+from storage.log import Log
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -38,3 +39,58 @@ async def commit(
     if engine.catalog.by_id.get(topic.topic_id) is not topic:
         raise TopicNotFound(topic.name)
     await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
+
+
+def commit_now(
+    engine: EngineCore,
+    log: Log,
+    encoded: EncodedUnit,
+    now_ms: int,
+    pending: set[asyncio.Future[Any]],
+    told: Callable[[Exception | None], None],
+    *,
+    needs_sync: bool,
+) -> bool:
+    """Take a unit to the log without a task; False, and nothing was done, when there is no room at once.
+
+    `told` is called with what went wrong, or None. `pending` has a future until then.
+    """
+    shard = engine.shards[log.shard]
+    if not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+        return False
+    submission = internal(encoded, log.topic_id, now_ms, frees=True, needs_sync=needs_sync)
+    shard.enqueue(submission, _Soon(engine.loop, pending, told))
+    return True
+
+
+class _Soon:
+    """An outcome that is told at the loop's next turn, so as not to come between other outcomes."""
+
+    __slots__ = ("_ended", "_loop", "_pending", "_told")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pending: set[asyncio.Future[Any]],
+        told: Callable[[Exception | None], None],
+    ) -> None:
+        self._loop = loop
+        self._pending = pending
+        self._told = told
+        self._ended: asyncio.Future[None] = loop.create_future()
+        pending.add(self._ended)
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        self._loop.call_soon(self._end, None)
+
+    def set_exception(self, exception: Any, /) -> None:
+        self._loop.call_soon(self._end, exception)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+            self._pending.discard(self._ended)
+            self._told(error)

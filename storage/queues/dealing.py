@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
+from storage.config import Durability
+from storage.encode import encode_controls
 from storage.errors import StorageError, TopicNotFound, Unreadable
 from storage.format.control import Lease
 from storage.queues import reading, together
+from storage.queues.carrying_out import commit_now
 from storage.queues.claims import Claim, Claimed
 from storage.queues.grant import Grant
 from storage.queues.job import Job, JobRow
@@ -44,7 +48,7 @@ class Dealer:
         self._table = desk.table
         self._queues = queues
         self._engine = queues.engine
-        self.works: set[asyncio.Task[Any]] = set()
+        self.works: set[asyncio.Future[Any]] = set()
 
     def work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._engine.loop.create_task(work)
@@ -65,16 +69,13 @@ class Dealer:
 
     def deal_together(self, claim: Claim, grant: Grant) -> None:
         claim.dealt = True
-        if not self._topic.leases_durable:
-            read = reading.cached(self._engine, self._topic, grant.seqs)
-            if read is None:
-                read = self._queues.ahead.take(self._topic, grant.seqs)
-            if read is not None:
-                dealt = together.deal(grant, claim, self._engine.now_ms())
-                self._table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
-                together.hand_out(self._queues, self._desk, dealt, read)
-                return
-        self.work(self._together(claim, grant))
+        read = reading.cached(self._engine, self._topic, grant.seqs)
+        if read is None:
+            read = self._queues.ahead.take(self._topic, grant.seqs)
+        if read is None:
+            self.work(self._together(claim, grant))
+        else:
+            self._give_together(claim, grant, read)
 
     async def _together(self, claim: Claim, grant: Grant) -> None:
         try:
@@ -86,16 +87,47 @@ class Dealer:
                 found = read if isinstance(read, reading.Found) else read.found()
                 await self._deal_found([(claim, self._table.take_apart(grant))], found)
                 return
-            dealt = together.deal(grant, claim, self._engine.now_ms())
-            if self._topic.leases_durable:
-                await self._queues.commit(self._topic, [dealt.frame()], [claim.node])
-            else:
-                self._table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
-            together.hand_out(self._queues, self._desk, dealt, whole)
+            self._give_together(claim, grant, whole)
         except Exception as error:  # as below
-            self._table.put_back_together(grant)
-            self._failed([(claim, [])], error)
+            self._not_given(claim, grant, error)
         self._desk.serve_all()
+
+    def _give_together(self, claim: Claim, grant: Grant, read: reading.Read) -> None:
+        """At once, or when the log says so."""
+        topic, log = self._topic, self._topic.log
+        now = self._engine.now_ms()
+        dealt = together.deal(grant, claim, now)
+        if not topic.leases_durable:
+            self._table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)
+            together.hand_out(self._queues, self._desk, dealt, read)
+            return
+        if not log.in_memory_only and self._engine.catalog.by_id.get(topic.topic_id) is topic:
+            needs_sync = topic.config.durability is Durability.FSYNC
+            encoded = encode_controls([dealt.frame()], log.topic_id, now, durable=needs_sync, nodes=[claim.node])
+            written = partial(self._written, dealt, read)
+            if commit_now(self._engine, log, encoded, now, self.works, written, needs_sync=needs_sync):
+                return
+        self.work(self._write(dealt, read))
+
+    async def _write(self, dealt: together.Deal, read: reading.Read) -> None:
+        try:
+            await self._queues.commit(self._topic, [dealt.frame()], [dealt.claim.node])
+        except Exception as error:  # as below
+            self._written(dealt, read, error)
+        else:
+            self._written(dealt, read, None)
+
+    def _written(self, dealt: together.Deal, read: reading.Read, error: Exception | None) -> None:
+        """What has become of leases on their way to the log."""
+        if error is None:
+            together.hand_out(self._queues, self._desk, dealt, read)
+        else:
+            self._not_given(dealt.claim, dealt.grant, error)
+        self._desk.serve_all()
+
+    def _not_given(self, claim: Claim, grant: Grant, error: Exception) -> None:
+        self._table.put_back_together(grant)
+        self._failed([(claim, [])], error)
 
     async def _read(self, seqs: list[int]) -> reading.Found:
         read = reading.cached(self._engine, self._topic, seqs)

@@ -153,7 +153,7 @@ class Desk:
             self._close_window()
         if self.table.dying:
             self._queues.mover.kick(self.topic)
-        self._set_alarm(now)
+        self._set_alarm()
 
     def _serve(self, now: int) -> None:
         if self.topic.config.claim_jitter_ms or self._window_ms is not None:
@@ -201,10 +201,12 @@ class Desk:
         for claim in [claim for claim in self._waiting if not claim.patient]:
             self.leave(claim)
 
-    def _set_alarm(self, now: int) -> None:
-        times = [at for at in (self.table.next_change(), self._window_ms) if at is not None]
-        if times:
-            self._queues.alarms.set(self.topic.topic_id, max(min(times), self._retry_ms))
+    def _set_alarm(self) -> None:
+        at = self.table.next_change()
+        if self._window_ms is not None:
+            at = self._window_ms if at is None else min(at, self._window_ms)
+        if at is not None:
+            self._queues.alarms.set(self.topic.topic_id, max(at, self._retry_ms))
 
     def again(self, claim: Claim) -> None:
         """What was taken for it went away while it was read (deleted, or expired), or cannot be read now: it gets what

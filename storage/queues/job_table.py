@@ -85,7 +85,8 @@ class JobTable:
 
     def knows_any(self, seqs: Iterable[int]) -> bool:
         """Whether anything is known of one of these."""
-        return not (self.jobs.keys().isdisjoint(seqs) and self.grants.keys().isdisjoint(seqs))
+        jobs, grants = self.jobs, self.grants
+        return bool((jobs and not jobs.keys().isdisjoint(seqs)) or (grants and not grants.keys().isdisjoint(seqs)))
 
     def everything(self) -> Iterator[Job]:
         """All jobs that were touched, to be looked at: those of a grant are no more than its image."""
@@ -127,10 +128,10 @@ class JobTable:
             heappop(due)
         while ends and self._running_out(*ends[0]) is None:
             heappop(ends)
-        times = [due[0][0]] if due else []
-        if ends:
-            times.append(ends[0][0] + 1)  # at the deadline it is still held
-        return min(times, default=None)
+        if not ends:
+            return due[0][0] if due else None
+        ended = ends[0][0] + 1  # at the deadline it is still held
+        return min(due[0][0], ended) if due else ended
 
     def _running_out(self, deadline: int, seq: int) -> Job | Grant | None:
         """What is leased until then by this entry of the heap, if it still is and time decides about it."""

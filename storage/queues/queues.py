@@ -76,6 +76,7 @@ class Queues:
         await self.mover.stop()
         for desk in self._desks.values():
             await desk.close()
+        await self.ahead.stop()
 
     def desk(self, topic: Topic) -> Desk:
         """The desk of a queue, opened when first needed."""

@@ -1,8 +1,10 @@
 """Records of the jobs that will be claimed next, read from segments along with those that are being claimed.
 
 A look into a segment costs a hop to another thread, whatever it brings back; jobs are mostly claimed in the order in
-which they lie there. What is kept has been checked, and does not change; whether it is still a job is the table's to
-say. Bounded by records and bytes a queue, and by queues. Source: api.md §6 (claim order); architecture.md.
+which they lie there. So more is read than was asked for, and the next part before this one has been used up: then a
+claim finds its records here, and waits for no read. What is kept has been checked, and does not change; whether it is
+still a job is the table's to say. Bounded by records and bytes a queue, and by queues. Source: api.md §6 (claim order);
+architecture.md.
 """
 
 from __future__ import annotations
@@ -42,60 +44,103 @@ class _Reading(NamedTuple):
     done: asyncio.Future[None]
 
 
+class _Ahead:
+    """What was read ahead of the claims of one queue.
+
+    `next_seq`: where what comes next begins, 0: that is not known; `reach`: seqs that the last read went through.
+    """
+
+    __slots__ = ("kept", "next_seq", "reach", "under_way")
+
+    def __init__(self) -> None:
+        self.kept = Kept(KEPT_RECORDS, KEPT_BYTES)
+        self.next_seq = self.reach = 0
+        self.under_way: list[_Reading] = []
+
+
 class ReadAhead:
     """What was read ahead of the claims, by topic_id."""
 
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
-        self._kept: OrderedDict[int, Kept] = OrderedDict()
-        self._under_way: dict[int, list[_Reading]] = {}
+        self._queues: OrderedDict[int, _Ahead] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, topic: Topic, seqs: Sequence[int]) -> Read | None:
         """The records of these jobs, no longer kept here, if all of them are."""
-        kept = self._kept.get(topic.topic_id)
-        records = None if kept is None else kept.take(seqs)
-        return None if records is None else Read(records, sizes_of(records))
+        ahead = self._queues.get(topic.topic_id)
+        return None if ahead is None else self._taken(topic, ahead, seqs)
 
     async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | Found:
         """As `reading.read`, of jobs that are claimed for the first time, ascending; in columns when all is well."""
-        found = self.take(topic, seqs)
+        ahead = self._of(topic)
+        found = self._taken(topic, ahead, seqs)
         if found is not None:
             return found
         first, last = seqs[0], seqs[-1]
-        others = self._under_way.setdefault(topic.topic_id, [])
-        covering = next((each for each in others if each.first_seq <= first and last <= each.last_seq), None)
+        # What lies in front of such a read was kept when it began.
+        covering = next((each for each in ahead.under_way if each.first_seq <= last <= each.last_seq), None)
         if covering is not None:
             await asyncio.wait([covering.done])
         elif last <= topic.log.held.absorbed and last - first < RECORDS:
-            under_way = _Reading(first, first + RECORDS - 1, self._engine.loop.create_future())
-            others.append(under_way)
-            try:
-                await self._read(topic, first)
-            except StorageError:
-                pass  # it may have been about others: those asked for are read by themselves, and then it is told
-            finally:
-                others.remove(under_way)
-                under_way.done.set_result(None)
-        found = self.take(topic, seqs)
+            # Should it fail, that may be about others: those asked for are read by themselves, and then it is told.
+            await self._read(topic, ahead, self._begin(ahead, first))
+        found = self._taken(topic, ahead, seqs)
         if found is not None:
             return found
-        if (kept := self._kept.get(topic.topic_id)) is not None:
-            for begin, end in stretches(seqs):  # too large to be read at once, or not all there: nobody else asks for
-                kept.drop(begin, end + 1)  # the rest of them
+        for begin, end in stretches(seqs):  # too large to be read at once, or not all there: nobody else asks for the
+            ahead.kept.drop(begin, end + 1)  # rest of them
         return await reading.read(self._engine, topic, seqs)
 
-    async def _read(self, topic: Topic, first_seq: int) -> None:
-        query = ReadQuery(from_seq=first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
-        result = await Reader(self._engine).read(topic, query)
-        if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
-            return
-        kept = self._kept.setdefault(topic.topic_id, Kept(KEPT_RECORDS, KEPT_BYTES))
-        self._kept.move_to_end(topic.topic_id)
-        kept.add(result.records)
-        if len(self._kept) > QUEUES:
-            self._kept.popitem(last=False)
+    def _of(self, topic: Topic) -> _Ahead:
+        ahead = self._queues.setdefault(topic.topic_id, _Ahead())
+        self._queues.move_to_end(topic.topic_id)
+        if len(self._queues) > QUEUES:
+            self._queues.popitem(last=False)
+        return ahead
+
+    def _taken(self, topic: Topic, ahead: _Ahead, seqs: Sequence[int]) -> Read | None:
+        """See `take`. When less than two reads' worth is left, what comes next is begun to be read: many may come at a
+        time."""
+        records = ahead.kept.take(seqs)
+        if records is None:
+            return None
+        next_seq = ahead.next_seq
+        is_low = next_seq - seqs[-1] <= 2 * ahead.reach
+        if next_seq and is_low and not ahead.under_way and next_seq <= topic.log.held.absorbed:
+            task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(ahead, next_seq)))
+            self._tasks.add(task)  # the loop itself would let it be collected
+            task.add_done_callback(self._tasks.discard)
+        return Read(records, sizes_of(records))
+
+    def _begin(self, ahead: _Ahead, first_seq: int) -> _Reading:
+        under_way = _Reading(first_seq, first_seq + RECORDS - 1, self._engine.loop.create_future())
+        ahead.under_way.append(under_way)
+        return under_way
+
+    async def _read(self, topic: Topic, ahead: _Ahead, under_way: _Reading) -> None:
+        """Keep what lies there. Where that cannot be had, nothing is kept, and nothing more is read unasked."""
+        ahead.next_seq = 0
+        try:
+            query = ReadQuery(from_seq=under_way.first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
+            result = await Reader(self._engine).read(topic, query)
+            ahead.kept.drop(0, under_way.first_seq - KEPT_RECORDS)  # so far back nobody comes for it any more
+            ahead.kept.add(result.records)
+            ahead.next_seq = result.next_from_seq + 1
+            ahead.reach = ahead.next_seq - under_way.first_seq
+        except StorageError:
+            pass
+        finally:
+            ahead.under_way.remove(under_way)
+            under_way.done.set_result(None)
 
     def forget(self, topic_id: int) -> None:
         """The queue is gone."""
-        self._kept.pop(topic_id, None)
-        self._under_way.pop(topic_id, None)
+        self._queues.pop(topic_id, None)
+
+    async def stop(self) -> None:
+        """What nobody waits for is not read to its end."""
+        for task in self._tasks:
+            task.cancel()
+        while self._tasks:
+            await asyncio.wait(self._tasks)

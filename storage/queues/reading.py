@@ -119,7 +119,10 @@ def sizes_of(records: Sequence[StoredRecord]) -> list[int]:
     found: list[int] = []
     for part in parts_of(records):
         if isinstance(part, Stretch) and not any(map(part.may_have, FURTHER)):
-            found += [max(0, length - PLAIN_OVERHEAD) for length in part.lengths()]
+            lengths = part.lengths()
+            alike = lengths.count(lengths[0]) == len(lengths)
+            each = [max(0, length - PLAIN_OVERHEAD) for length in (lengths[:1] if alike else lengths)]
+            found += each * len(lengths) if alike else each
         else:
             found += payload_sizes([record.body for record in part])
     return found

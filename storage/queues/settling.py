@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from storage.encode import internal
 from storage.errors import LeaseLost
 from storage.format import control
 from storage.format.control import Control, Lease
 from storage.lookup import Found, LookedUp
 from storage.queues import together
+from storage.queues.carrying_out import commit_now
 from storage.queues.desk import Desk
 from storage.queues.grant import Grant
 from storage.queues.job import Job
@@ -84,50 +85,24 @@ def ack_now(
         return False
     engine = queues.engine
     encoded, needs_sync = engine.admin.deletion(topic, values, known)
-    shard = engine.shards[topic.log.shard]
-    if not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+    acked = partial(_acked, queues, desk, grant, told)
+    if not commit_now(engine, topic.log, encoded, engine.now_ms(), desk.settling, acked, needs_sync=needs_sync):
         return False
     grant.busy = True
-    submission = internal(encoded, topic.topic_id, engine.now_ms(), frees=True, needs_sync=needs_sync)
-    shard.enqueue(submission, _Acking(queues, desk, grant, told))
     return True
 
 
-class _Acking:
-    """The outcome of an `ack_now`. Acted upon at the loop's next turn, so as not to come between other outcomes."""
-
-    __slots__ = ("_desk", "_ended", "_grant", "_queues", "_told")
-
-    def __init__(self, queues: Queues, desk: Desk, grant: Grant, told: Callable[[Settled | Exception], None]) -> None:
-        self._queues = queues
-        self._desk = desk
-        self._grant = grant
-        self._told = told
-        #: For those who ask about its jobs meanwhile.
-        self._ended: asyncio.Future[None] = queues.engine.loop.create_future()
-        desk.settling.add(self._ended)
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        self._queues.engine.loop.call_soon(self._end, None)
-
-    def set_exception(self, exception: Any, /) -> None:
-        self._queues.engine.loop.call_soon(self._end, exception)
-
-    def _end(self, error: Exception | None) -> None:
-        if self._ended.done():
-            return
-        self._ended.set_result(None)
-        self._desk.settling.discard(self._ended)
-        if error is None:
-            self._queues.stats.acked += len(self._grant.seqs)
-            self._told(answer(self._desk, self._grant.seqs, []))
-        else:
-            self._desk.table.put_back_together(self._grant)
-            self._desk.serve()
-            self._told(error)
+def _acked(
+    queues: Queues, desk: Desk, grant: Grant, told: Callable[[Settled | Exception], None], error: Exception | None
+) -> None:
+    """What has become of an `ack_now`."""
+    if error is None:
+        queues.stats.acked += len(grant.seqs)
+        told(answer(desk, grant.seqs, []))
+    else:
+        desk.table.put_back_together(grant)
+        desk.serve()
+        told(error)
 
 
 def known_sizes(request: control.Delete, jobs: Sequence[Job]) -> LookedUp | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.http.lease_ids import tokens
+from broker.http.lease_ids import tokens, tokens_of_json
 from storage.errors import InvalidRequest
 
 TOKENS = st.integers(1, 2**64 - 1)
@@ -38,3 +42,41 @@ def test_each_is_judged_by_itself(texts: list[str]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         tokens(texts)
     assert caught.value.detail["field"] == f"lease_ids[{sound.index(False)}]"
+
+
+def told(call: Callable[[], Sequence[int] | None]) -> object:
+    """The tokens, or what is wrong with them."""
+    try:
+        found = call()
+    except InvalidRequest as error:
+        return error.detail
+    return None if found is None else [*found]
+
+
+# -- as they stand in a body ------------------------------------------------------------------------------------------
+
+SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n\t", ":")])
+
+
+@given(st.lists(TOKENS | st.just(0), max_size=30), SEPARATORS)
+def test_however_they_are_written_they_are_understood(given_out: list[int], separators: tuple[str, str]) -> None:
+    texts = [shown(token) for token in given_out]
+    found = tokens_of_json(json.dumps(texts, separators=separators).encode())
+    assert (None if found is None else [*found]) == tokens(texts)
+
+
+@given(st.lists(st.lists(PARTS, max_size=3).map("".join), max_size=4), SEPARATORS)
+def test_in_a_body_each_is_judged_by_itself(texts: list[str], separators: tuple[str, str]) -> None:
+    body = json.dumps(texts, separators=separators).encode()
+    assert told(lambda: tokens_of_json(body)) == told(lambda: tokens(texts))
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b" [ ] "])
+def test_none_in_a_body_are_none(body: bytes) -> None:
+    assert tokens_of_json(body) is None
+
+
+@pytest.mark.parametrize("body", [b'"lease_0123456789abcdef"', b"{}", b"[1]", b'["lease_0123456789abcdef",null]', b"7"])
+def test_what_is_no_array_of_strings_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        tokens_of_json(body)

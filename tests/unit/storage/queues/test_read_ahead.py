@@ -60,7 +60,8 @@ async def absorbed(machine: Machine, count: int, **settings: Any) -> Engine:
 
 
 def kept(engine: Engine) -> dict[int, Kept]:
-    return engine.queues.ahead._kept  # pyright: ignore[reportPrivateUsage]
+    queues = engine.queues.ahead._queues  # pyright: ignore[reportPrivateUsage]
+    return {topic_id: ahead.kept for topic_id, ahead in queues.items()}
 
 
 @DURABLE
@@ -86,6 +87,77 @@ async def test_claims_at_the_same_time_share_a_read(machine: Machine, reads: Rea
     reads.before.set()
     assert sorted([await claim for claim in claims]) == [[*range(first, first + 5)] for first in (1, 6, 11, 16)]
     assert reads.asked == [0]
+
+
+# -- what comes next --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten records are read at once."""
+    monkeypatch.setattr(read_ahead, "RECORDS", 10)
+
+
+@DURABLE
+@pytest.mark.usefixtures("few")
+async def test_what_comes_next_is_read_before_it_is_asked_for(
+    machine: Machine, reads: Reads, leases_durable: bool
+) -> None:
+    engine = await absorbed(machine, 60, leases_durable=leases_durable)
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
+    await turns()
+    assert reads.asked == [0, 10]
+    assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
+    await turns()
+    assert reads.asked == [0, 10, 20], "less than two reads' worth is left"
+    reads.before.clear()
+    for first in range(11, 31, 5):
+        assert await claim_seqs(engine, 5) == [*range(first, first + 5)], "no read is waited for"
+    await turns()
+    assert reads.asked == [0, 10, 20, 30]
+    claims = [asyncio.create_task(claim_seqs(engine, 5, node)) for node in "ab"]
+    await turns()
+    reads.before.set()
+    assert [await claim for claim in claims] == [[31, 32, 33, 34, 35], [36, 37, 38, 39, 40]]
+    assert reads.asked[:5] == [0, 10, 20, 30, 40], "they waited for the read that was under way"
+
+
+@pytest.mark.usefixtures("few")
+async def test_behind_the_segments_nothing_is_read_ahead(machine: Machine, reads: Reads) -> None:
+    engine = await absorbed(machine, 20)
+    await add(engine, 20)
+    assert [await claim_seqs(engine, 5) for _ in range(8)] == [[*range(at, at + 5)] for at in range(1, 41, 5)]
+    assert reads.asked == [0, 10]
+
+
+@pytest.mark.usefixtures("few")
+async def test_a_read_ahead_that_fails_is_nobodys_trouble(machine: Machine, reads: Reads) -> None:
+    engine = await absorbed(machine, 30)
+    reads.after.clear()
+    claim = asyncio.create_task(claim_seqs(engine, 5))
+    await turns()
+    reads.before.clear()  # that of the next read
+    reads.after.set()
+    assert await claim == [1, 2, 3, 4, 5]
+    machine.disk.fail("pread", "*.data", sticky=True)
+    reads.before.set()
+    await turns()
+    assert reads.asked == [0, 10]
+    assert engine.topic("q").log.usage.unreadable_reads == 1
+    assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
+    machine.disk.clear_faults()
+    assert [await claim_seqs(engine, 5) for _ in range(4)] == [[*range(at, at + 5)] for at in range(11, 31, 5)]
+    assert engine.queues.stats.unreadable == 0
+
+
+@pytest.mark.usefixtures("few")
+async def test_a_read_ahead_does_not_hold_up_the_end(machine: Machine, reads: Reads) -> None:
+    engine = await absorbed(machine, 30)
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
+    reads.before.clear()
+    await turns()
+    assert reads.asked == [0, 10]
+    await engine.close()
 
 
 # -- what is no job any more -----------------------------------------------------------------------------------------
@@ -239,7 +311,7 @@ async def test_what_is_kept_of_large_jobs_is_bounded_by_bytes(machine: Machine, 
     for _ in range(60 // most):
         assert len(await claim_seqs(engine, most)) == most
         held = sum(of_one.bytes for of_one in kept(engine).values())
-        assert held <= read_ahead.BYTES
+        assert held <= read_ahead.KEPT_BYTES
     assert await claim_seqs(engine) == []
     assert [*map(len, kept(engine).values())] == [0], "all of them were asked for"
 
