@@ -303,13 +303,14 @@ def encode_controls(
     values: Sequence[Control], topic_id: int, ts: int, *, durable: bool = True, nodes: Sequence[str] = ()
 ) -> EncodedUnit:
     """Control frames alone: one stands by itself, several are an atomic batch. `nodes`: of each, for Leases."""
+    if len(values) == 1:
+        [value], head = values, WriteHeader(topic_id, 0, ts, durable, nodes[0].encode() if nodes else b"")
+        return EncodedUnit(Unit(None, [_step(value, head)]), _control(value, head, more=False), 1)
     heads = [WriteHeader(topic_id, 0, ts, durable, node.encode()) for node in nodes or [""] * len(values)]
     head = heads[0]
     last = len(values) - 1
     frames = [_control(each, heads[index], more=index < last) for index, each in enumerate(values)]
     unit = Unit(None, [_step(each, heads[index]) for index, each in enumerate(values)])
-    if len(values) == 1:
-        return EncodedUnit(unit, frames[0], 1)
     following = b"".join(frames)
     batch = Batch(frames=len(frames), body_bytes=len(following))
     return EncodedUnit(Unit(batch, unit.steps), _control(batch, head, more=True) + following, len(frames) + 1)

@@ -309,7 +309,7 @@ class TopicAdmin:
         if log.in_memory_only:
             await engine.queues.commit(topic, values)
             return
-        encoded, needs_sync = self.deletion(topic, values, known, sync=sync)
+        encoded, needs_sync = self.deletion(topic, values, known, engine.now_ms(), sync=sync)
         request = values[0]
         assert isinstance(request, control.Delete)
         if known is None and request.seqs and min(request.seqs) <= log.held.absorbed:
@@ -322,11 +322,17 @@ class TopicAdmin:
         await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
 
     def deletion(
-        self, topic: Topic, values: Sequence[control.Control], known: LookedUp | None, *, sync: bool = False
+        self,
+        topic: Topic,
+        values: Sequence[control.Control],
+        known: LookedUp | None,
+        now_ms: int,
+        *,
+        sync: bool = False,
     ) -> tuple[EncodedUnit, bool]:
         """The unit of a Delete{seqs} and the frames that go with it, and whether it is to be synced."""
         needs_sync = sync or topic.config.durability is Durability.FSYNC
-        encoded = encode_controls(values, topic.topic_id, self._engine.now_ms(), durable=needs_sync)
+        encoded = encode_controls(values, topic.topic_id, now_ms, durable=needs_sync)
         return encoded if known is None else _knowing(encoded, known), needs_sync
 
     async def set_paused(self, topic: Topic, paused: bool) -> None:
@@ -367,4 +373,5 @@ def _knowing(encoded: EncodedUnit, known: LookedUp) -> EncodedUnit:
     """The unit with what its Delete, the first of its frames, wants of segments."""
     step, *others = encoded.unit.steps
     assert isinstance(step, ControlStep)
-    return encoded._replace(unit=Unit(encoded.unit.batch, [step._replace(value=known), *others]))
+    knowing = ControlStep(step.type, step.topic_id, step.ts, known, step.node)
+    return EncodedUnit(Unit(encoded.unit.batch, [knowing, *others]), encoded.payload, encoded.frames)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.errors import InvalidRequest, ShuttingDown
 from storage.queues import checks
-from storage.queues.claims import Claim, Claimed
+from storage.queues.claims import Claim, Claimed, Soon
 from storage.queues.desk import Desk
 from storage.queues.job import Holder
 
@@ -67,7 +66,7 @@ class Claiming:
             attempt_key=attempt_key,
             holder=holder,
         )
-        return await self._wait(desk, claim, min(wait_ms, checks.MAX_WAIT_MS))
+        return await self._wait(desk, claim, answer, min(wait_ms, checks.MAX_WAIT_MS))
 
     def claim_now(self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None]) -> bool:
         """See `Queues.claim_now`."""
@@ -83,8 +82,7 @@ class Claiming:
             return False  # what is on its way here is waited for
         if table.ready(topic.log.count) <= 0 or engine.shards[topic.log.shard].log.failed is not None:
             return False
-        answer: asyncio.Future[Claimed] = engine.loop.create_future()
-        answer.add_done_callback(partial(_tell, told))
+        answer = Soon(engine.loop, told)
         self._queues.desk(topic).queue_up(Claim(answer, node, min(max or 1, checks.MAX_JOBS), lease_ms, patient=False))
         return True
 
@@ -100,31 +98,30 @@ class Claiming:
             desk.queue_up(claim)
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            self._abandon(desk, claim)
+            self._abandon(desk, claim, answer)
             raise
 
-    async def _wait(self, desk: Desk, claim: Claim, wait_ms: int) -> Claimed:
+    async def _wait(self, desk: Desk, claim: Claim, answer: asyncio.Future[Claimed], wait_ms: int) -> Claimed:
         key = (claim.node, claim.attempt_key) if claim.attempt_key is not None else None
         if key is not None:
-            desk.attempts[key] = claim.answer
+            desk.attempts[key] = answer
         try:
             self._refuse_when_failed(desk.topic)
             desk.queue_up(claim)
-            if claim.patient and not claim.answer.done():
-                await asyncio.wait([claim.answer], timeout=wait_ms / 1000)
+            if claim.patient and not answer.done():
+                await asyncio.wait([answer], timeout=wait_ms / 1000)
                 claim.patient = False
                 desk.leave(claim)
-            return await asyncio.shield(claim.answer)
+            return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            self._abandon(desk, claim)
+            self._abandon(desk, claim, answer)
             raise
         finally:
-            if key is not None and claim.answer.done():
-                _forget(desk, key, claim.answer)
+            if key is not None and answer.done():
+                _forget(desk, key, answer)
 
-    def _abandon(self, desk: Desk, claim: Claim) -> None:
+    def _abandon(self, desk: Desk, claim: Claim, answer: asyncio.Future[Claimed]) -> None:
         """Whoever asked is gone."""
-        answer = claim.answer
         if answer.done():
             if not answer.cancelled() and answer.exception() is None:
                 answer.result().undo()
@@ -159,8 +156,3 @@ def _forget(desk: Desk, key: tuple[str, str], answer: asyncio.Future[Claimed]) -
     """It is there: the next claim with this key may be on its way already, and is another's to forget."""
     if desk.attempts.get(key) is answer:
         del desk.attempts[key]
-
-
-def _tell(told: Callable[..., None], answer: asyncio.Future[Claimed]) -> None:
-    error = answer.exception()
-    told(answer.result() if error is None else error)

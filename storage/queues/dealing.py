@@ -67,7 +67,7 @@ class Dealer:
                 return
         self.work(self._deal_later(hands))
 
-    def deal_together(self, claim: Claim, grant: Grant) -> None:
+    def deal_together(self, claim: Claim, grant: Grant, now: int) -> None:
         claim.dealt = True
         read = reading.cached(self._engine, self._topic, grant.seqs)
         if read is None:
@@ -75,7 +75,7 @@ class Dealer:
         if read is None:
             self.work(self._together(claim, grant))
         else:
-            self._give_together(claim, grant, read)
+            self._give_together(claim, grant, read, now)
 
     async def _together(self, claim: Claim, grant: Grant) -> None:
         try:
@@ -87,15 +87,14 @@ class Dealer:
                 found = read if isinstance(read, reading.Found) else read.found()
                 await self._deal_found([(claim, self._table.take_apart(grant))], found)
                 return
-            self._give_together(claim, grant, whole)
+            self._give_together(claim, grant, whole, self._engine.now_ms())
         except Exception as error:  # as below
             self._not_given(claim, grant, error)
         self._desk.serve_all()
 
-    def _give_together(self, claim: Claim, grant: Grant, read: reading.Read) -> None:
+    def _give_together(self, claim: Claim, grant: Grant, read: reading.Read, now: int) -> None:
         """At once, or when the log says so."""
         topic, log = self._topic, self._topic.log
-        now = self._engine.now_ms()
         dealt = together.deal(grant, claim, now)
         if not topic.leases_durable:
             self._table.lease_together(grant, dealt.lease_ids, dealt.deadline, claim.node, claim.attempt_key)

@@ -155,6 +155,11 @@ class Desk:
             self._queues.mover.kick(self.topic)
         self._set_alarm()
 
+    def catch_up(self) -> None:
+        """`serve`, if time alone has changed anything since."""
+        if self.table.is_due(self._engine.now_ms()):
+            self.serve()
+
     def _serve(self, now: int) -> None:
         if self.topic.config.claim_jitter_ms or self._window_ms is not None:
             self._serve_cohort(now)
@@ -163,7 +168,7 @@ class Desk:
             claim = self._waiting[0]
             if not claim.gone and (grant := self.table.take_together(claim.max, self.topic.log.live_seqs)) is not None:
                 self._waiting.popleft()
-                self._dealer.deal_together(claim, grant)
+                self._dealer.deal_together(claim, grant, now)
                 continue
             jobs = self.table.take(claim.max, self.topic.log.live_seqs) if not claim.gone else []
             if not jobs and not claim.gone:

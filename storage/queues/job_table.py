@@ -133,6 +133,11 @@ class JobTable:
         ended = ends[0][0] + 1  # at the deadline it is still held
         return min(due[0][0], ended) if due else ended
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a delay may be over by now, or a lease. Surely not where the answer is False."""
+        due, ends = self._due, self._ends
+        return bool((due and due[0][0] <= now_ms) or (ends and ends[0][0] < now_ms))
+
     def _running_out(self, deadline: int, seq: int) -> Job | Grant | None:
         """What is leased until then by this entry of the heap, if it still is and time decides about it."""
         held = self.jobs.get(seq) or self.grants.get(seq)

@@ -72,8 +72,18 @@ class Kept:
 
     def take(self, seqs: Sequence[int]) -> Sequence[StoredRecord] | None:
         """The records of these ascending seqs, no longer kept; None, and nothing is taken, unless all are there."""
+        begin, end = seqs[0], seqs[-1] + 1
+        at = self._behind(begin) - 1
+        if at < 0:
+            return None
+        run = self._runs[at]
+        if end - begin == len(seqs) and end <= run.end_seq:  # what is nearly always asked for
+            self._runs[at : at + 1] = [*self._rest(run, run.first_seq, begin), *self._rest(run, end, run.end_seq)]
+            return run.between(begin, end)
+        return self._take_pieces([*stretches(seqs)])
+
+    def _take_pieces(self, wanted: list[tuple[int, int]]) -> Sequence[StoredRecord] | None:
         found: list[Sequence[StoredRecord]] = []
-        wanted = [*stretches(seqs)]
         for first, last in wanted:
             while first <= last:
                 at = self._behind(first) - 1
@@ -105,7 +115,7 @@ class Kept:
     def _rest(self, run: _Run, first_seq: int, end_seq: int) -> Iterator[_Run]:
         if first_seq < end_seq:
             records = run.between(first_seq, end_seq)
-            yield run._replace(first_seq=first_seq, records=records.own() if isinstance(records, Stretch) else records)
+            yield _Run(first_seq, run.age, records.own() if isinstance(records, Stretch) else records)
 
     def _runs_of(self, part: Sequence[StoredRecord]) -> Iterator[_Run]:
         if isinstance(part, Stretch):

@@ -84,9 +84,9 @@ def ack_now(
     if known is None:
         return False
     engine = queues.engine
-    encoded, needs_sync = engine.admin.deletion(topic, values, known)
+    encoded, needs_sync = engine.admin.deletion(topic, values, known, arrived_ms)
     acked = partial(_acked, queues, desk, grant, told)
-    if not commit_now(engine, topic.log, encoded, engine.now_ms(), desk.settling, acked, needs_sync=needs_sync):
+    if not commit_now(engine, topic.log, encoded, arrived_ms, desk.settling, acked, needs_sync=needs_sync):
         return False
     grant.busy = True
     return True
@@ -144,7 +144,7 @@ async def settle(desk: Desk, commit: Callable[[], Coroutine[Any, Any, None]], pu
 
 def answer(desk: Desk, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
     """What is told of an operation on the jobs `done`."""
-    desk.serve()  # the figures are of now
+    desk.catch_up()  # the figures are of now
     return Settled(
         topic=desk.topic.name,
         done=[*done],
