@@ -141,7 +141,8 @@ _ack_decoder = msgspec.json.Decoder(_Ack)
 
 def _ack(engine: Engine, topic: str, _: Mapping[bytes, bytes], body: bytes, told: Told, __: Callable[[], None]) -> bool:
     asked = _ack_decoder.decode(body)
-    if not asked.node or not 0 < len(asked.seqs) <= MAX_JOBS:
+    # Of several `lease_ids` in one body only the last would be looked at.
+    if not asked.node or not 0 < len(asked.seqs) <= MAX_JOBS or body.count(b'"lease_ids"') > 1:
         return False
     given = bytes(asked.lease_ids)
     tokens = lease_ids.tokens_of_json(given) if given else None

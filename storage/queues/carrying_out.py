@@ -90,7 +90,10 @@ class _Soon:
         self._loop.call_soon(self._end, exception)
 
     def _end(self, error: Exception | None) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
-            self._pending.discard(self._ended)
+        if self._ended.done():
+            return
+        try:
             self._told(error)
+        finally:  # who waits for the end comes behind whom it is told
+            self._pending.discard(self._ended)
+            self._ended.set_result(None)

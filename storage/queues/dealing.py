@@ -69,13 +69,16 @@ class Dealer:
 
     def deal_together(self, claim: Claim, grant: Grant, now: int) -> None:
         claim.dealt = True
-        read = reading.cached(self._engine, self._topic, grant.seqs)
-        if read is None:
-            read = self._queues.ahead.take(self._topic, grant.seqs)
-        if read is None:
-            self.work(self._together(claim, grant))
-        else:
-            self._give_together(claim, grant, read, now)
+        try:
+            read = reading.cached(self._engine, self._topic, grant.seqs)
+            if read is None:
+                read = self._queues.ahead.take(self._topic, grant.seqs)
+            if read is None:
+                self.work(self._together(claim, grant))
+            else:
+                self._give_together(claim, grant, read, now)
+        except Exception as error:  # whatever it is, these jobs must not be lost to it
+            self._not_given(claim, grant, error)
 
     async def _together(self, claim: Claim, grant: Grant) -> None:
         try:
@@ -88,7 +91,7 @@ class Dealer:
                 await self._deal_found([(claim, self._table.take_apart(grant))], found)
                 return
             self._give_together(claim, grant, whole, self._engine.now_ms())
-        except Exception as error:  # as below
+        except Exception as error:  # as above
             self._not_given(claim, grant, error)
         self._desk.serve_all()
 
@@ -111,17 +114,19 @@ class Dealer:
     async def _write(self, dealt: together.Deal, read: reading.Read) -> None:
         try:
             await self._queues.commit(self._topic, [dealt.frame()], [dealt.claim.node])
-        except Exception as error:  # as below
+        except Exception as error:  # as above
             self._written(dealt, read, error)
         else:
             self._written(dealt, read, None)
 
     def _written(self, dealt: together.Deal, read: reading.Read, error: Exception | None) -> None:
         """What has become of leases on their way to the log."""
-        if error is None:
+        try:
+            if error is not None:
+                raise error
             together.hand_out(self._queues, self._desk, dealt, read)
-        else:
-            self._not_given(dealt.claim, dealt.grant, error)
+        except Exception as failure:  # as above
+            self._not_given(dealt.claim, dealt.grant, failure)
         self._desk.serve_all()
 
     def _not_given(self, claim: Claim, grant: Grant, error: Exception) -> None:
@@ -136,7 +141,7 @@ class Dealer:
         jobs = [job for _, hand in hands for job in hand]
         try:
             found = await self._read(sorted(job.seq for job in jobs))
-        except Exception as error:  # whatever it is, these jobs must not be lost to it
+        except Exception as error:  # as above
             self._table.put_back(jobs)
             self._failed(hands, error)
             self._desk.serve_all()

@@ -123,8 +123,8 @@ class Desk:
             await asyncio.wait([*self._dealer.works, *self.settling])
 
     async def dealt(self) -> None:
-        """What is being handed out has been, on return."""
-        if self._dealer.works:
+        """What was being handed out when the queue was paused has been, on return."""
+        while self._dealer.works and self.topic.paused:  # a read that ends may be followed by a write
             await asyncio.wait(set(self._dealer.works))
 
     async def repeat(self, jobs: list[Job], node: str, key: str) -> Claimed | None:

@@ -67,14 +67,27 @@ class ReadAhead:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, topic: Topic, seqs: Sequence[int]) -> Read | None:
-        """The records of these jobs, no longer kept here, if all of them are."""
+        """The records of these jobs, no longer kept here, if all of them are.
+
+        When less than two reads' worth is left, what comes next is begun to be read: many may come at a time.
+        """
         ahead = self._queues.get(topic.topic_id)
-        return None if ahead is None else self._taken(topic, ahead, seqs)
+        found = None if ahead is None else _taken(ahead, seqs)
+        if ahead is None or found is None:
+            return None
+        self._queues.move_to_end(topic.topic_id)
+        next_seq = ahead.next_seq
+        is_low = next_seq - seqs[-1] <= 2 * ahead.reach
+        if next_seq and is_low and not ahead.under_way and next_seq <= topic.log.held.absorbed:
+            task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(ahead, next_seq)))
+            self._tasks.add(task)  # the loop itself would let it be collected
+            task.add_done_callback(self._tasks.discard)
+        return found
 
     async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | Found:
         """As `reading.read`, of jobs that are claimed for the first time, ascending; in columns when all is well."""
         ahead = self._of(topic)
-        found = self._taken(topic, ahead, seqs)
+        found = _taken(ahead, seqs)
         if found is not None:
             return found
         first, last = seqs[0], seqs[-1]
@@ -82,10 +95,10 @@ class ReadAhead:
         covering = next((each for each in ahead.under_way if each.first_seq <= last <= each.last_seq), None)
         if covering is not None:
             await asyncio.wait([covering.done])
-        elif last <= topic.log.held.absorbed and last - first < RECORDS:
+        elif last <= topic.log.held.absorbed and len(seqs) <= RECORDS:
             # Should it fail, that may be about others: those asked for are read by themselves, and then it is told.
             await self._read(topic, ahead, self._begin(ahead, first))
-        found = self._taken(topic, ahead, seqs)
+        found = _taken(ahead, seqs)
         if found is not None:
             return found
         for begin, end in stretches(seqs):  # too large to be read at once, or not all there: nobody else asks for the
@@ -99,20 +112,6 @@ class ReadAhead:
             self._queues.popitem(last=False)
         return ahead
 
-    def _taken(self, topic: Topic, ahead: _Ahead, seqs: Sequence[int]) -> Read | None:
-        """See `take`. When less than two reads' worth is left, what comes next is begun to be read: many may come at a
-        time."""
-        records = ahead.kept.take(seqs)
-        if records is None:
-            return None
-        next_seq = ahead.next_seq
-        is_low = next_seq - seqs[-1] <= 2 * ahead.reach
-        if next_seq and is_low and not ahead.under_way and next_seq <= topic.log.held.absorbed:
-            task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(ahead, next_seq)))
-            self._tasks.add(task)  # the loop itself would let it be collected
-            task.add_done_callback(self._tasks.discard)
-        return Read(records, sizes_of(records))
-
     def _begin(self, ahead: _Ahead, first_seq: int) -> _Reading:
         under_way = _Reading(first_seq, first_seq + RECORDS - 1, self._engine.loop.create_future())
         ahead.under_way.append(under_way)
@@ -124,7 +123,6 @@ class ReadAhead:
         try:
             query = ReadQuery(from_seq=under_way.first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
             result = await Reader(self._engine).read(topic, query)
-            ahead.kept.drop(0, under_way.first_seq - KEPT_RECORDS)  # so far back nobody comes for it any more
             ahead.kept.add(result.records)
             ahead.next_seq = result.next_from_seq + 1
             ahead.reach = ahead.next_seq - under_way.first_seq
@@ -144,3 +142,8 @@ class ReadAhead:
             task.cancel()
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _taken(ahead: _Ahead, seqs: Sequence[int]) -> Read | None:
+    records = ahead.kept.take(seqs)
+    return None if records is None else Read(records, sizes_of(records))

@@ -11,6 +11,7 @@ from storage.catalog import Topic
 from storage.core import EngineCore
 from storage.queues import reading
 from storage.queues.read_ahead import ReadAhead
+from storage.wal.writer import Shard
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
 
@@ -36,7 +37,15 @@ async def test_behind_a_pause_nothing_is_given(
     pausing = asyncio.create_task(engine.queues.pause("q"))
     await turns()
     answered_first = pausing.done()
+    asleep: list[Shard] = []
+    wake = Shard._wake  # pyright: ignore[reportPrivateUsage]
+    # What goes to the log from here on waits there.
+    monkeypatch.setattr(Shard, "_wake", lambda shard: asleep.append(shard))
     disk.set()
+    await turns()
+    assert pausing.done() is not leases_durable, "leases that are on their way to the log are waited for"
+    for shard in asleep:
+        wake(shard)
     assert await claiming == [1, 2]
     assert await pausing
     assert not answered_first

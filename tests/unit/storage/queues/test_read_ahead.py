@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
-from storage import Engine, ReadQuery
+from storage import Engine, NewRecord, ReadQuery
 from storage.errors import SegmentUnreadable, TopicNotFound
 from storage.queues import read_ahead
 from storage.queues.kept import Kept
 from storage.queues.values import JobState
 from storage.read import Reader
-from storage.records import ReadResult
+from storage.records import ReadResult, TagMatch
 from tests.unit.storage.machine import Machine, outcome, sized
 from tests.unit.storage.queues.jobs import add, claim_seqs, config, states, turns, with_jobs
 
@@ -105,21 +106,44 @@ async def test_what_comes_next_is_read_before_it_is_asked_for(
 ) -> None:
     engine = await absorbed(machine, 60, leases_durable=leases_durable)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
-    await turns()
-    assert reads.asked == [0, 10]
     assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
     await turns()
-    assert reads.asked == [0, 10, 20], "less than two reads' worth is left"
+    assert reads.asked == [0, 10], "less than two reads' worth was left"
     reads.before.clear()
-    for first in range(11, 31, 5):
-        assert await claim_seqs(engine, 5) == [*range(first, first + 5)], "no read is waited for"
-    await turns()
-    assert reads.asked == [0, 10, 20, 30]
+    assert await claim_seqs(engine, 5) == [11, 12, 13, 14, 15], "no read is waited for"
+    assert await claim_seqs(engine, 5) == [16, 17, 18, 19, 20]
     claims = [asyncio.create_task(claim_seqs(engine, 5, node)) for node in "ab"]
     await turns()
+    assert reads.asked == [0, 10, 20]
     reads.before.set()
-    assert [await claim for claim in claims] == [[31, 32, 33, 34, 35], [36, 37, 38, 39, 40]]
-    assert reads.asked[:5] == [0, 10, 20, 30, 40], "they waited for the read that was under way"
+    assert [await claim for claim in claims] == [[21, 22, 23, 24, 25], [26, 27, 28, 29, 30]]
+    assert reads.asked == [0, 10, 20], "they waited for the read that was under way"
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("every", [2, 5, 20])
+async def test_what_lies_far_apart_is_read_once(machine: Machine, reads: Reads, every: int) -> None:
+    engine = await machine.start(segment_max_events=1000, checkpoint_records=1)
+    await engine.put_topic("q", config())
+    for seq in range(1, 801):
+        await engine.append("q", [NewRecord(msgspec.Raw(b"0"), tag="kept" if seq % every == 0 else "gone")])
+    await engine.upkeep.absorb_all()
+    await engine.delete_records("q", match=TagMatch(b"gone"))
+    given = [seq for _ in range(800 // every // 5) for seq in await claim_seqs(engine, 5)]
+    assert given == [*range(every, 801, every)]
+    assert len(reads.asked) <= 800 // every // 10 + 2
+
+
+async def test_queues_that_are_worked_off_stay_and_others_go(machine: Machine, reads: Reads) -> None:
+    engine = await machine.start(segment_max_events=1000, checkpoint_records=1)
+    for number in range(read_ahead.QUEUES + 4):
+        await engine.put_topic(f"q{number}", config())
+        await engine.append(f"q{number}", [sized(5)] * 50)
+    await engine.upkeep.absorb_all()
+    for number in range(1, read_ahead.QUEUES + 4):
+        for name in ("q0", f"q{number}"):
+            await engine.queues.claim(name, "n")
+    assert len(reads.asked) == read_ahead.QUEUES + 4
 
 
 @pytest.mark.usefixtures("few")
@@ -133,18 +157,12 @@ async def test_behind_the_segments_nothing_is_read_ahead(machine: Machine, reads
 @pytest.mark.usefixtures("few")
 async def test_a_read_ahead_that_fails_is_nobodys_trouble(machine: Machine, reads: Reads) -> None:
     engine = await absorbed(machine, 30)
-    reads.after.clear()
-    claim = asyncio.create_task(claim_seqs(engine, 5))
-    await turns()
-    reads.before.clear()  # that of the next read
-    reads.after.set()
-    assert await claim == [1, 2, 3, 4, 5]
+    assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     machine.disk.fail("pread", "*.data", sticky=True)
-    reads.before.set()
+    assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
     await turns()
     assert reads.asked == [0, 10]
     assert engine.topic("q").log.usage.unreadable_reads == 1
-    assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
     machine.disk.clear_faults()
     assert [await claim_seqs(engine, 5) for _ in range(4)] == [[*range(at, at + 5)] for at in range(11, 31, 5)]
     assert engine.queues.stats.unreadable == 0
@@ -155,6 +173,7 @@ async def test_a_read_ahead_does_not_hold_up_the_end(machine: Machine, reads: Re
     engine = await absorbed(machine, 30)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     reads.before.clear()
+    assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
     await turns()
     assert reads.asked == [0, 10]
     await engine.close()
