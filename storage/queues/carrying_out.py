@@ -13,6 +13,7 @@ from storage.errors import TopicNotFound
 from storage.format.control import Control, Lease
 from storage.format.wal_frame import FrameType
 from storage.log import Log
+from storage.queues.soon import Soon
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -58,42 +59,16 @@ def commit_now(
     shard = engine.shards[log.shard]
     if not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
         return False
-    submission = internal(encoded, log.topic_id, now_ms, frees=True, needs_sync=needs_sync)
-    shard.enqueue(submission, _Soon(engine.loop, pending, told))
-    return True
+    ended: asyncio.Future[None] = engine.loop.create_future()
+    pending.add(ended)
 
-
-class _Soon:
-    """An outcome that is told at the loop's next turn, so as not to come between other outcomes."""
-
-    __slots__ = ("_ended", "_loop", "_pending", "_told")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        pending: set[asyncio.Future[Any]],
-        told: Callable[[Exception | None], None],
-    ) -> None:
-        self._loop = loop
-        self._pending = pending
-        self._told = told
-        self._ended: asyncio.Future[None] = loop.create_future()
-        pending.add(self._ended)
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        self._loop.call_soon(self._end, None)
-
-    def set_exception(self, exception: Any, /) -> None:
-        self._loop.call_soon(self._end, exception)
-
-    def _end(self, error: Exception | None) -> None:
-        if self._ended.done():
-            return
+    def end(outcome: object) -> None:
         try:
-            self._told(error)
+            told(outcome if isinstance(outcome, Exception) else None)
         finally:  # who waits for the end comes behind whom it is told
-            self._pending.discard(self._ended)
-            self._ended.set_result(None)
+            pending.discard(ended)
+            ended.set_result(None)
+
+    submission = internal(encoded, log.topic_id, now_ms, frees=True, needs_sync=needs_sync)
+    shard.enqueue(submission, Soon(engine.loop, end))
+    return True

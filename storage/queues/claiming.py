@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from storage.catalog import Topic
 from storage.errors import InvalidRequest, ShuttingDown
 from storage.queues import checks
-from storage.queues.claims import Claim, Claimed, Soon
+from storage.queues.claims import Claim, Claimed
 from storage.queues.desk import Desk
 from storage.queues.job import Holder
+from storage.queues.soon import Soon
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues

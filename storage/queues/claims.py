@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from storage.errors import Unreadable
 from storage.queues.job import Holder
 from storage.queues.values import ClaimedJob
+from storage.wal.submission import Outcome
 
 if TYPE_CHECKING:
     from storage.queues.desk import Desk
@@ -38,36 +38,6 @@ class Claimed:
         self.jobs = ()
 
 
-class Answer(Protocol):
-    """Who is told what a claim was given: a future, or something that is called the same way."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: Claimed, /) -> None: ...
-
-    def set_exception(self, exception: Exception, /) -> None: ...
-
-
-class Soon:
-    """An answer that is told at the loop's next turn, so as not to come between what is being done."""
-
-    __slots__ = ("_done", "_loop", "_told")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, told: Callable[[Claimed | Exception], None]) -> None:
-        self._loop = loop
-        self._told = told
-        self._done = False
-
-    def done(self) -> bool:
-        return self._done
-
-    def set_result(self, result: Claimed | Exception, /) -> None:
-        self._done = True
-        self._loop.call_soon(self._told, result)
-
-    set_exception = set_result
-
-
 class Claim:
     """One claim on its way. `patient`: it waits for jobs when there are none."""
 
@@ -85,7 +55,7 @@ class Claim:
 
     def __init__(
         self,
-        answer: Answer,
+        answer: Outcome,
         node: str,
         max: int,
         lease_ms: int,
