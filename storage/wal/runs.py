@@ -9,9 +9,8 @@ becomes several times faster.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from storage.format.checksum import checksum
 from storage.format.record import PLAIN_OVERHEAD, FurtherKeys
@@ -95,9 +94,9 @@ class RunParser:
             plain = type_ == _APPEND and not tag_len and data_len > PLAIN_OVERHEAD and further.next_from(at) >= end
             if plain and inside and flags & MORE:
                 stop = further.next_from(at)
-                count = _stretch(data, at, length + 4, stop)
+                count, ends = _stretch(data, at, length + 4, stop)
                 if count:
-                    stop, data_lens, ends = at + count * (length + 4), [data_len] * count, False
+                    stop, data_lens = at + count * (length + 4), [data_len] * count
                 else:
                     data_lens, stop, ends = _run(data, at, stop)
                 if data_lens:
@@ -181,32 +180,42 @@ def _run(data: bytes, at: int, stop: int) -> tuple[list[int], int, bool]:
 
 
 @lru_cache(maxsize=256)
-def _fields(size: int) -> tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Any]]]:
-    """Take frames of `size` bytes each apart: (bytes under the checksum, checksum) of each; header of each in parts."""
-    return struct.Struct(f"<4x{size - 12}sQ").iter_unpack, struct.Struct(f"<14sQ16s{size - HEADER_SIZE}x").iter_unpack
+def _fields(size: int, count: int) -> tuple[struct.Struct, struct.Struct]:
+    """Take `count` frames of `size` bytes each apart: the header of each in three parts; of each what is under the
+    checksum, and the checksum. All in one tuple, which is cheaper to make and to slice than one for each frame.
+    """
+    headers, frames = f"14sQ16s{size - HEADER_SIZE}x", f"4x{size - 12}sQ"
+    return struct.Struct("<" + headers * count), struct.Struct("<" + frames * count)
 
 
-def _stretch(data: bytes, at: int, size: int, stop: int) -> int:
+def _stretch(data: bytes, at: int, size: int, stop: int) -> tuple[int, bool]:
     """How many verified frames of `size` bytes there are from `at` on, all before `stop`, that differ in data alone and
-    have consecutive seqs; 0 = hardly any. Says what `_run` would say of them, in less time.
+    have consecutive seqs, 0 = hardly any; whether the last one ends their batch. Says what `_run` would say of them, in
+    less time.
 
-    The frame at `at` is a plain Append of `size` bytes whose batch goes on, so none of these is the last one.
+    The frame at `at` is a plain Append of `size` bytes whose batch goes on.
     """
     count = min((min(stop, len(data)) - at) // size, _STRETCH_MAX)
     if count < _STRETCH:
-        return 0
+        return 0, False
     flags = data[at + _FLAGS_OFFSET : at + count * size : size]
-    count -= len(flags.lstrip(flags[:1]))
+    going_on = count - len(flags.lstrip(flags[:1]))
+    ends = going_on < count and flags[going_on] == flags[0] & ~MORE
+    count = going_on + ends
     if count < _STRETCH:
-        return 0
-    verified, headers = _fields(size)
-    frames = memoryview(data)[at : at + count * size]
-    openings, seqs, middles = zip(*headers(frames), strict=True)
-    if openings.count(openings[0]) < count or middles.count(middles[0]) < count:
-        return 0
-    if seqs != tuple(range(seqs[0], seqs[0] + count)):
-        return 0
-    for index, (body, stored) in enumerate(verified(frames)):
-        if checksum(body) != stored:
-            return index
-    return count
+        return 0, False
+    headers, frames = _fields(size, count)
+    parts = headers.unpack_from(data, at)
+    opening, first_seq, middle = parts[:3]
+    openings = opening * going_on
+    if ends:
+        openings += opening[:_FLAGS_OFFSET] + flags[going_on : going_on + 1] + opening[_FLAGS_OFFSET + 1 :]
+    if b"".join(parts[::3]) != openings or b"".join(parts[2::3]) != middle * count:
+        return 0, False
+    if parts[1::3] != tuple(range(first_seq, first_seq + count)):
+        return 0, False
+    found = frames.unpack_from(data, at)
+    sums, stored = tuple(map(checksum, found[::2])), found[1::2]
+    if sums != stored:
+        return next(index for index in range(count) if sums[index] != stored[index]), False
+    return count, ends
