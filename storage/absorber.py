@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from storage.absorption import Plan, plan_turn
+from storage.absorption import Plan, last_words, plan_turn
 from storage.catalog import Topic
 from storage.copying import Copied, Copy, append, open_writer, read
 from storage.copyist import Copyist
@@ -140,58 +140,64 @@ class Absorber:
 
     async def _absorb_shard(self, index: int, logs: list[Log]) -> None:
         engine = self._engine
-        shard = engine.shards[index]
         await self._open_segments(logs)
-        absorbed: dict[int, int] = {}
+        turns: list[tuple[Log, Plan]] = []
         try:
             for begin in range(0, len(logs), _SIDE_BY_SIDE):
-                await _all(self._turn(log, absorbed) for log in logs[begin : begin + _SIDE_BY_SIDE])
-            if not absorbed:
-                return
-            # Its sync covers what this shard's log says before it: what was left out as deleted or evicted stays so.
-            mark = encode_controls([control.CheckpointMark(absorbed=absorbed)], 0, engine.now_ms())
-            await engine.submit_unit(shard, 0, mark, frees=True)
+                await _all(self._turn(log, turns) for log in logs[begin : begin + _SIDE_BY_SIDE])
+            # A sync of these covers what the log says before: what was left out as deleted or evicted stays so.
+            saying: list[Awaitable[Any]] = []
+            absorbed: dict[int, int] = {}
+            for log, plan in turns:
+                if words := last_words(log, plan, engine.options):
+                    saying.append(self._say(log, words))
+                else:
+                    absorbed[log.topic_id] = plan.last_seq
+            if absorbed:
+                mark = encode_controls([control.CheckpointMark(absorbed=absorbed)], 0, engine.now_ms())
+                saying.append(engine.submit_unit(engine.shards[index], 0, mark, frees=True))
+            await _all(saying)
         finally:
             for log in logs:
                 log.held.written = None
-        await _all(self._seal_if_full(log) for log in logs if log.topic_id in absorbed)
 
-    async def _turn(self, log: Log, absorbed: dict[int, int]) -> None:
+    async def _turn(self, log: Log, turns: list[tuple[Log, Plan]]) -> None:
         plan = plan_turn(log, self._engine.options)
         try:
             if plan is not None and await self._write(log, plan):
-                absorbed[log.topic_id] = plan.last_seq
+                turns.append((log, plan))
         except OSError as error:  # of this log alone; the others go on, and this one is tried again
             self.failures += 1
             _log.warning("not_absorbed", topic_id=log.topic_id, error=str(error))
 
     async def _open_segments(self, logs: list[Log]) -> None:
         """Every log gets an active segment that its next record fits behind, named and synced."""
-        engine = self._engine
-        opening: list[asyncio.Future[Any]] = []
+        opening: list[Awaitable[None]] = []
         for log in logs:
             first_seq = log.oldest_unabsorbed()
             active = log.held.manifest.active
-            if first_seq is None:
+            if first_seq is None or (active is not None and self._has_room(log, active, first_seq)):
                 continue
-            if active is not None and not active.count:
-                if first_seq - active.end_seq <= MAX_JUMP:
-                    continue
-            elif active is not None and self._has_room(log, active, first_seq):
-                continue
-            if active is not None:
-                await self._seal(log, active)
-            self._drop_writer(log.topic_id)
-            frame = encode_controls([opened(first_seq)], log.topic_id, engine.now_ms())
-            opening.append(engine.submit_controls(log, frame, frees=True))
-            self.opened += 1
+            ended = [] if active is None else [active.frame("sealed")]
+            opening.append(self._say(log, [*ended, opened(first_seq)]))
         await _all(opening)
+
+    async def _say(self, log: Log, values: Sequence[control.Control]) -> None:
+        """One segment ends, or the next one begins, or both at once: nobody writes to the files there were."""
+        self._drop_writer(log.topic_id)
+        encoded = encode_controls(values, log.topic_id, self._engine.now_ms())
+        await self._engine.submit_controls(log, encoded, frees=True)
+        events = [value.event for value in values if isinstance(value, control.Segment)]
+        self.opened += events.count("opened")
+        self.sealed += events.count("sealed")
 
     def _has_room(self, log: Log, active: Segment, first_seq: int) -> bool:
         """Whether the log's next records fit behind what is in the segment (or are not to be had now)."""
         if first_seq - active.end_seq > MAX_JUMP:
             return False
-        return log.tail.oldest_place(first_seq) is None or plan_turn(log, self._engine.options) is not None
+        if not active.count or log.tail.oldest_place(first_seq) is None:
+            return True
+        return plan_turn(log, self._engine.options) is not None
 
     async def _write(self, log: Log, plan: Plan) -> bool:
         """Copy the frames into the segment's files; False when that has to be tried again."""
@@ -252,13 +258,6 @@ class Absorber:
 
     # -- sealing -----------------------------------------------------------------------------------------------------
 
-    async def _seal_if_full(self, log: Log) -> None:
-        segment, options = log.held.manifest.active, self._engine.options
-        if segment is not None and (
-            segment.count >= options.segment_max_events or segment.data_bytes >= options.segment_max_bytes
-        ):
-            await self._seal(log, segment)
-
     async def _seal_old(self) -> None:
         engine = self._engine
         max_age_ms = engine.options.segment_max_age_ms
@@ -274,17 +273,10 @@ class Absorber:
                 self._sought_old_ms = 0  # the others with the next round
                 return
             await _all(
-                self._seal(log, segment)
+                self._say(log, [segment.frame("sealed")])
                 for log in logs[begin : begin + _SEALED_TOGETHER]
                 if (segment := log.held.manifest.active) is not None and _begun_before(log, oldest)
             )
-
-    async def _seal(self, log: Log, segment: Segment) -> None:
-        engine = self._engine
-        self._drop_writer(log.topic_id)
-        frame = encode_controls([segment.frame("sealed")], log.topic_id, engine.now_ms())
-        await engine.submit_controls(log, frame, frees=True)
-        self.sealed += 1
 
     async def close(self) -> None:
         """Close the files; nothing is left to be synced."""

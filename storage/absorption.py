@@ -9,10 +9,13 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple
 
+from msgspec import structs
+
 from storage.copying import Copy
+from storage.format import control
 from storage.format.cutting import total
 from storage.log import Log
-from storage.manifest import Segment
+from storage.manifest import UNKNOWN, Segment, opened
 from storage.options import Options
 from storage.segment.writer import MAX_JUMP
 from storage.segment_store import id_of
@@ -57,15 +60,43 @@ def plan_turn(log: Log, options: Options) -> Plan | None:
     begin = log.oldest_unabsorbed()
     if segment is None or begin is None:
         return None
-    end_seq = segment.first_seq + options.segment_max_events
-    rows = log.tail.rows(begin, min(log.head + 1, max(end_seq, begin + 1)))
+    rows = _next_rows(log, segment, begin, segment.end_seq, options)
+    return None if rows is None else Plan(segment, rows)
+
+
+def last_words(log: Log, plan: Plan, options: Options) -> list[control.Control]:
+    """What is said of a turn whose records are in the files, when the segment takes no more behind them: the mark, that
+    it is sealed, and the next one where there are records for that. Nothing: it takes more.
+    """
+    segment, end_seq = plan.segment, plan.last_seq + 1
+    begin = log.tail.first_live(max(end_seq, log.marks.live_floor), log.head + 1)
+    if begin is not None and log.tail.oldest_place(begin) is None:
+        begin = None  # they are in memory only
+    full = end_seq - segment.first_seq >= options.segment_max_events or segment.data_bytes >= options.segment_max_bytes
+    if not full and (begin is None or _next_rows(log, segment, begin, end_seq, options) is not None):
+        return []
+    live, size = log.tail.totals(max(plan.first_seq, log.marks.live_floor), end_seq)
+    sealed = structs.replace(
+        segment.frame("sealed"),
+        end_seq=end_seq,
+        live=segment.live if segment.live == UNKNOWN else segment.live + live,
+        live_bytes=segment.live_bytes + size,
+    )
+    words: list[control.Control] = [control.CheckpointMark(absorbed={log.topic_id: plan.last_seq}), sealed]
+    return words if begin is None else [*words, opened(begin)]
+
+
+def _next_rows(log: Log, segment: Segment, begin: int, end_seq: int, options: Options) -> Rows | None:
+    """What of the rows from `begin` on fits into a segment that ends at `end_seq`; None: nothing."""
+    limit = segment.first_seq + options.segment_max_events
+    rows = log.tail.rows(begin, min(log.head + 1, max(limit, begin + 1)))
     room_bytes = min(_TURN_BYTES, options.segment_max_bytes - segment.data_bytes)
-    count = _fitting(rows, end_seq, room_bytes)
-    if not count and not segment.count and rows.seqs and rows.places[0]:
+    count = _fitting(rows, limit, room_bytes)
+    if not count and end_seq == segment.first_seq and rows.seqs and rows.places[0]:
         count = 1  # an empty segment has room for any batch
-    if not count or rows.seqs[0] - segment.end_seq > MAX_JUMP:
+    if not count or rows.seqs[0] - end_seq > MAX_JUMP:
         return None
-    return Plan(segment, rows.first(count))
+    return rows.first(count)
 
 
 def _fitting(rows: Rows, end_seq: int, room_bytes: int) -> int:

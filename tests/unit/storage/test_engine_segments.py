@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from storage import Durability, Engine, ReadQuery, TopicConfig
+from storage import Durability, Engine, ReadQuery, TopicConfig, layout
+from storage.format import control
+from storage.format.wal_frame import FrameType
 from storage.records import TagMatch
+from storage.wal.reader import FrameStream, frame_data
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.machine import DATA, Machine, options, record, seqs
@@ -258,3 +261,37 @@ async def test_sealing_what_is_old_is_left_when_somebody_waits_and_gone_on_with(
     await round
     await engine.upkeep.tick()
     assert engine.absorber.sealed == 200
+
+
+@pytest.mark.parametrize(("batch", "segments"), [(1, [10] * 6), (4, [8] * 7 + [4])])
+async def test_a_segment_that_ends_and_the_next_one_cost_one_sync(bench: Bench, batch: int, segments: list[int]) -> None:
+    engine = bench.engine
+    for _ in range(60 // batch):
+        await engine.append("t", [record()] * batch, config=TopicConfig(durability=Durability.FSYNC))
+    log = engine.catalog.topics["t"].log
+    stats = engine.shards[log.shard].log.stats
+    groups = stats.groups
+    await bench.absorb()
+    # The first one is opened beforehand; then each turn says all there is to say of it in one unit.
+    assert stats.groups - groups == 1 + len(segments)
+    assert [each.count for each in log.held.manifest.segments] == segments
+    ended = [each.sealed for each in log.held.manifest.segments]
+    assert ended == [count > 4 for count in segments]
+    assert (engine.absorber.opened, engine.absorber.sealed) == (len(segments), sum(ended))
+
+
+async def test_what_is_said_of_a_sealed_segment_is_what_is_in_it(bench: Bench) -> None:
+    await fill(bench.engine, 30, tag=True)
+    await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
+    await bench.absorb()
+    log = bench.engine.catalog.topics["t"].log
+    path = layout.join(bench.engine.wal_directory(log.shard), layout.wal_name(1))
+    said = [
+        control.decode_control(frame[1], frame_data(frame, chunk.bytes))
+        for chunk in FrameStream(bench.disk.open(path, write=False)).chunks()
+        for frame in chunk.frames
+        if frame[1] == FrameType.SEGMENT
+    ]
+    segments = [each for each in log.held.manifest.segments if each.sealed]
+    assert [(each.first_seq, each.live) for each in segments] == [(1, 7), (12, 7)]
+    assert [each for each in said if each.event == "sealed"] == [each.frame("sealed") for each in segments]
