@@ -14,7 +14,7 @@ from operator import add
 from storage.batches import Run
 from storage.encode import BINARY, DURABLE, NODE, ROOM, TAG, Frames, Pieces, WriteHeader, little, summed
 from storage.format.cutting import alike, cut, total, u64s
-from storage.format.wal_frame import HEADER, LENGTH, MORE, OVERHEAD
+from storage.format.wal_frame import HEADER, HOP_SHIFT, LENGTH, MORE, OVERHEAD
 from storage.records import StoredBodies
 
 # Where in an Append frame these fields are.
@@ -23,15 +23,17 @@ _join = b"".join
 _AS_BINARY = bytes([0] + [BINARY] * 255)
 
 
-def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
-    """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one."""
+def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int = 0) -> tuple[Frames, Run]:
+    """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one. `hops`: how
+    often routers have copied each of them.
+    """
     topic_id, first_seq, ts, durable, node = head
     bodies, tags = stored.bodies, stored.tags
     count = len(bodies)
     data_lens = array("I", map(len, bodies))
     tag_lens = array("H", map(len, tags)) if tags is not None else None
     sizes = _sizes(data_lens, tag_lens, OVERHEAD + len(node))
-    flags = MORE | (DURABLE if durable else 0) | (NODE if node else 0)
+    flags = MORE | (DURABLE if durable else 0) | (NODE if node else 0) | hops << HOP_SHIFT
     opening = HEADER.pack(
         sizes[0] - LENGTH.size,
         1,

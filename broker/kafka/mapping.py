@@ -14,7 +14,6 @@ Most batches are alike in all this: they are told apart by columns, with next to
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from struct import Struct
@@ -140,7 +139,7 @@ def _one_by_one(
             bodies.append(_binary_body(None if tag else key, value, some, stamp))
         tags.append(tag)
         binary.append(not as_json)
-    payloads = array("I", payload_sizes(bodies))
+    payloads = payload_sizes(bodies)
     return StoredBodies(bodies, tags if any(tags) else None, bytes(binary) if any(binary) else None, payloads)
 
 

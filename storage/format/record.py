@@ -107,12 +107,12 @@ def payload_size(data: bytes, begin: int, end: int) -> int:
     return max(0, end - begin - PLAIN_OVERHEAD)
 
 
-def payload_sizes(bodies: Sequence[bytes]) -> list[int]:
+def payload_sizes(bodies: Sequence[bytes]) -> array[int]:
     """`payload_size` of each of these bodies."""
     together = b"".join(bodies)
     if any(key in together for key in FURTHER):
-        return [payload_size(body, 0, len(body)) for body in bodies]
-    return [max(0, len(body) - PLAIN_OVERHEAD) for body in bodies]
+        return array("I", [payload_size(body, 0, len(body)) for body in bodies])
+    return body_sizes(bodies)
 
 
 def body_sizes(bodies: Sequence[bytes]) -> array[int]:

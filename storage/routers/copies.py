@@ -1,23 +1,65 @@
 """Turns records of a source into the frames of one batch at dest. Pure; bodies are sliced, never parsed.
 
+Records that are data alone, as most are, are copied by columns, with next to no Python a record; any others one by one.
 Source: api.md §4; storage.md §2 (hop count).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 from storage.batches import Run
 from storage.encode import BINARY, Frames, Pieces, WriteHeader
+from storage.encode_bodies import encode_bodies
 from storage.format.binary import is_binary
 from storage.format.checksum import checksum
-from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size
+from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size, payload_sizes
 from storage.format.wal_frame import CHECKSUM, HOP_SHIFT, LENGTH, MORE, REST
-from storage.records import StoredRecord
+from storage.records import StoredBodies, StoredRecord
 from storage.routers.router import MAX_HOPS, Definition
+from storage.stretch import Stretch, parts_of
+from storage.tracing import HasBody
+
+_JSON = frozenset(b"{")
+
+
+class Copies(ABC):
+    """What is to be copied, in the order of the source."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def seqs(self) -> Sequence[int]:
+        """Of each, at the source."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> array[int]:
+        """Of each, bytes of data and meta as sent."""
+
+    @property
+    @abstractmethod
+    def records(self) -> Sequence[HasBody]:
+        """As they will be at dest."""
+
+    @abstractmethod
+    def between(self, begin: int, end: int) -> Copies:
+        """Those of these numbers, counted from 0."""
+
+    @abstractmethod
+    def only(self, wanted: Callable[[int], bool]) -> Copies:
+        """Those whose seqs are wanted."""
+
+    @abstractmethod
+    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+        """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
 
 
 class Copy(NamedTuple):
@@ -32,13 +74,115 @@ class Copy(NamedTuple):
     deliver_at: int
 
 
+class Single(Copies):
+    """Copies of any records."""
+
+    def __init__(self, copies: Sequence[Copy]) -> None:
+        self._copies = copies
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    @property
+    def seqs(self) -> Sequence[int]:
+        return [copy.seq for copy in self._copies]
+
+    @property
+    def sizes(self) -> array[int]:
+        return array("I", [copy.size for copy in self._copies])
+
+    @property
+    def records(self) -> Sequence[HasBody]:
+        return self._copies
+
+    def between(self, begin: int, end: int) -> Copies:
+        return Single(self._copies[begin:end])
+
+    def only(self, wanted: Callable[[int], bool]) -> Copies:
+        return Single([copy for copy in self._copies if wanted(copy.seq)])
+
+    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+        return _encoded(self._copies, head, self.sizes)
+
+
+class Alike(Copies):
+    """First copies of records without node, tag or delay."""
+
+    def __init__(self, seqs: Sequence[int], bodies: list[bytes], sizes: array[int]) -> None:
+        self._seqs = seqs
+        self._bodies = bodies
+        self._sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    @property
+    def seqs(self) -> Sequence[int]:
+        return self._seqs
+
+    @property
+    def sizes(self) -> array[int]:
+        return self._sizes
+
+    @property
+    def records(self) -> Sequence[HasBody]:
+        columns = zip(self._seqs, self._bodies, self._sizes, strict=True)
+        return [Copy(seq, b"", b"", body, 1, size, 0) for seq, body, size in columns]
+
+    def between(self, begin: int, end: int) -> Copies:
+        if begin == 0 and end >= len(self):
+            return self
+        return Alike(self._seqs[begin:end], self._bodies[begin:end], self._sizes[begin:end])
+
+    def only(self, wanted: Callable[[int], bool]) -> Copies:
+        found = [number for number, seq in enumerate(self._seqs) if wanted(seq)]
+        if len(found) == len(self):
+            return self
+        seqs, bodies = [self._seqs[number] for number in found], [self._bodies[number] for number in found]
+        return Alike(seqs, bodies, array("I", [self._sizes[number] for number in found]))
+
+    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+        json = _JSON.issuperset(map(itemgetter(0), self._bodies))
+        binary = None if json else bytes(map(is_binary, self._bodies))
+        stored = StoredBodies(self._bodies, None, binary, self._sizes)
+        return encode_bodies(stored, head._replace(node=b""), more=True, hops=1)
+
+
 def copies_of(
-    records: Iterable[StoredRecord], hops: Mapping[int, int], definition: Definition, *, delays: bool, keep_delays: bool
-) -> list[Copy]:
+    records: Sequence[StoredRecord], hops: Mapping[int, int], definition: Definition, *, delays: bool, keep_delays: bool
+) -> Copies:
     """What is to be copied of these; records that have come as far as they may are left out.
 
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """
+    alike = _alike(records, delays=delays) if records and not hops else None
+    if alike is not None:
+        return alike
+    return Single(_one_by_one(records, hops, definition, delays=delays, keep_delays=keep_delays))
+
+
+def _alike(records: Sequence[StoredRecord], *, delays: bool) -> Alike | None:
+    """Copies of records of which none has been copied before, if all of them are of that kind."""
+    seqs: list[int] = []
+    bodies: list[bytes] = []
+    for part in parts_of(records):
+        if isinstance(part, Stretch):  # neither node nor tag
+            seqs += part.seqs
+            bodies += part.bodies()
+            continue
+        of_part, _, nodes, tags, stored = zip(*part, strict=True)
+        if any(nodes) or any(tags):
+            return None
+        seqs += of_part
+        bodies += stored
+    if delays and any(DELIVER_AT in body for body in bodies):
+        return None
+    return Alike(seqs, bodies, payload_sizes(bodies))
+
+
+def _one_by_one(
+    records: Iterable[StoredRecord], hops: Mapping[int, int], definition: Definition, *, delays: bool, keep_delays: bool
+) -> list[Copy]:
     keep_node, keep_tag = definition.preserve_node, definition.preserve_tag
     # A third of what calling it costs.
     make: Callable[[tuple[int, bytes, bytes, bytes, int, int, int]], Copy] = partial(
@@ -64,8 +208,7 @@ def copies_of(
     return copies
 
 
-def encode_copies(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, Run]:
-    """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
+def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, Run]:
     topic_id, first_seq, ts, durable, _ = head
     base_flags = MORE | (4 if durable else 0)
     pack, pack_length, pack_sum = REST.pack, LENGTH.pack, CHECKSUM.pack

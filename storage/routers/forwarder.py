@@ -20,7 +20,7 @@ from storage.encode import EncodedUnit
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
 from storage.read import Reader
 from storage.records import ReadQuery, ReadResult, StoredRecord
-from storage.routers.copies import Copy, copies_of
+from storage.routers.copies import Copies, copies_of
 from storage.routers.router import Router
 from storage.routers.writing import CopyWrite, fitting, lose, persist
 from storage.tracing import moving
@@ -209,18 +209,18 @@ class Forwarder:
         router = self.router
         delays = source.config.type is TopicType.QUEUE
         keeps = dest.config.type is TopicType.QUEUE
-        copies: list[Copy] = copies_of(records, hops, router.definition, delays=delays, keep_delays=keeps)
+        copies = copies_of(records, hops, router.definition, delays=delays, keep_delays=keeps)
         router.hop_limited += len(records) - len(copies)
         backoff_s, most = MIN_BACKOFF_S, len(copies)
-        while copies and not self._stopped:
+        while len(copies) and not self._stopped:
             count = min(most, fitting(dest.config, dest.log, copies))
             try:
                 if not count:
-                    await self._lose(dest, copies[0].seq, "record_too_large")
-                    copies = copies[1:]
+                    await self._lose(dest, copies.seqs[0], "record_too_large")
+                    copies = copies.between(1, len(copies))
                 else:
-                    rest: list[Copy] = copies[count:]
-                    await self._write(dest, copies[:count], rest[0].seq - 1 if rest else upto)
+                    rest = copies.between(count, len(copies))
+                    await self._write(dest, copies.between(0, count), rest.seqs[0] - 1 if len(rest) else upto)
                     copies = rest
                 backoff_s, most = MIN_BACKOFF_S, len(copies)
             except (RouterNotFound, TopicNotFound):
@@ -232,18 +232,19 @@ class Forwarder:
                 if self._engine.shards[dest.log.shard].log.failed is not None:
                     raise
                 backoff_s = await self._pause(error, backoff_s)
-                if source.log.marks.trim_floor > copies[0].seq:
+                if source.log.marks.trim_floor > copies.seqs[0]:
                     return False
-                copies = [copy for copy in copies if source.log.is_live(copy.seq)]
-        if not copies:
+                copies = copies.only(source.log.is_live)
+        if not len(copies):
             self._moved(upto)
-        return not copies
+        return not len(copies)
 
-    async def _write(self, dest: Topic, copies: Sequence[Copy], source_seq: int) -> None:
+    async def _write(self, dest: Topic, copies: Copies, source_seq: int) -> None:
         router, tracer = self.router, self._engine.tracer
+        records = copies.records if tracer is not None else ()
         self._writing = True
         try:
-            with moving(tracer, "forward", router.definition.source, dest.name, copies, router=router.name):
+            with moving(tracer, "forward", router.definition.source, dest.name, records, router=router.name):
                 await CopyWrite(self._engine, dest, router, copies, source_seq).run()
         finally:
             self._writing = False

@@ -6,8 +6,6 @@ So after any crash dest holds both or neither. Source: api.md §4; storage.md §
 from __future__ import annotations
 
 import asyncio
-from array import array
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from storage.append import Write
@@ -17,11 +15,12 @@ from storage.config import Discard, Durability, TopicConfig
 from storage.encode import Frames, WriteHeader, encode_controls
 from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
+from storage.format.cutting import total
 from storage.format.wal_frame import FrameType
 from storage.log import Log
 from storage.obstacles import Obstacle
 from storage.records import LossCause
-from storage.routers.copies import Copy, encode_copies
+from storage.routers.copies import Copies
 from storage.routers.router import Router
 from storage.start import settle_debt
 
@@ -34,9 +33,7 @@ class CopyWrite(Write):
 
     __slots__ = ("_copies", "_router")
 
-    def __init__(
-        self, engine: EngineCore, dest: Topic, router: Router, copies: Sequence[Copy], source_seq: int
-    ) -> None:
+    def __init__(self, engine: EngineCore, dest: Topic, router: Router, copies: Copies, source_seq: int) -> None:
         super().__init__(
             engine,
             dest.name,
@@ -53,15 +50,15 @@ class CopyWrite(Write):
         self.trailing = [control.RouterCursor(router_id=router.router_id, source_seq=source_seq)]
 
     def _check(self) -> None:
-        self.payloads = array("I", [copy.size for copy in self._copies])
-        self.total = sum(self.payloads)
+        self.payloads = self._copies.sizes
+        self.total = total(self.payloads)
 
     def _obstacle(self, topic: Topic | None) -> Obstacle | None:
         check_alive(self.engine, self._router, topic)
         return super()._obstacle(topic)
 
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
-        return encode_copies(self._copies, head, self.payloads)
+        return self._copies.encode(head)
 
 
 def check_alive(engine: EngineCore, router: Router, dest: Topic | None) -> None:
@@ -71,7 +68,7 @@ def check_alive(engine: EngineCore, router: Router, dest: Topic | None) -> None:
         raise RouterNotFound(router.name)
 
 
-def fitting(config: TopicConfig, log: Log, copies: Sequence[Copy]) -> int:
+def fitting(config: TopicConfig, log: Log, copies: Copies) -> int:
     """How many of the first copies dest takes in one batch; 0: the first one can never be held there.
 
     At least 1 otherwise: whether there is room for that is the write's to say.
@@ -82,10 +79,10 @@ def fitting(config: TopicConfig, log: Log, copies: Sequence[Copy]) -> int:
     room_records = config.cap_records - log.assigned_count if reject and config.cap_records else len(copies)
     room_bytes = cap_bytes - log.assigned_bytes if reject and cap_bytes else 0
     count = size = 0
-    for copy in copies[: max(1, room_records)]:
-        if most_bytes and copy.size > most_bytes:
+    for of_copy in copies.sizes[: max(1, room_records)]:
+        if most_bytes and of_copy > most_bytes:
             break
-        size += copy.size
+        size += of_copy
         if count and reject and cap_bytes and size > room_bytes:
             break
         count += 1

@@ -19,7 +19,8 @@ Readings, where the specification leaves a choice:
   MessagePack.
 - seq is 0 in every frame but Append (the source text: "0 for non-Append control frames"). Control frames carry no
   tag, and no node but in Lease (the holder).
-- Frames "of no log" (topic_id 0) are SyncPoint and CheckpointMark; Batch carries the log of its Appends.
+- Frames "of no log" (topic_id 0) are SyncPoint and CheckpointMark, but for a mark that is of one log alone and in a
+  batch of that log's; Batch carries the log of its Appends.
 - The flag `durable` should be set on what is "always fsync class" (types 2 to 5, 9, Consumer put and delete). No
   reader concludes anything from it there, so a frame without it is read, with a `remark`. It is not judged on other
   control frames.
@@ -196,8 +197,8 @@ def _judge_control(bare: Frame) -> Frame:
         raise Wrong(f"flags {bare.flags:#04x} in a control frame")
     if bare.node and bare.type != LEASE:
         raise Wrong("a node in a control frame that is no Lease")
-    of_no_log = bare.type in (SYNC_POINT, CHECKPOINT_MARK)
-    if of_no_log != (bare.topic_id == 0) and bare.type not in (BATCH, STATE):
+    of_no_log = bare.type == SYNC_POINT
+    if of_no_log != (bare.topic_id == 0) and bare.type not in (BATCH, STATE, CHECKPOINT_MARK):
         raise Wrong(f"topic_id {bare.topic_id} in a frame of type {bare.type}")
     fields = decode_control(bare.type, bare.data)
     _judge_across_fields(bare, fields)
@@ -222,6 +223,8 @@ def _judge_across_fields(frame: Frame, fields: dict[str, Any]) -> None:
             raise Wrong("topic is the topic_id of partition 0, and of no other")
     elif kind == DELETE and not fields.keys() & {"before_seq", "match", "seqs"}:
         raise Wrong("a Delete says what to delete")
+    elif kind == CHECKPOINT_MARK and frame.topic_id and [*fields["absorbed"]] != [frame.topic_id]:
+        raise Wrong("a mark in a log's own name is of that log alone")
     elif kind == BATCH and ("key" in fields) != ("hash" in fields):
         raise Wrong("key and hash come together")
     elif kind == SYNC_POINT:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ MIXED = StoredBodies(
 
 async def live(engine: Engine) -> None:
     """A while of everything."""
-    mixed = StoredBodies(MIXED.bodies, MIXED.tags, MIXED.binary, array("I", payload_sizes(MIXED.bodies)))
+    mixed = StoredBodies(MIXED.bodies, MIXED.tags, MIXED.binary, payload_sizes(MIXED.bodies))
     await engine.put_topic("t", FSYNC)
     await engine.put_topic("d", TopicConfig(durability=Durability.DISK))
     for number in range(9):

@@ -58,7 +58,7 @@ def back(stored: StoredBodies, node: bytes = b"", ts: int = 77) -> list[Any]:
 
 def check_whole(stored: StoredBodies) -> None:
     """That these are bodies as the log wants them."""
-    assert [*stored.payloads] == payload_sizes(stored.bodies)
+    assert stored.payloads == payload_sizes(stored.bodies)
     for body, binary in zip(stored.bodies, stored.binary or bytes(len(stored)), strict=True):
         assert (body[:1] != b"{") == bool(binary)
         json.loads(as_json(body) if binary else body)

@@ -264,7 +264,7 @@ async def test_sealing_what_is_old_is_left_when_somebody_waits_and_gone_on_with(
 
 
 @pytest.mark.parametrize(("batch", "segments"), [(1, [10] * 6), (4, [8] * 7 + [4])])
-async def test_a_segment_that_ends_and_the_next_one_cost_one_sync(bench: Bench, batch: int, segments: list[int]) -> None:
+async def test_a_segment_that_ends_and_the_next_cost_one_sync(bench: Bench, batch: int, segments: list[int]) -> None:
     engine = bench.engine
     for _ in range(60 // batch):
         await engine.append("t", [record()] * batch, config=TopicConfig(durability=Durability.FSYNC))

@@ -1,0 +1,121 @@
+"""Copies by columns are the copies one by one."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import columns
+from storage.encode import WriteHeader, encode_plain
+from storage.format.binary import binary_body
+from storage.format.wal_frame import HEADER, HOP_SHIFT, OVERHEAD
+from storage.records import StoredRecord
+from storage.routers import copies
+from storage.routers.copies import Alike, Single, copies_of
+from storage.routers.router import Definition
+from storage.stretch import Joined, Stretch
+
+ALL = Definition(source="a", dest="b")
+BARE = Definition(source="a", dest="b", preserve_node=False, preserve_tag=False)
+HEAD = WriteHeader(9, 501, 1_700_000_000_123, True, b"")
+BODIES = st.sampled_from(
+    [
+        b'{"data":1}',
+        b'{"data":{"a":1,"meta":{}},"meta":{"x":2}}',
+        b'{"data":"abc","ct":1700000000000}',
+        b'{"data":[1],"meta":3,"ct":17,"h":[["a","Yg=="]]}',
+        binary_body(b'raw,"meta":'),
+    ]
+)
+DELAYED = b'{"data":1,"deliver_at":1700000000000}'
+
+
+def stretch(count: int, size: int, first_seq: int) -> Stretch:
+    """Records as they lie in the log."""
+    frames, run = encode_plain(
+        [b"7" * size] * count,
+        array("I", [size]) * count,
+        WriteHeader(3, first_seq, 1_700_000_000_000, False, b""),
+        more=False,
+    )
+    found = columns.from_log(frames.between(b"", b""), 0, run.sizes, 3, first_seq, verified=False)
+    assert found is not None
+    return found
+
+
+def singles(bodies: Sequence[bytes], first_seq: int) -> list[StoredRecord]:
+    return [StoredRecord(seq, 1, b"", b"", body) for seq, body in enumerate(bodies, first_seq)]
+
+
+def one_by_one(records: Sequence[StoredRecord]) -> Single:
+    return Single(copies._one_by_one(records, {}, ALL, delays=True, keep_delays=True))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(20, 40), st.integers(1, 30)) | st.lists(BODIES, min_size=1, max_size=9),
+        min_size=1,
+        max_size=4,
+    ),
+    st.data(),
+)
+def test_copies_by_columns_are_the_copies_one_by_one(
+    kinds: list[tuple[int, int] | list[bytes]], draw: st.DataObject
+) -> None:
+    parts: list[Sequence[StoredRecord]] = []
+    seq = 1
+    for kind in kinds:
+        parts.append(stretch(kind[0], kind[1], seq) if isinstance(kind, tuple) else singles(kind, seq))  # type: ignore[arg-type]
+        seq += len(parts[-1]) + draw.draw(st.integers(0, 2))
+    records = parts[0] if len(parts) == 1 else Joined(parts)
+    found, expected = copies_of(records, {}, ALL, delays=False, keep_delays=False), one_by_one(records)
+    assert isinstance(found, Alike)
+    begin = draw.draw(st.integers(0, len(found) - 1))
+    end = draw.draw(st.integers(begin + 1, len(found)))
+    wanted = draw.draw(st.sampled_from([lambda _: True, lambda seq: seq % 2 == 0, lambda seq: seq == records[-1].seq]))
+    for ours, theirs in (
+        (found, expected),
+        (found.between(begin, end), expected.between(begin, end)),
+        (found.only(wanted), expected.only(wanted)),
+    ):
+        assert [*ours.seqs] == [*theirs.seqs]
+        assert ours.sizes == theirs.sizes
+        assert [each.body for each in ours.records] == [each.body for each in theirs.records]
+        if len(ours):
+            (frames, run), (one, of_one) = ours.encode(HEAD), theirs.encode(HEAD)
+            assert frames.between(b"<", b">") == one.between(b"<", b">")
+            assert tuple(run)[:4] == tuple(of_one)[:4]
+            assert [*run.tagged] == [*of_one.tagged]
+            assert [*run.delayed] == [*of_one.delayed] == []
+
+
+def test_a_first_copy_says_so() -> None:
+    found = copies_of(singles([b'{"data":1}', binary_body(b"x")], 5), {}, ALL, delays=False, keep_delays=False)
+    frames, run = found.encode(HEAD)
+    payload = frames.between(b"", b"")
+    flags = [HEADER.unpack_from(payload, at)[2] for at in (0, run.sizes[0])]
+    assert [each >> HOP_SHIFT for each in flags] == [1, 1]
+    assert run.sizes[0] == OVERHEAD + len(b'{"data":1}')
+
+
+def test_nodes_tags_hops_and_delays_are_looked_at_one_by_one() -> None:
+    plain = StoredRecord(1, 1, b"", b"", b'{"data":1}')
+    for odd in (plain._replace(seq=2, node=b"n"), plain._replace(seq=2, tag=b"t")):
+        found = copies_of([plain, odd], {}, ALL, delays=False, keep_delays=False)
+        assert isinstance(found, Single)
+        assert [each.node + each.tag for each in found.records] == [b"", odd.node + odd.tag]  # type: ignore[attr-defined]
+        found = copies_of([plain, odd], {}, BARE, delays=False, keep_delays=False)
+        assert [each.node + each.tag for each in found.records] == [b"", b""]  # type: ignore[attr-defined]
+    found = copies_of([plain, plain._replace(seq=2)], {2: 7}, ALL, delays=False, keep_delays=False)
+    assert [*found.seqs] == [1]
+    delayed = plain._replace(body=DELAYED)
+    assert [*copies_of([delayed], {}, ALL, delays=True, keep_delays=True).encode(HEAD)[1].delayed] == [
+        (501, 1700000000000)
+    ]
+    bare = copies_of([delayed], {}, ALL, delays=True, keep_delays=False)
+    assert [each.body for each in bare.records] == [b'{"data":1}']
+    # To a topic that is no queue this is a key like any other.
+    assert isinstance(copies_of([delayed], {}, ALL, delays=False, keep_delays=False), Alike)
