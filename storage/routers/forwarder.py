@@ -18,7 +18,7 @@ from storage.catalog import Topic
 from storage.config import Durability, TopicType
 from storage.encode import EncodedUnit
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
-from storage.read import Reader
+from storage.read import ROUTING_SCAN_RECORDS, Reader
 from storage.records import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copies, copies_of
 from storage.routers.router import Router
@@ -33,6 +33,9 @@ _log = structlog.get_logger("storage")
 
 #: Of so much at a time copies are made: one batch at dest, and one or two ms of the loop.
 STRETCH_RECORDS, STRETCH_BYTES = 1000, 1 << 20
+#: Where others keep the loop busy for longer than that takes, a router takes as much of it as they do, and no more.
+MOST_RECORDS = ROUTING_SCAN_RECORDS
+_NS_A_RECORD = 2000
 #: So many records may be passed over before the log is told (a restart examines them again).
 PERSIST_EVERY = 10_000
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
@@ -51,6 +54,8 @@ class Forwarder:
         self._stopped = False
         #: Records of the source up to here are known to be synced.
         self._hard_seq = 0
+        #: So many records are read next.
+        self._stretch = STRETCH_RECORDS
 
     def kick(self) -> None:
         """There may be something to carry."""
@@ -142,7 +147,7 @@ class Forwarder:
         source, dest = engine.catalog.by_id[router.source_id], engine.catalog.by_id[router.dest_id]
         query = ReadQuery(
             from_seq=router.position,
-            limit=STRETCH_RECORDS,
+            limit=self._stretch,
             max_bytes=STRETCH_BYTES,
             tag=router.definition.match,
             skip_corrupt=True,
@@ -169,7 +174,14 @@ class Forwarder:
             return
         if router.position - router.cursor >= PERSIST_EVERY:
             await self._write_cursor(dest)
-        await asyncio.sleep(0)  # what was in memory all along has not let the loop go on
+        await self._rest()
+
+    async def _rest(self) -> None:
+        """Let the others have their turn: what was in memory all along has not let the loop go on."""
+        before = self._engine.clock.monotonic_ns()
+        await asyncio.sleep(0)
+        theirs = (self._engine.clock.monotonic_ns() - before) // _NS_A_RECORD
+        self._stretch = min(max(theirs, STRETCH_RECORDS), MOST_RECORDS)
 
     async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
         """In a chain, nothing is passed on before it is synced, also where the class of its topic asks for no sync.
