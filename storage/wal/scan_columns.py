@@ -38,42 +38,54 @@ Packed: TypeAlias = list[Rows | ScannedUnit]
 def pack(units: Iterable[ScannedUnit]) -> Packed:
     """The units, in order. `unpack` gives back their equals."""
     found: Packed = []
-    rows: Rows | None = None
+    rows: list[tuple[ScannedUnit, RunStep]] = []
     for each in units:
-        step = each.unit.steps[0] if len(each.unit.steps) == 1 else None
-        if not isinstance(step, RunStep) or not _is_row(each, step):
-            found.append(each)
-            rows = None
+        steps = each.unit.steps
+        step = steps[0] if len(steps) == 1 else None
+        if isinstance(step, RunStep) and _is_row(each, step):
+            rows.append((each, step))
             continue
-        if rows is None:
-            rows = Rows(*(array("Q") for _ in range(7)), sizes=array("I"), payloads=array("I"), keys=[])
-            found.append(rows)
-        batch, run = each.unit.batch, step.run
-        numbers = (each.offset, each.end, step.offset, step.topic_id, run.first_seq, run.ts, len(run.sizes))
-        for column, number in zip(rows[:7], numbers, strict=True):
-            column.append(number)
-        rows.sizes.extend(run.sizes)
-        rows.payloads.extend(run.payloads)
-        if batch is not None:
-            rows.keys.append((batch.key, batch.hash))
+        if rows:
+            found.append(_columns(rows))
+            rows = []
+        found.append(each)
+    if rows:
+        found.append(_columns(rows))
     return found
+
+
+def _columns(rows: list[tuple[ScannedUnit, RunStep]]) -> Rows:
+    numbers = [
+        (unit.offset, unit.end, lead, topic_id, run.first_seq, run.ts, len(run.sizes))
+        for unit, (topic_id, run, lead) in rows
+    ]
+    sizes, payloads = array("I"), array("I")
+    for _, (_, run, _) in rows:
+        sizes.extend(run.sizes)
+        payloads.extend(run.payloads)
+    batches = [unit.unit.batch for unit, _ in rows]
+    keys = [(batch.key, batch.hash) for batch in batches if batch is not None]
+    columns = [array("Q", column) for column in zip(*numbers, strict=True)]
+    return Rows(*columns, sizes=sizes, payloads=payloads, keys=keys)
 
 
 def _is_row(unit: ScannedUnit, step: RunStep) -> bool:
     """Whether all that is in the unit can be told from a row."""
+    run, batch = step.run, unit.unit.batch
+    if run.tagged or run.delayed:
+        return False
+    count = len(run.sizes)
+    if batch is None:
+        return step.offset == 0 and unit.frames == count
     return (
-        not step.run.tagged
-        and not step.run.delayed
-        and unit
-        == _unit(
-            unit.offset,
-            unit.end,
-            step.offset,
-            step.topic_id,
-            step.run,
-            (unit.unit.batch.key, unit.unit.batch.hash) if unit.unit.batch is not None else None,
-        )
+        step.offset > 0
+        and unit.frames == count + 1
+        and batch == _batch(unit.offset, unit.end, step.offset, run.first_seq, count, (batch.key, batch.hash))
     )
+
+
+def _batch(offset: int, end: int, lead: int, first_seq: int, count: int, key: tuple[str | None, bytes | None]) -> Batch:
+    return Batch(frames=count, body_bytes=end - offset - lead, first_seq=first_seq, key=key[0], hash=key[1])
 
 
 def _unit(
@@ -82,7 +94,7 @@ def _unit(
     count = len(run.sizes)
     if key is None:
         return ScannedUnit(offset, end, Unit(None, [RunStep(topic_id, run, lead)]), count)
-    batch = Batch(frames=count, body_bytes=end - offset - lead, first_seq=run.first_seq, key=key[0], hash=key[1])
+    batch = _batch(offset, end, lead, run.first_seq, count, key)
     return ScannedUnit(offset, end, Unit(batch, [RunStep(topic_id, run, lead)]), count + 1)
 
 
