@@ -141,15 +141,15 @@ class Absorber:
     async def _absorb_shard(self, index: int, logs: list[Log]) -> None:
         engine = self._engine
         await self._open_segments(logs)
-        turns: list[tuple[Log, Plan]] = []
+        turns: list[tuple[Log, Plan, Copied]] = []
         try:
             for begin in range(0, len(logs), _SIDE_BY_SIDE):
                 await _all(self._turn(log, turns) for log in logs[begin : begin + _SIDE_BY_SIDE])
             # A sync of these covers what the log says before: what was left out as deleted or evicted stays so.
             saying: list[Awaitable[Any]] = []
             absorbed: dict[int, int] = {}
-            for log, plan in turns:
-                if words := last_words(log, plan, engine.options):
+            for log, plan, copied in turns:
+                if words := last_words(log, plan, copied.data_bytes, engine.options):
                     saying.append(self._say(log, words))
                 else:
                     absorbed[log.topic_id] = plan.last_seq
@@ -161,11 +161,11 @@ class Absorber:
             for log in logs:
                 log.held.written = None
 
-    async def _turn(self, log: Log, turns: list[tuple[Log, Plan]]) -> None:
+    async def _turn(self, log: Log, turns: list[tuple[Log, Plan, Copied]]) -> None:
         plan = plan_turn(log, self._engine.options)
         try:
-            if plan is not None and await self._write(log, plan):
-                turns.append((log, plan))
+            if plan is not None and (copied := await self._write(log, plan)) is not None:
+                turns.append((log, plan, copied))
         except OSError as error:  # of this log alone; the others go on, and this one is tried again
             self.failures += 1
             _log.warning("not_absorbed", topic_id=log.topic_id, error=str(error))
@@ -178,9 +178,14 @@ class Absorber:
             active = log.held.manifest.active
             if first_seq is None or (active is not None and self._has_room(log, active, first_seq)):
                 continue
-            ended = [] if active is None else [active.frame("sealed")]
-            opening.append(self._say(log, [*ended, opened(first_seq)]))
+            opening.append(self._open_segment(log, active, first_seq))
         await _all(opening)
+
+    async def _open_segment(self, log: Log, active: Segment | None, first_seq: int) -> None:
+        ended = [] if active is None else [active.ended()]
+        await self._say(log, [*ended, opened(first_seq)])
+        if active is not None and not active.count:
+            self._engine.housekeeping.forget(log, active)
 
     async def _say(self, log: Log, values: Sequence[control.Control]) -> None:
         """One segment ends, or the next one begins, or both at once: nobody writes to the files there were."""
@@ -193,31 +198,33 @@ class Absorber:
 
     def _has_room(self, log: Log, active: Segment, first_seq: int) -> bool:
         """Whether the log's next records fit behind what is in the segment (or are not to be had now)."""
+        if not active.count:
+            return first_seq == active.first_seq  # what it was opened for may be gone: an empty one is not kept
         if first_seq - active.end_seq > MAX_JUMP:
             return False
-        if not active.count or log.tail.oldest_place(first_seq) is None:
+        if log.tail.oldest_place(first_seq) is None:
             return True
         return plan_turn(log, self._engine.options) is not None
 
-    async def _write(self, log: Log, plan: Plan) -> bool:
-        """Copy the frames into the segment's files; False when that has to be tried again."""
+    async def _write(self, log: Log, plan: Plan) -> Copied | None:
+        """Copy the frames into the segment's files; None when that has to be tried again."""
         engine = self._engine
         dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
         # From here to the mark the log is kept: what is deleted meanwhile is in these files, alive.
-        log.held.written = Written(plan.first_seq, dead, engine.shards[log.shard].applied_place)
+        log.held.written = written = Written(plan.first_seq, dead, engine.shards[log.shard].applied_place)
         try:
             copied = await self._copy(log, plan, plan.copy(log, engine.path, dead))
         except SegmentBroken as error:
             self.broken += 1
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
             await self.renew(log, plan.segment)
-            return False
+            return None
         except WalFileGone:
-            return False  # trimmed: what lay in it is dead by now
-        plan.segment.data_bytes = copied.data_bytes
+            return None  # trimmed: what lay in it is dead by now
+        log.held.written = written._replace(data_bytes=copied.data_bytes)
         self.records += plan.last_seq + 1 - plan.first_seq
         self.bytes += copied.written
-        return True
+        return copied
 
     async def _copy(self, log: Log, plan: Plan, job: Copy) -> Copied:
         if self.copying.wants(plan.records, plan.size_bytes):

@@ -60,24 +60,25 @@ def plan_turn(log: Log, options: Options) -> Plan | None:
     begin = log.oldest_unabsorbed()
     if segment is None or begin is None:
         return None
-    rows = _next_rows(log, segment, begin, segment.end_seq, options)
+    rows = _next_rows(log, segment, begin, segment.end_seq, segment.data_bytes, options)
     return None if rows is None else Plan(segment, rows)
 
 
-def last_words(log: Log, plan: Plan, options: Options) -> list[control.Control]:
-    """What is said of a turn whose records are in the files, when the segment takes no more behind them: the mark, that
-    it is sealed, and the next one where there are records for that. Nothing: it takes more.
+def last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[control.Control]:
+    """What is said of a turn whose records are in the files, .data having so many bytes now, when the segment takes no
+    more behind them: the mark, that it is sealed, and the next one where there are records for that. Nothing: it takes
+    more.
     """
     segment, end_seq = plan.segment, plan.last_seq + 1
     begin = log.tail.first_live(max(end_seq, log.marks.live_floor), log.head + 1)
     if begin is not None and log.tail.oldest_place(begin) is None:
         begin = None  # they are in memory only
-    full = end_seq - segment.first_seq >= options.segment_max_events or segment.data_bytes >= options.segment_max_bytes
-    if not full and (begin is None or _next_rows(log, segment, begin, end_seq, options) is not None):
+    full = end_seq - segment.first_seq >= options.segment_max_events or data_bytes >= options.segment_max_bytes
+    if not full and (begin is None or _next_rows(log, segment, begin, end_seq, data_bytes, options) is not None):
         return []
     live, size = log.tail.totals(max(plan.first_seq, log.marks.live_floor), end_seq)
     sealed = structs.replace(
-        segment.frame("sealed"),
+        segment.frame("sealed", data_bytes=data_bytes),
         end_seq=end_seq,
         live=segment.live if segment.live == UNKNOWN else segment.live + live,
         live_bytes=segment.live_bytes + size,
@@ -86,11 +87,11 @@ def last_words(log: Log, plan: Plan, options: Options) -> list[control.Control]:
     return words if begin is None else [*words, opened(begin)]
 
 
-def _next_rows(log: Log, segment: Segment, begin: int, end_seq: int, options: Options) -> Rows | None:
-    """What of the rows from `begin` on fits into a segment that ends at `end_seq`; None: nothing."""
+def _next_rows(log: Log, segment: Segment, begin: int, end_seq: int, data_bytes: int, options: Options) -> Rows | None:
+    """What of the rows from `begin` on fits into a segment that ends at `end_seq`, so full. None: nothing."""
     limit = segment.first_seq + options.segment_max_events
     rows = log.tail.rows(begin, min(log.head + 1, max(limit, begin + 1)))
-    room_bytes = min(_TURN_BYTES, options.segment_max_bytes - segment.data_bytes)
+    room_bytes = min(_TURN_BYTES, options.segment_max_bytes - data_bytes)
     count = _fitting(rows, limit, room_bytes)
     if not count and end_seq == segment.first_seq and rows.seqs and rows.places[0]:
         count = 1  # an empty segment has room for any batch

@@ -66,7 +66,7 @@ def _next(log: Log, options: Options) -> Plan:
     plan = None if full else plan_turn(log, options)
     if plan is None:
         if active is not None:
-            log.take_segment(active.frame("sealed"))
+            log.take_segment(active.ended())
         log.take_segment(opened(first_seq))
         plan = plan_turn(log, options)
     assert plan is not None, "an empty segment has room for any batch"
@@ -83,11 +83,11 @@ def _writer(store: SegmentStore, job: Copy, writer: ActiveSegment | None) -> Act
 
 def _move(wal: WalReader, log: Log, plan: Plan, job: Copy, writer: ActiveSegment) -> int:
     try:
-        plan.segment.data_bytes = append(writer, job, read(wal, log.shard, job)).data_bytes
+        copied = append(writer, job, read(wal, log.shard, job))
     except WalFileGone as error:
         raise WalCorrupt(
             f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset
         ) from error
-    log.held.written = Written(plan.first_seq, job.dead, log.applied_place)
+    log.held.written = Written(plan.first_seq, job.dead, log.applied_place, copied.data_bytes)
     log.absorb(plan.last_seq)
     return plan.last_seq + 1 - plan.first_seq

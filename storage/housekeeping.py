@@ -106,10 +106,11 @@ class Housekeeping:
     async def _drop(self, log: Log, segment: Segment) -> None:
         """All of it is dead: by floors and deletions that lie before this frame in the same log."""
         await self._submit(log, segment.frame("dropped"))
-        self._forget(log, segment)
+        self.forget(log, segment)
         self.dropped += 1
 
-    def _forget(self, log: Log, segment: Segment) -> None:
+    def forget(self, log: Log, segment: Segment) -> None:
+        """It was dropped: nobody looks into its files any more, and they go."""
         id = id_of(log.topic_id, segment)
         self._engine.store.forget(id)
         self._retired.append(id)

@@ -134,6 +134,10 @@ class Segment:
             tier=tier or self.tier,
         )
 
+    def ended(self) -> Frame:
+        """The frame with which nothing more comes into it. One that nothing came into is no more."""
+        return self.frame("sealed" if self.count else "dropped")
+
     @property
     def count(self) -> int:
         """Seqs it covers."""

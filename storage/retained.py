@@ -17,11 +17,15 @@ from storage.tail import TailIndex
 
 
 class Written(NamedTuple):
-    """Bits from `first_seq` on of records that were not copied into a segment, when all below `place` was applied."""
+    """Bits from `first_seq` on of records that were not copied into a segment, when all below `place` was applied.
+
+    `data_bytes`: of the segment's .data with those that were; 0: they are being copied.
+    """
 
     first_seq: int
     dead: int
     place: int
+    data_bytes: int = 0
 
 
 class Retained:
@@ -238,9 +242,13 @@ class Retained:
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))
             segment.details.stamps.extend(self.tail.stamps(start, end, segment.last_ts))
-        if not segment.count:
-            segment.first_ts = self.tail.stamp(start, start, segment.last_ts)
         segment.last_ts = self.tail.stamp(last_seq, start, segment.last_ts)
+        if not segment.count:
+            # What it began with may be gone: then it is as old as what comes next.
+            oldest = self.tail.oldest_ts(start)
+            segment.first_ts = segment.last_ts if oldest is None else min(oldest, segment.last_ts)
+        if written is not None:
+            segment.data_bytes = written.data_bytes
         if written is not None and dead:
             # Deleted since the frames were copied: to be flagged.
             known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)

@@ -148,7 +148,7 @@ class Taking:
     # -- 1: ahead ----------------------------------------------------------------------------------------------------
 
     async def _copy_ahead(self) -> None:
-        parts = [part for part in await self._parts() if part.state.sealed and self._is_copied(part)]
+        parts = [part for part in await self._parts() if part.state.sealed and part.seqs and self._is_copied(part)]
         parts = [part for part in parts if not self._target.has(part.id)]
         self.total_bytes += sum(part.state.data_bytes for part in parts)
         for part in parts:
@@ -247,9 +247,11 @@ class Taking:
                 self._cold.append((part.topic_id, part.state.first_seq))
             if not self._is_copied(part):
                 self._refer(part)
+            elif not part.seqs:
+                continue  # it may have no files
             elif part.state.sealed:
                 self._share(part, idx)
-            elif part.seqs:
+            else:
                 # Behind the last entry is what no mark covers, and what may be appended right now.
                 self._add(files.data_path(part.id), 0, idx_entry.unpack(idx, part.seqs - 1).end)
 

@@ -33,8 +33,9 @@ _log = structlog.get_logger("storage")
 
 #: Of so much at a time copies are made: one batch at dest, and one or two ms of the loop.
 STRETCH_RECORDS, STRETCH_BYTES = 1000, 1 << 20
-#: Where others keep the loop busy for longer than that takes, a router takes as much of it as they do, and no more.
-MOST_RECORDS = ROUTING_SCAN_RECORDS
+#: Where others keep the loop busy for longer than that takes, all routers together take as much of it as they do; one
+#: at most so many records at a time, and this part of what a shard's queue holds.
+MOST_RECORDS, _OF_QUEUE = ROUTING_SCAN_RECORDS, 8
 _NS_A_RECORD = 2000
 #: So many records may be passed over before the log is told (a restart examines them again).
 PERSIST_EVERY = 10_000
@@ -100,6 +101,14 @@ class Forwarder:
         return self.router.position < source.log.head
 
     async def _run(self) -> None:
+        self._engine.routers.running += 1
+        try:
+            await self._carry()
+        finally:
+            self._engine.routers.running -= 1
+        self._task = None  # here, and not when the task is done: a commit in between has to begin another
+
+    async def _carry(self) -> None:
         backoff_s = MIN_BACKOFF_S
         while not self._stopped and self._wanted():
             try:
@@ -112,7 +121,6 @@ class Forwarder:
             except Exception as error:
                 _log.exception("router_failed", router=self.router.name)
                 backoff_s = await self._pause(error, backoff_s)
-        self._task = None  # here, and not when the task is done: a commit in between has to begin another
 
     async def _pause(self, error: Exception, backoff_s: float) -> float:
         """Wait until something changes at dest, or so long; how long to wait the next time."""
@@ -178,10 +186,13 @@ class Forwarder:
 
     async def _rest(self) -> None:
         """Let the others have their turn: what was in memory all along has not let the loop go on."""
-        before = self._engine.clock.monotonic_ns()
+        engine = self._engine
+        before = engine.clock.monotonic_ns()
         await asyncio.sleep(0)
-        theirs = (self._engine.clock.monotonic_ns() - before) // _NS_A_RECORD
-        self._stretch = min(max(theirs, STRETCH_RECORDS), MOST_RECORDS)
+        # Other routers have had their turns in it, too.
+        share = (engine.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, engine.routers.running))
+        most = min(MOST_RECORDS, engine.options.wal_queue_frames // _OF_QUEUE)
+        self._stretch = max(STRETCH_RECORDS, min(share, most))
 
     async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
         """In a chain, nothing is passed on before it is synced, also where the class of its topic asks for no sync.

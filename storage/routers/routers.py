@@ -36,6 +36,8 @@ class Routers:
         self._admin = RouterAdmin(engine)
         self._forwarders: dict[int, Forwarder] = {}
         self._stopped = False
+        #: How many have something to carry just now.
+        self.running = 0
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,9 @@ def settle_sealed(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_b
 
     `data_bytes` is from the manifest. Damage inside the files is found by whoever reads them.
     """
+    if end_seq == id.first_seq:
+        _make_empty(fs, root, id)  # sealed before anything came into it: it may never have had files
+        return
     idx_bytes = (end_seq - id.first_seq) * ENTRY_SIZE
     data_path, idx_path = names.path(root, id, names.DATA), names.path(root, id, names.IDX)
     size = _size(fs, data_path)

@@ -5,7 +5,7 @@ Readings, where the specification leaves a choice:
 - The last segment may be active, all others are sealed. `opened` begins behind what is absorbed, empty, with files of
   generation 0. A mark moves the end of the active one to the seq behind it, and never goes back or beyond head.
 - `sealed`, `rewritten` and `dropped` say the end_seq and, but for `rewritten`, the generation that the segment has by
-  then; `rewritten` the next generation. Only a sealed segment is dropped.
+  then; `rewritten` the next generation. Only a segment that is sealed or empty is dropped.
 - Only the `tier` of a sealed segment changes, and only by the event of that name.
 - A mark belongs to no log, so a section may know of one above its `as_of`; that one then stands in the log.
 """
@@ -89,8 +89,8 @@ class Manifest:
         if event == "sealed" and segment.sealed:
             raise Wrong("sealed a second time")
         if event == "dropped":
-            if not segment.sealed:
-                raise Wrong("an active segment is never dropped")
+            if not segment.sealed and segment.end_seq != first_seq:
+                raise Wrong("an active segment with records is never dropped")
             del self.segments[first_seq]
             return
         if event == "tier" and not segment.sealed:

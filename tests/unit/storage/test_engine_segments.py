@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from storage import Durability, Engine, ReadQuery, TopicConfig, layout
+from storage.errors import StorageFull
 from storage.format import control
 from storage.format.wal_frame import FrameType
 from storage.records import TagMatch
+from storage.segment import names
+from storage.segment_store import id_of
 from storage.wal.reader import FrameStream, frame_data
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
@@ -295,3 +299,78 @@ async def test_what_is_said_of_a_sealed_segment_is_what_is_in_it(bench: Bench) -
     segments = [each for each in log.held.manifest.segments if each.sealed]
     assert [(each.first_seq, each.live) for each in segments] == [(1, 7), (12, 7)]
     assert [each for each in said if each.event == "sealed"] == [each.frame("sealed") for each in segments]
+
+
+@pytest.mark.parametrize("cut_behind", [1, 2])
+@pytest.mark.parametrize("gone", [13, 1400])
+async def test_an_empty_segment_whose_first_records_went_is_begun_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, gone: int, cut_behind: int
+) -> None:
+    """However many went; and a crash behind either unit of that leaves a directory that starts."""
+    engine = bench.engine
+    await fill(engine, 25)
+    log = engine.catalog.topics["t"].log
+    await engine.absorber._absorb([log])
+    assert [(each.first_seq, each.count) for each in log.held.manifest.segments] == [(1, 10), (11, 0)]
+    for _ in range(gone // 100):
+        await engine.append("t", [record()] * 100)
+    await engine.append("t", [record()])
+    await engine.delete_records("t", before_seq=gone)
+    expected = await seqs(engine, "t")
+    say, said = engine.absorber._say, []
+
+    async def say_and_stop(*words: Any) -> None:
+        await say(*words)
+        said.append(words)
+        if len(said) == cut_behind:
+            raise InterruptedError
+
+    monkeypatch.setattr(engine.absorber, "_say", say_and_stop)
+    with pytest.raises(InterruptedError):
+        await engine.absorber._absorb([log])
+    begun = log.held.manifest.segments[1]
+    assert (begun.first_seq, begun.count > 0) == (gone, cut_behind == 2)
+    assert begun.first_ts > 0 or not begun.count
+    await bench.restart(power=True)
+    assert await seqs(bench.engine, "t") == expected
+    await bench.absorb()
+    assert await seqs(bench.engine, "t") == expected
+
+
+async def test_what_was_begun_and_not_used_leaves_no_files(bench: Bench) -> None:
+    engine = bench.engine
+    await fill(engine, 25)
+    log = engine.catalog.topics["t"].log
+    await engine.absorber._absorb([log])
+    bench.disk.open(names.path(DATA, id_of(log.topic_id, log.held.manifest.segments[-1]), names.DATA), create=True)
+    folder = names.folder(DATA, log.topic_id)
+    await engine.delete_records("t", before_seq=13)
+    await bench.absorb()
+    await engine.upkeep.tick()
+    begun = [each.first_seq for each in log.held.manifest.segments]
+    assert [name for name in bench.disk.listdir(folder) if name.endswith(names.DATA)] == [
+        names.file_name(first_seq, 0, names.DATA) for first_seq in begun
+    ]
+
+
+async def test_a_turn_that_the_log_refuses_leaves_the_segment_as_it_was(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = bench.engine
+    await fill(engine, 5)
+    await bench.absorb()
+    log = engine.catalog.topics["t"].log
+    await fill(engine, 10)
+    before = log.held.manifest.segments[0].state()
+
+    async def refuse(*_: object) -> None:
+        raise StorageFull("no room")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(engine.absorber, "_say", refuse)
+        with pytest.raises(StorageFull):
+            await engine.absorber._absorb([log])
+    assert log.held.manifest.segments[0].state() == before
+    await bench.absorb()
+    await bench.restart(power=True)
+    assert await seqs(bench.engine, "t") == list(range(1, 16))

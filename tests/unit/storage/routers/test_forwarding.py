@@ -6,6 +6,7 @@ import pytest
 
 from storage import Durability, TopicConfig
 from storage.config import TopicType
+from storage.routers.forwarder import Forwarder
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, log_of, record
 from tests.unit.storage.routers.routed import FSYNC, add, bodies, datas, route, routed, stored, turns
@@ -207,3 +208,30 @@ async def test_more_than_a_stretch_goes_over_whole(machine: Machine) -> None:
     await turns()
     found = await datas(engine)
     assert found == [str(n) for n in range(3000)]
+
+
+@pytest.mark.parametrize(
+    ("turn_ms", "others", "queue", "records"),
+    [(0, 0, 200_000, 1000), (5, 0, 200_000, 2500), (50, 0, 200_000, 4096), (50, 19, 200_000, 1250), (50, 0, 16, 1000)],
+)
+async def test_routers_together_take_as_much_of_the_loop_as_others(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, turn_ms: int, others: int, queue: int, records: int
+) -> None:
+    engine = await machine.start(wal_queue_frames=queue)
+    for name in "ab":
+        await engine.put_topic(name, FSYNC)
+    await route(engine)
+    engine.routers.running = others + 1
+    forwarder = Forwarder(engine, engine.catalog.routes.by_name["r"])
+    ticks = iter((0, turn_ms * 1_000_000))
+    monkeypatch.setattr(machine.clock, "monotonic_ns", lambda: next(ticks))
+    await forwarder._rest()
+    monkeypatch.undo()
+    assert forwarder._stretch == records
+
+
+async def test_those_that_have_nothing_to_carry_do_not_count(machine: Machine) -> None:
+    engine = await routed(machine)
+    await add(engine, 1, 2)
+    assert await datas(engine) == ["1", "2"]
+    assert engine.routers.running == 0

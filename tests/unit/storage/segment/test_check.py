@@ -320,3 +320,11 @@ def test_what_the_manifest_does_not_name_is_swept(disk: SimDisk) -> None:
 
 def test_a_log_without_a_folder_has_nothing_to_sweep() -> None:
     assert sweep(new_disk(), ROOT, 9, {SegmentId(9, 1)}) == []
+
+
+def test_a_sealed_one_that_nothing_came_into_gets_empty_files() -> None:
+    disk = new_disk()
+    for _ in range(2):
+        settle_sealed(disk, ROOT, ID, ID.first_seq, 0)
+        for ext in ("data", "idx"):
+            assert disk.file_size(path(ext)) == 0
