@@ -175,7 +175,7 @@ def test_a_tag_file_that_is_damaged_or_of_other_bytes_says_nothing(root: Path) -
         ({"end": segment_event("dropped", first_seq=2, data_bytes=1)}, "there is no segment that begins with 2"),
         (
             {"end": segment_event("dropped", first_seq=5, end_seq=7, data_bytes=1)},
-            "an active segment is never dropped",
+            "an active segment with records is never dropped",
         ),
         ({"end": segment_event("dropped", data_bytes=SEALED_BYTES)}, "record 1 is Record"),
     ],
