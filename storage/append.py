@@ -19,10 +19,11 @@ from storage.batches import Run
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig, TopicType
 from storage.contents import Contents, encoded, hash_of, measured
-from storage.encode import Frames, WriteHeader, assemble
+from storage.encode import WriteHeader, assemble
 from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
 from storage.format import control
 from storage.format.cutting import total
+from storage.framing import Frames
 from storage.growth import check_partitions
 from storage.keys import key_digest
 from storage.log import Log

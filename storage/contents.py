@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from storage.batches import Run
 from storage.encode import (
-    Frames,
     WriteHeader,
     encode_appends,
     encode_plain,
@@ -21,6 +20,7 @@ from storage.encode import (
     stored_hash,
 )
 from storage.encode_bodies import encode_bodies
+from storage.framing import Frames
 from storage.options import Options
 from storage.records import NewRecord, PlainBinary, PlainRecords, StoredBodies
 from storage.validation import check_delays, check_plain, check_records, check_stored, is_plain

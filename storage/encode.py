@@ -5,22 +5,21 @@ Per record: one body, one checksum, no object that outlives the write but two nu
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Sequence
-from io import BytesIO
 from itertools import chain, repeat
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from storage.batches import Run
 from storage.filesystem import Buffer
 from storage.format.binary import binary_body, is_binary, opening_of
-from storage.format.checksum import checksum, checksum_bytes, digest128
+from storage.format.checksum import checksum, digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
 from storage.format.cutting import alike, cut, total, u64s
 from storage.format.record import PLAIN_OVERHEAD, split_body
 from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
+from storage.framing import Frames, Pieces, framed, little
 from storage.records import BinaryRecord, NewRecord, StoredBodies
 from storage.wal.submission import ControlStep, RunStep, Step, Submission, Unit
 
@@ -31,39 +30,6 @@ _U32 = Struct("<I")
 _FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
 ROOM = bytes(CHECKSUM.size)
 _join = b"".join
-
-
-Pieces: TypeAlias = list[Buffer]
-
-
-class Frames:
-    """Append frames that have yet to be joined, so that a large write is copied once. For one use."""
-
-    __slots__ = ("_alike", "_pieces", "size")
-
-    def __init__(self, pieces: Pieces, size: int, alike: int = 0) -> None:
-        """`size`: bytes of all. `alike`: bytes of each, where the checksums are yet to be set and zeros stand there."""
-        self._pieces = pieces
-        self.size = size
-        self._alike = alike
-
-    def between(self, front: bytes, behind: bytes) -> bytes:
-        """They and what goes with them."""
-        whole = _join([front, *self._pieces, behind])
-        if not self._alike:
-            return whole
-        # What is handed over like this is neither copied here nor by `getvalue`.
-        file = BytesIO(whole)
-        del whole
-        with file.getbuffer() as all, all[len(front) : len(front) + self.size] as frames:
-            covered = self._alike - LENGTH.size - CHECKSUM.size
-            digests = map(checksum_bytes, cut(frames, self._alike, f"{LENGTH.size}x{covered}s{CHECKSUM.size}x"))
-            sums = _join(digests)
-            for byte in range(CHECKSUM.size):
-                # Digests are big-endian, whatever the machine is.
-                frames[self._alike - 1 - byte :: self._alike] = sums[byte::8]
-            del digests
-        return file.getvalue()
 
 
 class EncodedUnit(NamedTuple):
@@ -203,8 +169,7 @@ def encode_plain(
 
     `apart`: none of the frames says that another one of its batch follows: each is a unit.
 
-    All headers are made as one block, in which what differs from record to record is set by strided slices; where all
-    records have one size, so are the checksums.
+    All headers are made as one block, in which what differs from record to record is set by strided slices.
     """
     topic_id, first_seq, ts, durable, node = head
     count, size = len(datas), payloads[0]
@@ -214,7 +179,6 @@ def encode_plain(
         size + fixed - LENGTH.size, 1, flags, topic_id, first_seq, ts, len(node), 0, size + PLAIN_OVERHEAD
     )
     opening = header + node + (opening_of(size) if binary else b'{"data":')
-    closing = b"" if binary else b"}"
     width = len(opening)
     block = bytearray(opening * count)
     seqs = u64s(count).pack(*range(first_seq, first_seq + count))
@@ -224,48 +188,18 @@ def encode_plain(
         block[_FLAGS_AT - width] = flags & ~MORE
     if alike(payloads):
         sizes = array("I", [size + fixed]) * count
-        pieces: Pieces = [closing + ROOM] * (3 * count)
-        pieces[0::3] = cut(block, width)
-        pieces[1::3] = datas
-        return Frames(pieces, count * (size + fixed), size + fixed), Run(first_seq, ts, sizes, payloads, [])
-    sizes = array("I", [each + fixed for each in payloads])
-    frame_lens = little(array("I", [each - LENGTH.size for each in sizes]))
-    data_lens = little(array("I", [each + PLAIN_OVERHEAD for each in payloads]))
-    for byte in range(4):
-        block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
-    if binary:
-        lengths = little(payloads[:])
+    else:
+        sizes = array("I", [each + fixed for each in payloads])
+        data_lens = little(array("I", [each + PLAIN_OVERHEAD for each in payloads]))
         for byte in range(4):
-            block[width - 1 - byte :: width] = lengths[byte::4]
-    openings = cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")
-    covered = [*map(_join, zip(openings, datas, repeat(closing)))]
-    return Frames(summed(covered, frame_lens), total(sizes)), Run(first_seq, ts, sizes, payloads, [])
-
-
-def summed(covered: list[bytes], frame_lens: bytes) -> Pieces:
-    """Frames of which all is there but the lengths in front, given as they are written, and the checksums behind."""
-    sums = _join(map(checksum_bytes, covered))
-    count, width = len(covered), CHECKSUM.size + LENGTH.size
-    # Between two frames stand the checksum of the one and the length of the other.
-    between = bytearray(count * width)
-    for byte in range(CHECKSUM.size):
-        between[CHECKSUM.size - 1 - byte :: width] = sums[byte::8]
-    following = frame_lens[LENGTH.size :] + bytes(LENGTH.size)
-    for byte in range(LENGTH.size):
-        between[CHECKSUM.size + byte :: width] = following[byte :: LENGTH.size]
-    pieces: Pieces = [b""] * (2 * count + 1)
-    pieces[0] = frame_lens[: LENGTH.size]
-    pieces[1::2] = covered
-    pieces[2::2] = cut(between, width)
-    pieces[-1] = between[-width : -LENGTH.size]
-    return pieces
-
-
-def little(column: array[int]) -> bytes:
-    """The numbers as they are on disk. The column is not to be used any more."""
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
+            block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
+        if binary:
+            lengths = little(payloads[:])
+            for byte in range(4):
+                block[width - 1 - byte :: width] = lengths[byte::4]
+    headers = [*cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
+    frames = framed(headers, [datas], b"" if binary else b"}", sizes)
+    return frames, Run(first_seq, ts, sizes, payloads, [])
 
 
 def assemble(

@@ -7,19 +7,18 @@ differs from record to record is set by strided slices.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 from functools import partial
 from operator import add
 
 from storage.batches import Run
-from storage.encode import BINARY, DURABLE, NODE, ROOM, TAG, Frames, Pieces, WriteHeader, little, summed
-from storage.format.cutting import alike, cut, total, u64s
+from storage.encode import BINARY, DURABLE, NODE, TAG, WriteHeader
+from storage.format.cutting import alike, cut, u64s
 from storage.format.wal_frame import HEADER, HOP_SHIFT, LENGTH, MORE, OVERHEAD
+from storage.framing import Frames, framed, little
 from storage.records import StoredBodies
 
 # Where in an Append frame these fields are.
 _FLAGS_AT, _SEQ_AT, _TAG_LEN_AT, _DATA_LEN_AT = 5, 14, 32, 34
-_join = b"".join
 _AS_BINARY = bytes([0] + [BINARY] * 255)
 
 
@@ -60,18 +59,8 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: 
     seqs_of = range(first_seq, first_seq + count)
     tagged = [] if tags is None else [each for each in zip(tags, seqs_of, strict=True) if each[0]]
     run = Run(first_seq, ts, sizes, stored.payloads, tagged)
-    columns: list[Iterable[bytes]] = [bodies] if tags is None else [tags, bodies]
-    if alike(sizes):
-        columns = [cut(block, width), *columns]
-        step = len(columns) + 1
-        pieces: Pieces = [ROOM] * (step * count)
-        for place, column in enumerate(columns):
-            pieces[place::step] = column
-        return Frames(pieces, count * sizes[0], sizes[0]), run
-    headers = cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")
-    covered = [*map(_join, zip(headers, *columns, strict=True))]
-    frame_lens = little(array("I", [each - LENGTH.size for each in sizes]))
-    return Frames(summed(covered, frame_lens), total(sizes)), run
+    headers = [*cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
+    return framed(headers, [bodies] if tags is None else [tags, bodies], b"", sizes), run
 
 
 def _sizes(data_lens: array[int], tag_lens: array[int] | None, fixed: int) -> array[int]:

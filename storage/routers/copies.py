@@ -14,12 +14,13 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from storage.batches import Run
-from storage.encode import BINARY, Frames, Pieces, WriteHeader
+from storage.encode import BINARY, WriteHeader
 from storage.encode_bodies import encode_bodies
 from storage.format.binary import is_binary
 from storage.format.checksum import checksum
 from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size, payload_sizes
 from storage.format.wal_frame import CHECKSUM, HOP_SHIFT, LENGTH, MORE, REST
+from storage.framing import Frames, Pieces
 from storage.records import StoredBodies, StoredRecord
 from storage.routers.router import MAX_HOPS, Definition
 from storage.stretch import Stretch, parts_of
