@@ -33,7 +33,7 @@ import msgspec
 from loadtest.compare import Ratio, ratio_of
 from loadtest.measure import client
 from loadtest.observed import busy_s, cpu_of
-from loadtest.own_broker import BrokerFailed, OwnBroker, ask
+from loadtest.own_broker import BrokerFailed, OwnBroker, add_set, ask
 from loadtest.own_redis import OwnRedis, is_there
 from loadtest.queue_client import Seen, Task
 from loadtest.report import keep
@@ -77,7 +77,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._broker = OwnBroker(tree=options.tree, parent=options.dir)
+        self._broker = OwnBroker(tree=options.tree, settings=dict(options.set), parent=options.dir)
         self._redis = OwnRedis(parent=options.dir) if is_there() else None
         there = (*BROKER_SIDES, *(REDIS_SIDES if self._redis is not None else ()))
         self.sides = tuple(side for side in there if side in options.sides)
@@ -257,6 +257,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=5)
     add("--no-tokens", action="store_true", help="acks without lease_ids")
     add("--tree", type=Path, default=None, help="folder whose broker package is run (default: this checkout)")
+    add_set(parser)
     add("--dir", default="", help="where the data directories are made (default: the temporary directory)")
     add("--json", type=Path, default=None, metavar="PATH", help="keep the outcome there, ending in .json")
     return parser

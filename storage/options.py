@@ -81,8 +81,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_open_segments: int = 256
     checkpoint_interval_ms: int = 1000
     """How often the absorber looks for logs to work off."""
-    checkpoint_records: int = 5000
-    checkpoint_bytes: int = 4 * MIB
+    checkpoint_records: int = 100_000
+    checkpoint_bytes: int = 32 * MIB
     checkpoint_age_ms: int = 60_000
     """A log is absorbed when it has so many records or bytes behind its last mark, one so old, or holds up a file."""
     absorb_process_records: int = 1000

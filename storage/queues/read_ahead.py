@@ -78,7 +78,7 @@ class ReadAhead:
         self._queues.move_to_end(topic.topic_id)
         next_seq = ahead.next_seq
         is_low = next_seq - seqs[-1] <= 2 * ahead.reach
-        if next_seq and is_low and not ahead.under_way and next_seq <= topic.log.held.absorbed:
+        if next_seq and is_low and not ahead.under_way and next_seq <= topic.log.head:
             task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(ahead, next_seq)))
             self._tasks.add(task)  # the loop itself would let it be collected
             task.add_done_callback(self._tasks.discard)
@@ -95,7 +95,7 @@ class ReadAhead:
         covering = next((each for each in ahead.under_way if each.first_seq <= last <= each.last_seq), None)
         if covering is not None:
             await asyncio.wait([covering.done])
-        elif last <= topic.log.held.absorbed and len(seqs) <= RECORDS:
+        elif len(seqs) <= RECORDS:
             # Should it fail, that may be about others: those asked for are read by themselves, and then it is told.
             await self._read(topic, ahead, self._begin(ahead, first))
         found = _taken(ahead, seqs)
