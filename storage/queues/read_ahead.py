@@ -1,10 +1,10 @@
-"""Records of the jobs that will be claimed next, read from segments along with those that are being claimed.
+"""Records of the jobs that will be claimed next, read from files along with those that are being claimed.
 
-A look into a segment costs a hop to another thread, whatever it brings back; jobs are mostly claimed in the order in
-which they lie there. So more is read than was asked for, and the next part before this one has been used up: then a
-claim finds its records here, and waits for no read. What is kept has been checked, and does not change; whether it is
-still a job is the table's to say. Bounded by records and bytes a queue, and by queues. Source: api.md §6 (claim order);
-architecture.md.
+A look into a segment or into the log costs a hop to another thread, whatever it brings back; jobs are mostly claimed in
+the order in which they lie there. So more is read than was asked for, and the next part before this one has been used
+up: then a claim finds its records here, and waits for no read. What is kept has been checked, and does not change;
+whether it is still a job is the table's to say. What the tail cache has is not read at all. Bounded by records and
+bytes a queue, and by queues. Source: api.md §6 (claim order); architecture.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage.catalog import Topic
 from storage.errors import StorageError
 from storage.queues import reading
 from storage.queues.kept import Kept
-from storage.queues.reading import Found, Read, sizes_of
+from storage.queues.reading import Found, Read, in_memory, sizes_of
 from storage.read import Reader
 from storage.records import ReadQuery
 from storage.spans import stretches
@@ -78,7 +78,7 @@ class ReadAhead:
         self._queues.move_to_end(topic.topic_id)
         next_seq = ahead.next_seq
         is_low = next_seq - seqs[-1] <= 2 * ahead.reach
-        if next_seq and is_low and not ahead.under_way and next_seq <= topic.log.head:
+        if is_low and not ahead.under_way and 0 < next_seq <= topic.log.head and not in_memory(topic, next_seq):
             task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(ahead, next_seq)))
             self._tasks.add(task)  # the loop itself would let it be collected
             task.add_done_callback(self._tasks.discard)
@@ -95,7 +95,7 @@ class ReadAhead:
         covering = next((each for each in ahead.under_way if each.first_seq <= last <= each.last_seq), None)
         if covering is not None:
             await asyncio.wait([covering.done])
-        elif len(seqs) <= RECORDS:
+        elif len(seqs) <= RECORDS and not in_memory(topic, first):
             # Should it fail, that may be about others: those asked for are read by themselves, and then it is told.
             await self._read(topic, ahead, self._begin(ahead, first))
         found = _taken(ahead, seqs)

@@ -68,6 +68,12 @@ def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Read | None
     return Read(scan.records, sizes)
 
 
+def in_memory(topic: Topic, seq: int) -> bool:
+    """Whether the record with this seq is to be had without a read of files."""
+    log = topic.log
+    return seq > log.held.absorbed and any(span.batch_seq in log.cached for span in log.tail.spans(seq, seq + 1))
+
+
 def whole(found: Found, seqs: Sequence[int]) -> Read | None:
     """The same in order, if all of them are there."""
     if len(found.records) < len(seqs) or found.corrupt:

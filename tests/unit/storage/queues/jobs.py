@@ -7,6 +7,7 @@ from typing import Any
 
 from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
+from storage.queues.kept import Kept
 from storage.queues.values import JobState
 from tests.unit.storage.machine import Machine, record
 
@@ -58,3 +59,22 @@ async def turns(count: int = MANY_TURNS) -> None:
 
 def states(engine: Engine) -> dict[int, JobState]:
     return {view.seq: view.state for view in engine.queues.leases("q", limit=1000)}
+
+
+async def absorbed(machine: Machine, count: int, *, in_log: bool = False, **settings: Any) -> Engine:
+    """Jobs whose records are in segments, ten in each."""
+    engine = await machine.start(
+        segment_max_events=10, checkpoint_records=10**6 if in_log else 1, tail_cache_bytes=0 if in_log else 1 << 20
+    )
+    await engine.put_topic("q", config(**settings))
+    await add(engine, count)
+    if not in_log:
+        await engine.upkeep.absorb_all()
+    assert engine.topic("q").log.held.absorbed == (0 if in_log else count)
+    assert in_log is not bool(engine.cache.max_bytes)
+    return engine
+
+
+def kept(engine: Engine) -> dict[int, Kept]:
+    queues = engine.queues.ahead._queues  # pyright: ignore[reportPrivateUsage]
+    return {topic_id: ahead.kept for topic_id, ahead in queues.items()}

@@ -1,4 +1,4 @@
-"""Jobs read from segments ahead of their claims: fewer reads, and never a job that is none any more."""
+"""Jobs read from files ahead of their claims: fewer reads, and never a job that is none any more."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage import Engine, NewRecord, ReadQuery
+from storage import NewRecord, ReadQuery
 from storage.errors import SegmentUnreadable, TopicNotFound
 from storage.queues import read_ahead
-from storage.queues.kept import Kept
 from storage.queues.values import JobState
 from storage.read import Reader
 from storage.records import ReadResult, TagMatch
 from tests.unit.storage.machine import Machine, outcome, sized
-from tests.unit.storage.queues.jobs import add, claim_seqs, config, states, turns, with_jobs
+from tests.unit.storage.queues.jobs import absorbed, add, claim_seqs, config, kept, states, turns
 
 DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
+#: Whether the records are in the log, and no longer in memory; else they are in segments.
+IN_LOG = pytest.mark.parametrize("in_log", [False, True])
 
 
 class Reads:
@@ -50,24 +51,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return reads
 
 
-async def absorbed(machine: Machine, count: int, **settings: Any) -> Engine:
-    """Jobs whose records are in segments, ten in each."""
-    engine = await machine.start(segment_max_events=10, checkpoint_records=1)
-    await engine.put_topic("q", config(**settings))
-    await add(engine, count)
-    await engine.upkeep.absorb_all()
-    assert engine.topic("q").log.held.absorbed == count
-    return engine
-
-
-def kept(engine: Engine) -> dict[int, Kept]:
-    queues = engine.queues.ahead._queues  # pyright: ignore[reportPrivateUsage]
-    return {topic_id: ahead.kept for topic_id, ahead in queues.items()}
-
-
+@IN_LOG
 @DURABLE
-async def test_claims_one_behind_the_other_cost_one_read(machine: Machine, reads: Reads, leases_durable: bool) -> None:
-    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+async def test_claims_one_behind_the_other_cost_one_read(
+    machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
+) -> None:
+    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     for first in range(1, 51, 5):
         claimed = await engine.queues.claim("q", "n", max=5)
         assert [job.record.seq for job in claimed.jobs] == [*range(first, first + 5)]
@@ -78,9 +67,12 @@ async def test_claims_one_behind_the_other_cost_one_read(machine: Machine, reads
     assert [*map(len, kept(engine).values())] == [0]
 
 
+@IN_LOG
 @DURABLE
-async def test_claims_at_the_same_time_share_a_read(machine: Machine, reads: Reads, leases_durable: bool) -> None:
-    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+async def test_claims_at_the_same_time_share_a_read(
+    machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
+) -> None:
+    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     reads.before.clear()
     claims = [asyncio.create_task(claim_seqs(engine, 5, node)) for node in "abcd"]
     await turns()
@@ -99,12 +91,13 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "RECORDS", 10)
 
 
+@IN_LOG
 @DURABLE
 @pytest.mark.usefixtures("few")
 async def test_what_comes_next_is_read_before_it_is_asked_for(
-    machine: Machine, reads: Reads, leases_durable: bool
+    machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 60, leases_durable=leases_durable)
+    engine = await absorbed(machine, 60, in_log=in_log, leases_durable=leases_durable)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
     await turns()
@@ -150,7 +143,20 @@ async def test_queues_that_are_worked_off_stay_and_others_go(machine: Machine, r
 async def test_behind_the_segments_nothing_is_read_ahead(machine: Machine, reads: Reads) -> None:
     engine = await absorbed(machine, 20)
     await add(engine, 20)
-    assert [await claim_seqs(engine, 5) for _ in range(8)] == [[*range(at, at + 5)] for at in range(1, 41, 5)]
+    for at in range(1, 41, 5):
+        assert await claim_seqs(engine, 5) == [*range(at, at + 5)]
+        await turns()
+    assert reads.asked == [0, 10]
+
+
+@pytest.mark.usefixtures("few")
+async def test_what_is_in_memory_is_not_read_ahead(machine: Machine, reads: Reads) -> None:
+    engine = await absorbed(machine, 20, in_log=True)
+    engine.cache.max_bytes = 1 << 20
+    await add(engine, 20)
+    for at in range(1, 41, 5):
+        assert await claim_seqs(engine, 5) == [*range(at, at + 5)]
+        await turns()
     assert reads.asked == [0, 10]
 
 
@@ -182,9 +188,12 @@ async def test_a_read_ahead_does_not_hold_up_the_end(machine: Machine, reads: Re
 # -- what is no job any more -----------------------------------------------------------------------------------------
 
 
+@IN_LOG
 @DURABLE
-async def test_what_was_deleted_since_is_not_handed_out(machine: Machine, reads: Reads, leases_durable: bool) -> None:
-    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+async def test_what_was_deleted_since_is_not_handed_out(
+    machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
+) -> None:
+    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     await engine.delete_records("q", before_seq=13)
     assert await claim_seqs(engine, 5) == [13, 14, 15, 16, 17]
@@ -193,8 +202,9 @@ async def test_what_was_deleted_since_is_not_handed_out(machine: Machine, reads:
     assert reads.asked[0] == 0
 
 
-async def test_what_was_evicted_since_is_not_handed_out(machine: Machine) -> None:
-    engine = await absorbed(machine, 50, cap_records=50)
+@IN_LOG
+async def test_what_was_evicted_since_is_not_handed_out(machine: Machine, in_log: bool) -> None:
+    engine = await absorbed(machine, 50, in_log=in_log, cap_records=50)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     await add(engine, 12)
     assert await claim_seqs(engine, 5) == [13, 14, 15, 16, 17]
@@ -210,12 +220,13 @@ async def test_what_expired_since_is_not_handed_out(machine: Machine) -> None:
     assert await claim_seqs(engine, 5) == [21, 22, 23, 24, 25]
 
 
+@IN_LOG
 @DURABLE
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_is_deleted_while_it_is_read_is_left_out(
-    machine: Machine, reads: Reads, when: str, leases_durable: bool
+    machine: Machine, reads: Reads, when: str, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     gate = reads.before if when == "before" else reads.after
     gate.clear()
     one, other = (asyncio.create_task(claim_seqs(engine, 5, node)) for node in "ab")
@@ -226,12 +237,13 @@ async def test_what_is_deleted_while_it_is_read_is_left_out(
     assert engine.queues.figures("q").in_flight == 8
 
 
+@IN_LOG
 @DURABLE
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_claim_of_which_nothing_is_left_gets_what_else_there_is(
-    machine: Machine, reads: Reads, when: str, leases_durable: bool
+    machine: Machine, reads: Reads, when: str, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     gate = reads.before if when == "before" else reads.after
     gate.clear()
     claim = asyncio.create_task(claim_seqs(engine, 5))
@@ -267,8 +279,9 @@ async def test_a_queue_deleted_while_it_is_read_keeps_nothing(
     assert await claim_seqs(engine, 5) == [1, 2, 3]
 
 
-async def test_what_is_kept_of_a_queue_goes_with_it(machine: Machine) -> None:
-    engine = await absorbed(machine, 50)
+@IN_LOG
+async def test_what_is_kept_of_a_queue_goes_with_it(machine: Machine, in_log: bool) -> None:
+    engine = await absorbed(machine, 50, in_log=in_log)
     assert await claim_seqs(engine) == [1]
     assert [*map(len, kept(engine).values())] == [49]
     await engine.delete_topic("q")
@@ -279,18 +292,20 @@ async def test_what_is_kept_of_a_queue_goes_with_it(machine: Machine) -> None:
 
 
 def damage(machine: Machine, content: bytes) -> None:
-    """Change a byte of the one record with this content, in its segment."""
-    [path] = [path for path, data in machine.disk.content().items() if path.endswith(".data") and content in data]
+    """Change a byte of the one record with this content, in its segment, else in the log."""
+    found = [path for path, data in machine.disk.content().items() if content in data]
+    path = max(found, key=lambda path: path.endswith(".data"))
     data = machine.disk.read_file(path)
     at = data.index(content)
     machine.disk.write_file(path, data[:at] + b"?" + data[at + 1 :])
 
 
+@IN_LOG
 @DURABLE
 async def test_a_record_that_fails_its_check_is_put_off_and_holds_up_no_other(
-    machine: Machine, leases_durable: bool
+    machine: Machine, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 30, leases_durable=leases_durable, lease_ms=3_600_000)
+    engine = await absorbed(machine, 30, in_log=in_log, leases_durable=leases_durable, lease_ms=3_600_000)
     damage(machine, b'{"data":16}')
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     given = [seq for _ in range(5) for seq in await claim_seqs(engine, 5)]
@@ -311,61 +326,3 @@ async def test_a_disk_that_gives_nothing_is_told_and_the_jobs_are_there_afterwar
     await machine.clock.advance(60_000)
     assert engine.queues.figures("q").ready == 30
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
-
-
-# -- how much is kept ------------------------------------------------------------------------------------------------
-
-
-async def large_jobs(machine: Machine, count: int, size: int) -> Engine:
-    engine = await with_jobs(machine)
-    for _ in range(count):
-        await engine.append("q", [sized(size)])
-    await engine.upkeep.absorb_all()
-    return engine
-
-
-@pytest.mark.parametrize(("size", "most"), [(20_000, 20), (60_000, 5), (60_000, 1), (100_000, 3)])
-async def test_what_is_kept_of_large_jobs_is_bounded_by_bytes(machine: Machine, size: int, most: int) -> None:
-    engine = await large_jobs(machine, 60, size)
-    for _ in range(60 // most):
-        assert len(await claim_seqs(engine, most)) == most
-        held = sum(of_one.bytes for of_one in kept(engine).values())
-        assert held <= read_ahead.KEPT_BYTES
-    assert await claim_seqs(engine) == []
-    assert [*map(len, kept(engine).values())] == [0], "all of them were asked for"
-
-
-async def test_what_nobody_comes_for_is_bounded_by_bytes(machine: Machine) -> None:
-    engine = await large_jobs(machine, 60, 60_000)
-    for seq in range(4, 61, 4):
-        await claim_seqs(engine)
-        await engine.delete_records("q", before_seq=seq + 1)
-        held = sum(of_one.bytes for of_one in kept(engine).values())
-        assert held <= read_ahead.KEPT_BYTES
-
-
-async def test_what_nobody_comes_for_is_bounded_by_records(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "RECORDS", 10)
-    monkeypatch.setattr(read_ahead, "KEPT_RECORDS", 25)
-    engine = await absorbed(machine, 200)
-    for seq in range(10, 200, 10):
-        assert await claim_seqs(engine) == [seq - 9]
-        await engine.delete_records("q", before_seq=seq + 1)
-        [of_one] = kept(engine).values()
-        assert len(of_one) <= 25
-    assert sum(map(len, kept(engine).values())) > 15
-
-
-async def test_so_many_queues_are_read_ahead_and_no_more(machine: Machine) -> None:
-    engine = await machine.start(segment_max_events=10, checkpoint_records=1)
-    for number in range(read_ahead.QUEUES + 4):
-        await engine.put_topic(f"q{number}", config())
-        await engine.append(f"q{number}", [sized(5), sized(5)])
-    await engine.upkeep.absorb_all()
-    for number in range(read_ahead.QUEUES + 4):
-        claimed = await engine.queues.claim(f"q{number}", "n")
-        assert [job.record.seq for job in claimed.jobs] == [1]
-    assert len(kept(engine)) == read_ahead.QUEUES
-    for number in range(read_ahead.QUEUES + 4):
-        claimed = await engine.queues.claim(f"q{number}", "n")
-        assert [job.record.seq for job in claimed.jobs] == [2]
