@@ -28,9 +28,17 @@ from xxhash import xxh3_64_digest
 from loadtest.in_process import Clocks, Figures, add_common_options, line
 from storage import BlockingEngine, Durability, Engine, Options, TopicConfig
 
+#: Bytes of records of one ephemeral topic.
+_MOST_IN_MEMORY = 16 << 20
+
 
 def entries_of(options: argparse.Namespace) -> list[bytes]:
     return [os.urandom(options.record_bytes) for _ in range(options.batch)]
+
+
+def settings_of(durability: Durability) -> TopicConfig:
+    """What is in memory alone takes no more than its cap: the newest records stay."""
+    return TopicConfig(durability=durability, cap_bytes=_MOST_IN_MEMORY if durability is Durability.EPHEMERAL else 0)
 
 
 def topics_of(durability: Durability, options: argparse.Namespace) -> list[str]:
@@ -40,7 +48,7 @@ def topics_of(durability: Durability, options: argparse.Namespace) -> list[str]:
 async def append(engine: Engine, durability: Durability, options: argparse.Namespace) -> Figures:
     entries, names = entries_of(options), topics_of(durability, options)
     for name in names:
-        await engine.put_topic(name, TopicConfig(durability=durability))
+        await engine.put_topic(name, settings_of(durability))
         await engine.append_batch(name, entries)
     run = Clocks()
 
@@ -77,23 +85,32 @@ async def read(engine: Engine, durability: Durability, consumer: str, options: a
 async def measure(folder: str, options: argparse.Namespace) -> list[Figures]:
     async with Engine.open(folder, Options(wal_shards=options.shards)) as engine:
         results = [await append(engine, Durability(name), options) for name in options.durability]
-        results.append(await read(engine, Durability(options.durability[0]), "as-it-lies", options))
+        readable = _read_of(options)
+        if readable is None:
+            return results
+        results.append(await read(engine, readable, "as-it-lies", options))
     async with Engine.open(folder, Options(wal_shards=options.shards)) as engine:
-        results.append(await read(engine, Durability(options.durability[0]), "after-a-restart", options))
+        results.append(await read(engine, readable, "after-a-restart", options))
     return results
+
+
+def _read_of(options: argparse.Namespace) -> Durability | None:
+    """Whose topics are read: the first class that consumers may have."""
+    return next((Durability(name) for name in options.durability if name != Durability.EPHEMERAL), None)
 
 
 def measure_blocking(folder: str, options: argparse.Namespace) -> list[Figures]:
     """The same without an event loop of ours: a thread a topic."""
     with BlockingEngine.open(folder, Options(wal_shards=options.shards)) as engine:
         results = [_append_blocking(engine, Durability(name), options) for name in options.durability]
-        return [*results, _read_blocking(engine, Durability(options.durability[0]), options)]
+        readable = _read_of(options)
+        return results if readable is None else [*results, _read_blocking(engine, readable, options)]
 
 
 def _append_blocking(engine: BlockingEngine, durability: Durability, options: argparse.Namespace) -> Figures:
     entries, names = entries_of(options), topics_of(durability, options)
     for name in names:
-        engine.put_topic(name, TopicConfig(durability=durability))
+        engine.put_topic(name, settings_of(durability))
     run = Clocks()
 
     def write(name: str) -> None:
@@ -113,9 +130,12 @@ def _read_blocking(engine: BlockingEngine, durability: Durability, options: argp
     run = Clocks()
 
     def consume(name: str) -> None:
-        while run.wall_s < options.seconds and (
-            batch := engine.read_batch(name, "c", 8 << 20, max_records=options.batch)
-        ):
+        while run.wall_s < options.seconds:
+            begin = time.perf_counter()
+            batch = engine.read_batch(name, "c", 8 << 20, max_records=options.batch)
+            if not batch:
+                return
+            run.latencies.append(time.perf_counter() - begin)
             run.records += len(batch.data())
 
     with ThreadPoolExecutor(len(names)) as pool:
