@@ -298,20 +298,16 @@ class TopicAdmin:
                 break
         return _knowing(encoded, LookedUp(value, found))
 
-    async def delete_jobs(
-        self, topic: Topic, values: Sequence[control.Control], known: LookedUp | None, *, sync: bool
-    ) -> None:
-        """Carry out a Delete{seqs} and the frames that go with it; as durable on return as the topic, or synced.
+    async def delete_jobs(self, topic: Topic, request: control.Delete, known: LookedUp | None, *, sync: bool) -> None:
+        """Carry out a Delete{seqs}; as durable on return as the topic, or synced.
 
         `known`: the same Delete, with what it wants of segments. Raises Unavailable.
         """
         engine, log = self._engine, topic.log
         if log.in_memory_only:
-            await engine.queues.commit(topic, values)
+            await engine.queues.commit(topic, [request])
             return
-        encoded, needs_sync = self.deletion(topic, values, known, engine.now_ms(), sync=sync)
-        request = values[0]
-        assert isinstance(request, control.Delete)
+        encoded, needs_sync = self.deletion(topic, request, known, engine.now_ms(), sync=sync)
         if known is None and request.seqs and min(request.seqs) <= log.held.absorbed:
             encoded = await self._looked_up(log, request, encoded)
         shard = engine.shards[log.shard]
@@ -324,15 +320,15 @@ class TopicAdmin:
     def deletion(
         self,
         topic: Topic,
-        values: Sequence[control.Control],
+        request: control.Delete,
         known: LookedUp | None,
         now_ms: int,
         *,
         sync: bool = False,
     ) -> tuple[EncodedUnit, bool]:
-        """The unit of a Delete{seqs} and the frames that go with it, and whether it is to be synced."""
+        """The unit of a Delete{seqs}, and whether it is to be synced."""
         needs_sync = sync or topic.config.durability is Durability.FSYNC
-        encoded = encode_controls(values, topic.topic_id, now_ms, durable=needs_sync)
+        encoded = encode_controls([request], topic.topic_id, now_ms, durable=needs_sync)
         return encoded if known is None else _knowing(encoded, known), needs_sync
 
     async def set_paused(self, topic: Topic, paused: bool) -> None:

@@ -19,7 +19,7 @@ from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.errors import StorageError, StorageFailed
 from storage.format import control
-from storage.format.control import Control, Lease
+from storage.format.control import Lease
 from storage.queues import reading
 from storage.queues.dead_meta import dead_lettered, redriven
 from storage.queues.job import DEAD
@@ -231,10 +231,7 @@ class Mover:
     async def _finish(self, topic: Topic, seq: int, dest: Topic) -> None:
         """Step 3, and dest may forget."""
         log = topic.log
-        values: list[Control] = [control.Delete(bound_head=log.head, seqs=[seq], ack=True)]
-        if topic.leases_durable and log.queue is not None:
-            values.append(Lease(event="acked", jobs=[(seq, 0, 0, 0, 0, 0)]))
-        await self._queues.delete(topic, values, None, sync=True)
+        await self._queues.delete(topic, control.Delete(bound_head=log.head, seqs=[seq], ack=True), None, sync=True)
         dest.log.moves.came.discard((log.topic_id, seq))
         dest.log.section = None
         self._queues.stats.moved += 1

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
+from typing import TypeAlias
 
 from storage.queues.job import CLAIMING, Attempt, Holder, Job, JobRow
+
+#: Seqs, lease_ids, and the deadline of all.
+Columns: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class Grant:
@@ -54,13 +58,25 @@ class Grant:
         return job
 
 
-def rows(seqs: Sequence[int], lease_ids: Sequence[int], deadline: int) -> list[JobRow]:
-    """What a Lease frame says of jobs that are claimed together for the first time."""
-    return [*zip(seqs, lease_ids, repeat(deadline), repeat(1), repeat(0), repeat(0), strict=False)]
+class Rows(list[JobRow]):
+    """What `rows` makes, and of what: whoever applies it need not take it apart again."""
+
+    __slots__ = ("columns",)
+
+    columns: Columns
 
 
-def alike(jobs: Sequence[JobRow]) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
-    """(seqs, lease_ids, deadline) of rows that `rows` could have made, ascending; None of others."""
+def rows(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: int) -> Rows:
+    """What a Lease frame says of jobs, ascending, that are claimed together for the first time."""
+    made = Rows(zip(seqs, lease_ids, repeat(deadline), repeat(1), repeat(0), repeat(0), strict=False))
+    made.columns = seqs, lease_ids, deadline
+    return made
+
+
+def alike(jobs: Sequence[JobRow]) -> Columns | None:
+    """Of rows that `rows` could have made, ascending; None of others."""
+    if isinstance(jobs, Rows):
+        return jobs.columns
     seqs, lease_ids, deadlines, deliveries, ready_ats, forgiven = zip(*jobs, strict=True)
     count = len(seqs)
     same = (

@@ -35,7 +35,7 @@ async def purge(queues: Queues, desk: Desk, states: frozenset[str]) -> int:
         # Whoever asked may go: what is being deleted is nobody's until it is known to be gone, or to have stayed.
         await settling.settle(
             desk,
-            partial(queues.delete, desk.topic, [request], None),
+            partial(queues.delete, desk.topic, request, None),
             partial(table.put_back, jobs),
         )
         purged += len(jobs)

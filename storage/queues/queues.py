@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.errors import InvalidRequest, TopicNotFound
-from storage.format.control import Control, Lease
+from storage.format.control import Control, Delete, Lease
 from storage.log import Log
 from storage.lookup import LookedUp
 from storage.queues import checks, rejecting, settling, views
@@ -375,8 +375,6 @@ class Queues:
         """
         await commit(self.engine, topic, values, nodes, sync=sync)
 
-    async def delete(
-        self, topic: Topic, values: Sequence[Control], known: LookedUp | None, *, sync: bool = False
-    ) -> None:
-        """`commit` of a Delete{seqs} and what goes with it. `known`: the same, with what it needs to know looked up."""
-        await self.engine.admin.delete_jobs(topic, values, known, sync=sync)
+    async def delete(self, topic: Topic, request: Delete, known: LookedUp | None, *, sync: bool = False) -> None:
+        """`commit` of a Delete{seqs}. `known`: the same, with what it needs to know looked up."""
+        await self.engine.admin.delete_jobs(topic, request, known, sync=sync)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from storage.errors import LeaseLost
 from storage.format import control
-from storage.format.control import Control, Lease
+from storage.format.control import Lease
 from storage.lookup import Found, LookedUp
 from storage.queues import together
 from storage.queues.carrying_out import commit_now
@@ -52,17 +52,14 @@ async def delete(queues: Queues, desk: Desk, jobs: list[Job]) -> None:
     """Delete the jobs for good, in one frame."""
     seqs = [job.seq for job in jobs]
     request = control.Delete(bound_head=desk.topic.log.head, seqs=seqs, ack=True)
-    values: list[Control] = [request]
-    if desk.topic.leases_durable:
-        values.append(Lease(event="acked", jobs=[(job.seq, 0, 0, job.deliveries, 0, job.forgiven) for job in jobs]))
-    await hold(desk, jobs, lambda: queues.delete(desk.topic, values, known_sizes(request, jobs)))
+    await hold(desk, jobs, lambda: queues.delete(desk.topic, request, known_sizes(request, jobs)))
 
 
 async def ack_together(queues: Queues, desk: Desk, grant: Grant) -> None:
     """`ack` for all jobs of a grant."""
-    values, known = together.deletion(desk, grant)
+    request, known = together.deletion(desk, grant)
     grant.busy = True
-    await settle(desk, lambda: queues.delete(desk.topic, values, known), lambda: desk.table.put_back_together(grant))
+    await settle(desk, lambda: queues.delete(desk.topic, request, known), lambda: desk.table.put_back_together(grant))
     queues.stats.acked += len(grant.seqs)
 
 
@@ -80,11 +77,11 @@ def ack_now(
     topic = desk.topic
     if grant is None or topic.log.in_memory_only:
         return False
-    values, known = together.deletion(desk, grant)
+    request, known = together.deletion(desk, grant)
     if known is None:
         return False
     engine = queues.engine
-    encoded, needs_sync = engine.admin.deletion(topic, values, known, arrived_ms)
+    encoded, needs_sync = engine.admin.deletion(topic, request, known, arrived_ms)
     acked = partial(_acked, queues, desk, grant, told)
     if not commit_now(engine, topic.log, encoded, arrived_ms, desk.settling, acked, needs_sync=needs_sync):
         return False

@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.format import control
-from storage.format.control import Control, Lease
+from storage.format.control import Lease
 from storage.lookup import Found, LookedUp
 from storage.queues import reading
 from storage.queues.claims import Claim, Claimed
@@ -67,13 +67,9 @@ def hand_out(queues: Queues, desk: Desk, dealt: Deal, read: reading.Read) -> Non
         claim.answer.set_result(claimed)
 
 
-def deletion(desk: Desk, grant: Grant) -> tuple[list[Control], LookedUp | None]:
-    """The frames of an ack of all its jobs, and the Delete with all it needs to know, if that is known."""
+def deletion(desk: Desk, grant: Grant) -> tuple[control.Delete, LookedUp | None]:
+    """The Delete of an ack of all its jobs, and the same with all it needs to know, if that is known."""
     request = control.Delete(bound_head=desk.topic.log.head, seqs=[*grant.seqs], ack=True)
-    values: list[Control] = [request]
-    if desk.topic.leases_durable:
-        count = len(grant.seqs)
-        values.append(Lease(event="acked", jobs=rows(grant.seqs, (0,) * count, 0)))
     if grant.sizes is None:
-        return values, None
-    return values, LookedUp(request, Found(EVERYTHING, [*grant.seqs], [*grant.sizes]))
+        return request, None
+    return request, LookedUp(request, Found(EVERYTHING, [*grant.seqs], [*grant.sizes]))
