@@ -124,7 +124,8 @@ def _fill(own: OwnBroker, given: argparse.Namespace) -> None:
     own.settings |= {
         "HOT_RETAIN_SEGMENTS": _NEVER if given.hot else "1",
         "SEGMENT_MAX_EVENTS": str(_SEGMENT_RECORDS),
-    }
+        "CHECKPOINT_RECORDS": str(_SEGMENT_RECORDS),
+    } | dict(given.set)
     own.start()
     prepare(Target(host=own.host, port=own.port), Scenario(kind="read", preload=given.records))
     due, until = given.records // _SEGMENT_RECORDS - 2, time.monotonic() + _MOVED_WITHIN_S

@@ -32,7 +32,12 @@ def settings(place: str, cold_dir: str) -> dict[str, str]:
     """TOPICS_* without that prefix, of a broker that is to have the records there. `cold_dir` is its cold tier."""
     if place == "tail":
         return {"CHECKPOINT_INTERVAL_MS": _NEVER, "TAIL_CACHE_BYTES": _WHOLE_TAIL_BYTES}
-    segments = {"SEGMENT_MAX_EVENTS": str(SEGMENT_RECORDS), "CHECKPOINT_INTERVAL_MS": "100", "TAIL_CACHE_BYTES": "0"}
+    segments = {
+        "SEGMENT_MAX_EVENTS": str(SEGMENT_RECORDS),
+        "CHECKPOINT_INTERVAL_MS": "100",
+        "CHECKPOINT_RECORDS": "5000",
+        "TAIL_CACHE_BYTES": "0",
+    }
     return segments if place == "sealed" else segments | {"COLD_DIR": cold_dir, "HOT_RETAIN_SEGMENTS": "0"}
 
 

@@ -46,8 +46,9 @@ _HELD_WRITERS = 256
 _SEALED_TOGETHER = 32
 #: Segments too old are looked for so many times within the age they may have.
 _SEEK_OLD = 100
-#: Records that a log must have in the WAL alone to be absorbed at a clean stop.
+#: Records that a log must have in the WAL alone to be absorbed at a clean stop, and how long all that may take.
 _WORTH_FINISHING = 1000
+FINISH_WITHIN_MS = 10_000
 
 
 class Absorber:
@@ -79,11 +80,19 @@ class Absorber:
         await self.copying.rest()
 
     async def finish(self) -> None:
-        """Before a clean stop: what is left to be replayed at the next start is little. Raises as `work`."""
+        """Before a clean stop: what is left to be replayed at the next start is little. Raises as `work`.
+
+        Whoever stops the broker waits so long and no longer: the next start reads from the log what is left then.
+        """
+        until = self._engine.monotonic_ms() + FINISH_WITHIN_MS
         before = -1
         while before != self.records:
             before = self.records
-            await self._absorb(await self._logs(lambda log: log.head - log.held.absorbed >= _WORTH_FINISHING))
+            logs = await self._logs(lambda log: log.head - log.held.absorbed >= _WORTH_FINISHING)
+            for begin in range(0, len(logs), _SIDE_BY_SIDE):
+                if self._engine.monotonic_ms() >= until:
+                    return
+                await self._absorb(logs[begin : begin + _SIDE_BY_SIDE])
 
     async def absorb_all(self) -> None:
         """Everything published, of every log that can be, is in segments on return. Raises as `work`."""

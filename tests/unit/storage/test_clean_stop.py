@@ -1,0 +1,58 @@
+"""What a clean stop leaves for the next start to read from the log, and how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from storage import Engine, ReadQuery, TopicConfig, absorber
+from storage.absorber import Absorber
+from storage.log import Log
+from tests.unit.storage.machine import Machine, record
+
+TOPICS = 20
+
+
+async def filled(machine: Machine) -> Engine:
+    """As much in each topic as is worth moving."""
+    engine = await machine.start()
+    for number in range(TOPICS):
+        await engine.append(f"t{number}", [record(number)] * 1000, config=TopicConfig())
+    return engine
+
+
+def moved(engine: Engine) -> list[int]:
+    return [number for number in range(TOPICS) if engine.topic(f"t{number}").log.held.absorbed == 1000]
+
+
+async def all_there(engine: Engine) -> bool:
+    found = [await engine.read(f"t{number}", ReadQuery(limit=2000)) for number in range(TOPICS)]
+    return all([record.seq for record in each.records] == [*range(1, 1001)] for each in found)
+
+
+async def test_what_is_worth_it_has_moved(machine: Machine) -> None:
+    engine = await filled(machine)
+    await engine.append("few", [record()] * 10, config=TopicConfig())
+    assert not moved(engine)
+    await engine.close()
+    engine = await machine.start()
+    assert moved(engine) == [*range(TOPICS)]
+    assert engine.topic("few").log.held.absorbed == 0
+    assert await all_there(engine)
+
+
+async def test_it_takes_so_long_and_no_longer(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await filled(machine)
+    absorb = Absorber._absorb  # pyright: ignore[reportPrivateUsage]
+
+    async def slowly(of: Absorber, logs: Sequence[Log]) -> None:
+        await absorb(of, logs)
+        await machine.clock.advance(absorber.FINISH_WITHIN_MS // 2)
+
+    monkeypatch.setattr(Absorber, "_absorb", slowly)
+    await engine.close()
+    monkeypatch.undo()
+    engine = await machine.start()
+    assert len(moved(engine)) == 16, "two turns of eight topics each"
+    assert await all_there(engine)
