@@ -94,6 +94,10 @@ class StorageSettings(BaseSettings):
     checkpoint_records: Positive = Field(
         _OPTIONS.checkpoint_records, description="A topic with so many records in the log is moved."
     )
+    checkpoint_batches: Positive = Field(
+        _OPTIONS.checkpoint_batches,
+        description="A topic with so many batches in the log is moved: records written one by one cost more there.",
+    )
     checkpoint_bytes: Positive = Field(
         _OPTIONS.checkpoint_bytes, description="A topic with so many bytes of records in the log is moved."
     )

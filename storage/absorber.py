@@ -16,6 +16,7 @@ import structlog
 
 from storage.absorption import Plan, last_words, plan_turn
 from storage.catalog import Topic
+from storage.config import Retention
 from storage.copying import Copied, Copy, append, open_writer, read
 from storage.copyist import Copyist
 from storage.encode import encode_controls
@@ -48,7 +49,9 @@ _SEALED_TOGETHER = 32
 _SEEK_OLD = 100
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop, and how long all that may take.
 _WORTH_FINISHING = 1000
-FINISH_WITHIN_MS = 10_000
+FINISH_WITHIN_MS = 5000
+#: Records or bytes with which a log is absorbed whose records go when they are consumed: segments are what goes then.
+SOON = (5000, 4 << 20)
 
 
 class Absorber:
@@ -119,11 +122,14 @@ class Absorber:
         oldest, place = log.tail.oldest_ts(first), log.tail.oldest_place(first)
         if oldest is None or place is None:
             return False
-        count = log.head + 1 - first
+        most_records, most_bytes = options.checkpoint_records, options.checkpoint_bytes
+        if engine.catalog.by_id[log.topic_id].config.retention is Retention.CONSUMED:
+            most_records, most_bytes = min(most_records, SOON[0]), min(most_bytes, SOON[1])
         active_file = split(engine.shards[log.shard].log.end_place)[0]
         return (
-            count >= options.checkpoint_records
-            or log.unabsorbed_bytes() >= options.checkpoint_bytes
+            log.head + 1 - first >= most_records
+            or log.tail.rows_from(first) >= options.checkpoint_batches
+            or log.unabsorbed_bytes() >= most_bytes
             or engine.now_ms() - oldest >= options.checkpoint_age_ms
             or split(place)[0] < active_file - 1
         )

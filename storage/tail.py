@@ -1,8 +1,8 @@
 """Where a log's not yet absorbed records are: arrays, not objects.
 
-One row a batch (first seq, commit time, place in the WAL) and two numbers a record (frame and payload size), so that
-the write path makes no object a record. A record's frame lies at its batch's place plus the sizes before it.
-Holes in the seqs take no room: rows are found by seq, records by index. Source: storage.md §4 (tail).
+One row a batch (first seq, commit time, place in the WAL) and two numbers a record (frame and payload size): a write
+makes no object a record. A record's frame lies at its batch's place plus the sizes before it. Holes in the seqs take no
+room: rows are found by seq, records by index. Source: storage.md §4 (tail).
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ class TailIndex:
         self._payloads: array[int] = array("I")
         self._trimmed_rows = 0
         self._trimmed_records = 0
-        #: One byte a record, 1 = deleted; None while nothing is.
-        self.dead: bytearray | None = None
+        self.dead: bytearray | None = None  # one byte a record, 1 = deleted; None while nothing is
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -238,6 +237,10 @@ class TailIndex:
             found.extend(self._payloads[index : index + count])
         found.extend(repeat(0, end_seq - first_seq - len(found)))
         return found
+
+    def rows_from(self, seq: int) -> int:
+        """How many rows have a record >= `seq`."""
+        return len(self._seqs) - self._row_from(seq)
 
     def oldest_ts(self, seq: int) -> int | None:
         """Time of the first row with a record >= `seq`."""

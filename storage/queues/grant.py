@@ -37,10 +37,6 @@ class Grant:
         #: Its jobs, once they have been taken apart: from then on they are what counts.
         self.singles: list[Job] | None = None
 
-    def rows(self) -> list[JobRow]:
-        """Its jobs as in a Lease frame."""
-        return rows(self.seqs, self.lease_ids, self.deadline)
-
     def jobs(self) -> list[Job]:
         """Its jobs, each by itself: made anew by every call."""
         return [*map(self.job_at, range(len(self.seqs)))]
@@ -59,7 +55,7 @@ class Grant:
 
 
 class Rows(list[JobRow]):
-    """What `rows` makes, and of what: whoever applies it need not take it apart again."""
+    """What `rows` makes, and of what: whoever applies it need not take it apart again. Never changed."""
 
     __slots__ = ("columns",)
 
@@ -67,7 +63,12 @@ class Rows(list[JobRow]):
 
 
 def rows(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: int) -> Rows:
-    """What a Lease frame says of jobs, ascending, that are claimed together for the first time."""
+    """What a Lease frame says of the jobs of a grant, ascending, that are claimed together for the first time.
+
+    Raises ValueError where there is not a lease_id for each.
+    """
+    if len(seqs) != len(lease_ids):
+        raise ValueError(f"{len(lease_ids)} lease_ids for {len(seqs)} jobs")
     made = Rows(zip(seqs, lease_ids, repeat(deadline), repeat(1), repeat(0), repeat(0), strict=False))
     made.columns = seqs, lease_ids, deadline
     return made

@@ -3,7 +3,7 @@
 A look into a segment or into the log costs a hop to another thread, whatever it brings back; jobs are mostly claimed in
 the order in which they lie there. So more is read than was asked for, and the next part before this one has been used
 up: then a claim finds its records here, and waits for no read. What is kept has been checked, and does not change;
-whether it is still a job is the table's to say. What the tail cache has is not read at all. Bounded by records and
+whether it is still a job is the table's to say. No read begins at what the tail cache has. Bounded by records and
 bytes a queue, and by queues. Source: api.md §6 (claim order); architecture.md.
 """
 
@@ -79,7 +79,7 @@ class ReadAhead:
         next_seq = ahead.next_seq
         is_low = next_seq - seqs[-1] <= 2 * ahead.reach
         if is_low and not ahead.under_way and 0 < next_seq <= topic.log.head and not in_memory(topic, next_seq):
-            task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(ahead, next_seq)))
+            task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(topic, ahead, next_seq)))
             self._tasks.add(task)  # the loop itself would let it be collected
             task.add_done_callback(self._tasks.discard)
         return found
@@ -97,7 +97,7 @@ class ReadAhead:
             await asyncio.wait([covering.done])
         elif len(seqs) <= RECORDS and not in_memory(topic, first):
             # Should it fail, that may be about others: those asked for are read by themselves, and then it is told.
-            await self._read(topic, ahead, self._begin(ahead, first))
+            await self._read(topic, ahead, self._begin(topic, ahead, first))
         found = _taken(ahead, seqs)
         if found is not None:
             return found
@@ -112,8 +112,9 @@ class ReadAhead:
             self._queues.popitem(last=False)
         return ahead
 
-    def _begin(self, ahead: _Ahead, first_seq: int) -> _Reading:
-        under_way = _Reading(first_seq, first_seq + RECORDS - 1, self._engine.loop.create_future())
+    def _begin(self, topic: Topic, ahead: _Ahead, first_seq: int) -> _Reading:
+        last_seq = min(first_seq + RECORDS - 1, topic.log.head)  # what comes later is not in it
+        under_way = _Reading(first_seq, last_seq, self._engine.loop.create_future())
         ahead.under_way.append(under_way)
         return under_way
 

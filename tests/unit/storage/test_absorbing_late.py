@@ -1,0 +1,81 @@
+"""How much of a topic stays in the log: by its records, batches and bytes, and by how its records go."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import Durability, Engine, Options, TopicConfig
+from storage.absorber import SOON
+from storage.config import Discard, Retention
+from storage.errors import TopicFull
+from tests.unit.storage.machine import Machine, records, sized
+
+LARGE = {"wal_file_bytes": 64 << 20, "wal_reserve_bytes": 4 << 20}
+FSYNC = TopicConfig(durability=Durability.FSYNC)
+CONSUMED = TopicConfig(durability=Durability.FSYNC, retention=Retention.CONSUMED)
+DEFAULTS = Options()
+
+
+async def looked(engine: Engine) -> int:
+    """How many records of `t` are in segments when the absorber has looked."""
+    await engine.upkeep.tick()
+    return engine.topic("t").log.held.absorbed
+
+
+async def write(engine: Engine, count: int, batch: int, config: TopicConfig) -> None:
+    for _ in range(0, count, batch):
+        await engine.append("t", records(batch), config=config)
+
+
+@pytest.mark.parametrize(
+    ("option", "batch", "most"), [("checkpoint_records", 500, 5000), ("checkpoint_batches", 1, 200)]
+)
+async def test_records_move_from_so_many_on(machine: Machine, option: str, batch: int, most: int) -> None:
+    engine = await machine.start(**LARGE, **{option: most})
+    await write(engine, most - batch, batch, FSYNC)
+    assert await looked(engine) == 0
+    await write(engine, batch, batch, FSYNC)
+    assert await looked(engine) > 0
+
+
+async def test_bytes_move_from_so_many_on(machine: Machine) -> None:
+    engine = await machine.start(**LARGE, checkpoint_bytes=1 << 20)
+    await engine.append("t", [sized(1 << 19)], config=FSYNC)
+    assert await looked(engine) == 0
+    await engine.append("t", [sized((1 << 19) + 100)])
+    assert await looked(engine) == 2
+
+
+async def test_with_the_defaults_what_is_soon_gone_stays(machine: Machine) -> None:
+    engine = await machine.start(**LARGE)
+    await write(engine, 2 * SOON[0], 1000, FSYNC)
+    assert await looked(engine) == 0
+    await machine.clock.advance(DEFAULTS.checkpoint_age_ms + 1)
+    assert await looked(engine) == 2 * SOON[0]
+
+
+async def test_what_goes_when_it_is_consumed_moves_sooner(machine: Machine) -> None:
+    engine = await machine.start(**LARGE)
+    await write(engine, SOON[0] - 1000, 1000, CONSUMED)
+    assert await looked(engine) == 0
+    await write(engine, 1000, 1000, CONSUMED)
+    assert await looked(engine) == SOON[0]
+
+
+async def test_a_full_topic_takes_more_as_soon_as_it_is_consumed(machine: Machine) -> None:
+    engine = await machine.start(**LARGE)
+    config = TopicConfig(
+        durability=Durability.FSYNC, retention=Retention.CONSUMED, cap_records=20_000, discard=Discard.REJECT
+    )
+    await engine.put_topic("t", config)
+    await engine.consumers.put("t", "c")
+    refused = 0
+    for _ in range(40):
+        try:
+            await engine.append("t", records(2000))
+        except TopicFull:
+            refused += 1
+        await engine.consumers.commit("t", "c", engine.state("t").head_seq)
+        await machine.clock.advance(1000)
+        await engine.upkeep.tick()
+    assert refused == 0
