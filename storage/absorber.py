@@ -123,7 +123,8 @@ class Absorber:
         if oldest is None or place is None:
             return False
         most_records, most_bytes = options.checkpoint_records, options.checkpoint_bytes
-        if engine.catalog.by_id[log.topic_id].config.retention is Retention.CONSUMED:
+        topic = engine.catalog.by_id.get(log.topic_id)  # None: it went between two slices
+        if topic is not None and topic.config.retention is Retention.CONSUMED:
             most_records, most_bytes = min(most_records, SOON[0]), min(most_bytes, SOON[1])
         active_file = split(engine.shards[log.shard].log.end_place)[0]
         return (

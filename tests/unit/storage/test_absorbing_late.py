@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
+
 import pytest
 
-from storage import Durability, Engine, Options, TopicConfig
+from storage import Durability, Engine, Options, TopicConfig, absorber
 from storage.absorber import SOON
+from storage.catalog import Topic
 from storage.config import Discard, Retention
 from storage.errors import TopicFull
 from tests.unit.storage.machine import Machine, records, sized
@@ -79,3 +82,19 @@ async def test_a_full_topic_takes_more_as_soon_as_it_is_consumed(machine: Machin
         await machine.clock.advance(1000)
         await engine.upkeep.tick()
     assert refused == 0
+
+
+async def test_a_topic_that_goes_amid_the_look_is_passed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await machine.start(checkpoint_records=1)
+    for name in "tu":
+        await engine.append(name, records(5), config=CONSUMED)
+
+    async def slowly(topics: Iterable[Topic], _: object) -> AsyncIterator[Topic]:
+        for topic in topics:
+            if topic.name == "u":
+                await engine.delete_topic("u")
+            yield topic
+
+    monkeypatch.setattr(absorber, "in_slices", slowly)
+    await engine.absorber.work()
+    assert engine.topic("t").log.held.absorbed == 5
