@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +161,7 @@ class Load:
         return Window([each.answered for each in self.writers], [len(each.steps) for each in self.writers])
 
     def _run(self, writer: Writer) -> None:
-        with suppress(OSError, AssertionError):
+        with suppress(OSError, HTTPException, AssertionError):  # killed at any moment, amid an answer, too
             while not self._stop.is_set():
                 step = writer.next()
                 if step.tags:
