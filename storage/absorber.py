@@ -50,8 +50,9 @@ _SEEK_OLD = 100
 #: Records that a log must have in the WAL alone to be absorbed at a clean stop, and how long all that may take.
 _WORTH_FINISHING = 1000
 FINISH_WITHIN_MS = 5000
-#: Records or bytes with which a log is absorbed whose records go when they are consumed: segments are what goes then.
-SOON = (5000, 4 << 20)
+#: With so many records or bytes a log is absorbed whose records go when they are consumed: segments are what goes then.
+CONSUMED_RECORDS = 5000
+CONSUMED_BYTES = 4 << 20
 
 
 class Absorber:
@@ -125,7 +126,7 @@ class Absorber:
         most_records, most_bytes = options.checkpoint_records, options.checkpoint_bytes
         topic = engine.catalog.by_id.get(log.topic_id)  # None: it went between two slices
         if topic is not None and topic.config.retention is Retention.CONSUMED:
-            most_records, most_bytes = min(most_records, SOON[0]), min(most_bytes, SOON[1])
+            most_records, most_bytes = min(most_records, CONSUMED_RECORDS), min(most_bytes, CONSUMED_BYTES)
         active_file = split(engine.shards[log.shard].log.end_place)[0]
         return (
             log.head + 1 - first >= most_records

@@ -1,9 +1,8 @@
 """The write path, from checked records to a ticket in a shard's queue. Source: api.md §3 (append), storage.md §3.
 
-Everything that decides about a write (kind, key, expected_seq, caps, limits) and the assignment of its seqs
-happen in one step of the event loop, so that they are exact under concurrency; what must be waited for (a key
-that is pending, room in the queue, a seq reservation) is waited for before it, and then everything is looked at
-again.
+Everything that decides about a write (kind, key, expected_seq, caps, limits) and the assignment of its seqs happen in
+one step of the event loop, so that they are exact under concurrency; what must be waited for (a key that is pending,
+room in the queue, a seq reservation) is waited for before it, and then everything is looked at again.
 """
 
 from __future__ import annotations
@@ -130,10 +129,8 @@ class Write:
         self._check()
         while True:
             topic = self.engine.catalog.topics.get(self.name)
-            if topic is not None:
-                known = await self._known(topic)
-                if known is not None:
-                    return known
+            if topic is not None and (known := await self._known(topic)) is not None:
+                return known
             topic = self.engine.catalog.topics.get(self.name)
             obstacle = self._obstacle(topic)
             if obstacle is None:

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from storage.batches import Run
 from storage.filesystem import Buffer
 from storage.format.binary import binary_body, is_binary, opening_of
-from storage.format.checksum import checksum, digest128
+from storage.format.checksum import digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.cutting import alike, cut, total, u64s
+from storage.format.cutting import alike, cut, put, u64s
 from storage.format.record import PLAIN_OVERHEAD, split_body
-from storage.format.wal_frame import CHECKSUM, HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
-from storage.framing import Frames, Pieces, framed, little
+from storage.format.wal_frame import HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
+from storage.framing import Frames, framed, framed_each, little
 from storage.records import BinaryRecord, NewRecord, StoredBodies
 from storage.wal.submission import ControlStep, RunStep, Step, Submission, Unit
 
@@ -28,7 +28,6 @@ TAG, NODE = int(FrameFlag.HAS_TAG), int(FrameFlag.HAS_NODE)
 _U32 = Struct("<I")
 # Where in an Append frame these fields are.
 _FLAGS_AT, _SEQ_AT, _DATA_LEN_AT = 5, 14, 34
-ROOM = bytes(CHECKSUM.size)
 _join = b"".join
 
 
@@ -120,11 +119,8 @@ def encode_appends(
     """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one."""
     topic_id, seq, ts, durable, default_node = head
     base_flags = MORE | (DURABLE if durable else 0) | (2 if default_node else 0)
-    pack, pack_length, pack_sum = REST.pack, LENGTH.pack, CHECKSUM.pack
-    pieces: Pieces = []
-    add = pieces.append
-    sizes = array("I")
-    add_size = sizes.append
+    pack = REST.pack
+    bodies: list[bytes] = []
     tagged: list[tuple[bytes, int]] = []
     delayed: list[tuple[int, int]] = []
     node_len = len(default_node)
@@ -147,13 +143,10 @@ def encode_appends(
             deliver_at = _deliver_at(record, ts)
             if deliver_at:
                 delayed.append((seq, deliver_at))
-        size = len(body) + 8
-        add(pack_length(size))
-        add(body)
-        add(pack_sum(checksum(body)))
-        add_size(size + 4)
+        bodies.append(body)
         seq += 1
-    return Frames(pieces, total(sizes)), Run(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
+    frames, sizes = framed_each(bodies)
+    return frames, Run(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
 
 
 def encode_plain(
@@ -182,8 +175,7 @@ def encode_plain(
     width = len(opening)
     block = bytearray(opening * count)
     seqs = u64s(count).pack(*range(first_seq, first_seq + count))
-    for byte in range((first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3):
-        block[_SEQ_AT + byte :: width] = seqs[byte::8]
+    put(block, _SEQ_AT, width, seqs, 8, (first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3)
     if not more:
         block[_FLAGS_AT - width] = flags & ~MORE
     if alike(payloads):
@@ -191,8 +183,7 @@ def encode_plain(
     else:
         sizes = array("I", [each + fixed for each in payloads])
         data_lens = little(array("I", [each + PLAIN_OVERHEAD for each in payloads]))
-        for byte in range(4):
-            block[_DATA_LEN_AT + byte :: width] = data_lens[byte::4]
+        put(block, _DATA_LEN_AT, width, data_lens, 4)
         if binary:
             lengths = little(payloads[:])
             for byte in range(4):

@@ -12,7 +12,7 @@ from operator import add
 
 from storage.batches import Run
 from storage.encode import BINARY, DURABLE, NODE, TAG, WriteHeader
-from storage.format.cutting import alike, cut, u64s
+from storage.format.cutting import alike, cut, put, u64s
 from storage.format.wal_frame import HEADER, HOP_SHIFT, LENGTH, MORE, OVERHEAD
 from storage.framing import Frames, framed, little
 from storage.records import StoredBodies
@@ -47,12 +47,11 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: 
     width = len(opening) + len(node)
     block = bytearray((opening + node) * count)
     seqs = u64s(count).pack(*range(first_seq, first_seq + count))
-    for byte in range((first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3):
-        block[_SEQ_AT + byte :: width] = seqs[byte::8]
+    put(block, _SEQ_AT, width, seqs, 8, (first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3)
     if not alike(data_lens):
-        _set(block, _DATA_LEN_AT, width, little(data_lens), 4)
+        put(block, _DATA_LEN_AT, width, little(data_lens), 4)
     if tag_lens is not None and not alike(tag_lens):
-        _set(block, _TAG_LEN_AT, width, little(tag_lens), 2)
+        put(block, _TAG_LEN_AT, width, little(tag_lens), 2)
     _set_flags(block, width, flags, stored)
     if not more:
         block[_FLAGS_AT - width] &= ~MORE
@@ -84,8 +83,3 @@ def _set_flags(block: bytearray, width: int, flags: int, stored: StoredBodies) -
     set_bits = int.from_bytes(tagged, "big") * TAG | int.from_bytes(marked, "big")
     set_bits |= int.from_bytes(bytes([flags]) * len(stored), "big")
     block[_FLAGS_AT::width] = set_bits.to_bytes(len(stored), "big")
-
-
-def _set(block: bytearray, at: int, width: int, column: bytes, size: int) -> None:
-    for byte in range(size):
-        block[at + byte :: width] = column[byte::size]

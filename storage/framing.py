@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from storage.filesystem import Buffer
 from storage.format.checksum import checksum, checksum_bytes
-from storage.format.cutting import alike, cut, total
+from storage.format.cutting import alike, cut, put, total
 from storage.format.wal_frame import CHECKSUM, LENGTH
 
 #: So many are made one by one as quickly.
@@ -50,11 +50,8 @@ def framed(headers: Sequence[bytes], columns: Sequence[Sequence[Buffer]], closin
         covered = map(add, headers, columns[0])
     else:
         covered = map(_join, zip(headers, *columns, repeat(closing)))
-    pieces: Pieces = []
     if count <= _FEW:
-        for body in covered:
-            pieces += LENGTH.pack(len(body) + CHECKSUM.size), body, CHECKSUM.pack(checksum(body))
-        return Frames(pieces, sum(sizes))
+        return framed_each(covered)[0]
     sums = _join(map(checksum_bytes, covered))
     # Between two frames stand the checksum of the one and the length of the other.
     width = len(closing) + CHECKSUM.size + LENGTH.size
@@ -65,13 +62,12 @@ def framed(headers: Sequence[bytes], columns: Sequence[Sequence[Buffer]], closin
         lengths = little(array("I", [each - LENGTH.size for each in sizes]))
         first, following = lengths[: LENGTH.size], lengths[LENGTH.size :] + bytes(LENGTH.size)
         between = bytearray((closing + bytes(CHECKSUM.size + LENGTH.size)) * count)
-        for byte in range(LENGTH.size):
-            between[width - LENGTH.size + byte :: width] = following[byte :: LENGTH.size]
+        put(between, width - LENGTH.size, width, following, LENGTH.size)
     for byte in range(CHECKSUM.size):
         # Digests are big-endian, whatever the machine is.
         between[width - LENGTH.size - 1 - byte :: width] = sums[byte :: CHECKSUM.size]
     step = len(columns) + 2
-    pieces = [b""] * (step * count + 1)
+    pieces: Pieces = [b""] * (step * count + 1)
     pieces[0] = first
     pieces[1::step] = headers
     for place, column in enumerate(columns, start=2):
@@ -79,6 +75,17 @@ def framed(headers: Sequence[bytes], columns: Sequence[Sequence[Buffer]], closin
     pieces[step::step] = cut(between, width)
     pieces[-1] = bytes(between[-width : -LENGTH.size])
     return Frames(pieces, total(sizes))
+
+
+def framed_each(bodies: Iterable[bytes]) -> tuple[Frames, array[int]]:
+    """The frames, and their sizes, one by one. `bodies`: of each what stands between length and checksum."""
+    pieces: Pieces = []
+    sizes = array("I")
+    for body in bodies:
+        size = len(body) + CHECKSUM.size
+        pieces += LENGTH.pack(size), body, CHECKSUM.pack(checksum(body))
+        sizes.append(size + LENGTH.size)
+    return Frames(pieces, sum(sizes)), sizes
 
 
 def little(column: array[int]) -> bytes:

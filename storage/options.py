@@ -86,7 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 32 * MIB
     checkpoint_age_ms: int = 60_000
     """A log is absorbed when it has so many records, batches or bytes from its oldest live record in the WAL on, one so
-    old, or holds up a file. One whose records go when they are consumed is absorbed sooner: see `absorber.SOON`."""
+    old, or holds up a file. One whose records go when they are consumed is absorbed sooner (see `absorber`)."""
     absorb_process_records: int = 1000
     """From so many records in one go on, a process of its own copies them; 0 = never."""
     flag_age_ms: int = 0

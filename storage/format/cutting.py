@@ -49,6 +49,12 @@ def field(data: Bytes, at: int, width: int, count: int, size: int = 8) -> bytes:
     return bytes(out)
 
 
+def put(block: bytearray, at: int, width: int, column: bytes, size: int, used: int | None = None) -> None:
+    """What `field` takes, put back: numbers of `size` bytes each; of each its first `used` bytes, None: all of them."""
+    for byte in range(size if used is None else used):
+        block[at + byte :: width] = column[byte::size]
+
+
 def constant(data: Bytes, at: int, width: int, count: int, value: bytes) -> bool:
     """Whether all of these `count` fields are there, and say `value`."""
     end = at + (count - 1) * width + 1

@@ -17,10 +17,9 @@ from storage.batches import Run
 from storage.encode import BINARY, WriteHeader
 from storage.encode_bodies import encode_bodies
 from storage.format.binary import is_binary
-from storage.format.checksum import checksum
 from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size, payload_sizes
-from storage.format.wal_frame import CHECKSUM, HOP_SHIFT, LENGTH, MORE, REST
-from storage.framing import Frames, Pieces
+from storage.format.wal_frame import HOP_SHIFT, MORE, REST
+from storage.framing import Frames, framed_each
 from storage.records import StoredBodies, StoredRecord
 from storage.routers.router import MAX_HOPS, Definition
 from storage.stretch import Stretch, parts_of
@@ -212,10 +211,8 @@ def _one_by_one(
 def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, Run]:
     topic_id, first_seq, ts, durable, _ = head
     base_flags = MORE | (4 if durable else 0)
-    pack, pack_length, pack_sum = REST.pack, LENGTH.pack, CHECKSUM.pack
-    pieces: Pieces = []
-    add = pieces.append
-    sizes = array("I")
+    pack = REST.pack
+    bodies: list[bytes] = []
     tagged: list[tuple[bytes, int]] = []
     delayed: list[tuple[int, int]] = []
     for seq, (_, node, tag, data, hops, _, deliver_at) in enumerate(copies, first_seq):
@@ -223,13 +220,10 @@ def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) ->
         if is_binary(data):
             flags |= BINARY
         body = b"%b%b%b%b" % (pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(data)), node, tag, data)
-        size = len(body) + 8
-        add(pack_length(size))
-        add(body)
-        add(pack_sum(checksum(body)))
-        sizes.append(size + 4)
+        bodies.append(body)
         if tag:
             tagged.append((tag, seq))
         if deliver_at:
             delayed.append((seq, deliver_at))
-    return Frames(pieces, sum(sizes)), Run(first_seq, ts, sizes, payloads, tagged, delayed or ())
+    frames, sizes = framed_each(bodies)
+    return frames, Run(first_seq, ts, sizes, payloads, tagged, delayed or ())

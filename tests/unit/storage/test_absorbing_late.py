@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from storage import Durability, Engine, Options, TopicConfig, absorber
-from storage.absorber import SOON
+from storage.absorber import CONSUMED_RECORDS
 from storage.catalog import Topic
 from storage.config import Discard, Retention
 from storage.errors import TopicFull
@@ -51,18 +51,18 @@ async def test_bytes_move_from_so_many_on(machine: Machine) -> None:
 
 async def test_with_the_defaults_what_is_soon_gone_stays(machine: Machine) -> None:
     engine = await machine.start(**LARGE)
-    await write(engine, 2 * SOON[0], 1000, FSYNC)
+    await write(engine, 2 * CONSUMED_RECORDS, 1000, FSYNC)
     assert await looked(engine) == 0
     await machine.clock.advance(DEFAULTS.checkpoint_age_ms + 1)
-    assert await looked(engine) == 2 * SOON[0]
+    assert await looked(engine) == 2 * CONSUMED_RECORDS
 
 
 async def test_what_goes_when_it_is_consumed_moves_sooner(machine: Machine) -> None:
     engine = await machine.start(**LARGE)
-    await write(engine, SOON[0] - 1000, 1000, CONSUMED)
+    await write(engine, CONSUMED_RECORDS - 1000, 1000, CONSUMED)
     assert await looked(engine) == 0
     await write(engine, 1000, 1000, CONSUMED)
-    assert await looked(engine) == SOON[0]
+    assert await looked(engine) == CONSUMED_RECORDS
 
 
 async def test_a_full_topic_takes_more_as_soon_as_it_is_consumed(machine: Machine) -> None:

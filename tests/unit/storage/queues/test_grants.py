@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage.format.control import Lease
-from storage.queues.grant import Grant, rows
+from storage.queues.grant import Grant, alike, rows
 from storage.queues.leases import LeaseTable
 from storage.queues.policy import Limits
 from tests.unit.storage.queues.grant_pair import Holding, Pair, Side
@@ -137,3 +137,9 @@ def test_the_heaps_stay_small_however_many_are_claimed_and_acked(way: str) -> No
     assert table.in_flight == 2 * under_way
     bound = 2 * table.in_flight + SLACK + 2 * 2 * 250
     assert max(largest.values()) <= bound, largest
+
+
+def test_rows_have_a_lease_id_each() -> None:
+    with pytest.raises(ValueError, match="1 lease_ids for 2 jobs"):
+        rows((1, 2), (7,), 1000)
+    assert alike(rows((1, 2), (7, 8), 1000)) == alike([*rows((1, 2), (7, 8), 1000)]) == ((1, 2), (7, 8), 1000)

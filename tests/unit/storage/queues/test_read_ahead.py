@@ -139,19 +139,10 @@ async def test_queues_that_are_worked_off_stay_and_others_go(machine: Machine, r
     assert len(reads.asked) == read_ahead.QUEUES + 4
 
 
+@IN_LOG
 @pytest.mark.usefixtures("few")
-async def test_behind_the_segments_nothing_is_read_ahead(machine: Machine, reads: Reads) -> None:
-    engine = await absorbed(machine, 20)
-    await add(engine, 20)
-    for at in range(1, 41, 5):
-        assert await claim_seqs(engine, 5) == [*range(at, at + 5)]
-        await turns()
-    assert reads.asked == [0, 10]
-
-
-@pytest.mark.usefixtures("few")
-async def test_what_is_in_memory_is_not_read_ahead(machine: Machine, reads: Reads) -> None:
-    engine = await absorbed(machine, 20, in_log=True)
+async def test_what_is_in_memory_is_not_read_ahead(machine: Machine, reads: Reads, in_log: bool) -> None:
+    engine = await absorbed(machine, 20, in_log=in_log)
     engine.cache.max_bytes = 1 << 20
     await add(engine, 20)
     for at in range(1, 41, 5):
