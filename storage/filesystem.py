@@ -50,11 +50,12 @@ class File(Protocol):
         """Cut or extend (with zeros) to `size`. Durable only after `sync`."""
         ...
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, size: int, *, fill: bool = True) -> None:
         """Make [0, size) exist as zeros with blocks of their own, so that writing there never lacks space.
 
-        Raises ENOSPC or EDQUOT when it cannot. Only for files that hold nothing yet.
-        Durable after `sync`.
+        `fill`: the zeros are written, so that a later sync need not note which blocks were written for the first time;
+        else they are only had, where the file system can do that. Raises ENOSPC or EDQUOT when it cannot. Only for
+        files that hold nothing yet. Durable after `sync`.
         """
         ...
 

@@ -71,7 +71,7 @@ class OverlayFile:
     def truncate(self, size: int) -> None:
         self._content.resize(size)
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, size: int, *, fill: bool = True) -> None:
         self._content.size = max(self._content.size, size)
 
     def datasync(self) -> None:

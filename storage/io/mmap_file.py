@@ -86,9 +86,9 @@ class MmapFile(PosixFile):
         self._unmap()
         super().truncate(size)
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, size: int, *, fill: bool = True) -> None:
         self._unmap()
-        super().allocate(size)
+        super().allocate(size, fill=fill)
         self._allocated = size
 
     def close(self) -> None:

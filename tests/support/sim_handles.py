@@ -75,9 +75,10 @@ class SimFile:
             raise sim_error(errno.EINVAL, self._path)
         self.node.change(Resize(size))
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, size: int, *, fill: bool = True) -> None:
+        arguments = (size,) if fill else (size, "unfilled")
         self._disk.perform(
-            "allocate", self._path, (size,), lambda: self._allocate(size), half=lambda: self._allocate(size // 2)
+            "allocate", self._path, arguments, lambda: self._allocate(size), half=lambda: self._allocate(size // 2)
         )
 
     def _allocate(self, size: int) -> None:

@@ -109,8 +109,8 @@ class SimUringFile(UringFile):
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
 
-    def allocate(self, size: int) -> None:
-        self._file.allocate(size)
+    def allocate(self, size: int, *, fill: bool = True) -> None:
+        self._file.allocate(size, fill=fill)
 
     def sync(self) -> None:
         self._file.sync()

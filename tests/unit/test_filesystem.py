@@ -120,9 +120,10 @@ def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
     assert place.fs.file_size(place.path("f")) == 5
 
 
-def test_an_allocated_file_is_zeros_of_that_length(place: Place) -> None:
+@pytest.mark.parametrize("fill", [True, False])
+def test_an_allocated_file_is_zeros_of_that_length(place: Place, fill: bool) -> None:
     file = place.fs.open(place.path("f"), create=True)
-    file.allocate(3000)
+    file.allocate(3000, fill=fill)
     assert file.size() == 3000
     assert file.pread(4000, 0) == bytes(3000)
 
@@ -140,13 +141,15 @@ def test_closing_twice_is_harmless(place: Place) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("allocated", [0, 10_000])
+@pytest.mark.parametrize(("allocated", "fill"), [(0, True), (10_000, True), (10_000, False)])
 @pytest.mark.parametrize("size", [1, 4096, 9000, 20_000, MAP_MAX_BYTES + 1])
-def test_what_is_written_and_synced_is_what_everybody_reads(place: Place, allocated: int, size: int) -> None:
+def test_what_is_written_and_synced_is_what_everybody_reads(
+    place: Place, allocated: int, fill: bool, size: int
+) -> None:
     path = place.path("f")
     file, steps = place.fs.open(path, create=True), list[str]()
     if allocated:
-        file.allocate(allocated)
+        file.allocate(allocated, fill=fill)
     data = bytes(index % 251 for index in range(size))
     file.write_and_sync([data[: size // 3], data[size // 3 :]], 100, lambda: steps.append("between"))
     file.write_and_sync([b"again"], 4097, lambda: steps.append("between"))

@@ -117,15 +117,29 @@ def test_others_may_not_read_what_is_made(fs: PosixFileSystem, tmp_path: Path) -
     assert [mode & 0o007 for mode in modes] == [0, 0, 0]
 
 
-def test_an_allocated_file_has_blocks_of_its_own(fs: PosixFileSystem, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fill", [True, False])
+def test_an_allocated_file_has_blocks_of_its_own(fs: PosixFileSystem, tmp_path: Path, fill: bool) -> None:
     # One and a half times the chunk it is zeroed by, so that the last chunk is a part.
     size = 3 << 19
     file = fs.open(str(tmp_path / "f"), create=True)
-    file.allocate(size)
+    file.allocate(size, fill=fill)
+    assert file.pread(size + 1, 0) == bytes(size)
     file.close()
     status = (tmp_path / "f").stat()
     assert status.st_size == size
     assert status.st_blocks * 512 >= size
+
+
+def test_where_space_cannot_be_had_without_writing_the_file_is_filled(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no fallocate here")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    file = fs.open(str(tmp_path / "f"), create=True)
+    file.allocate(5000, fill=False)
+    assert file.pread(6000, 0) == bytes(5000)
 
 
 def test_an_allocation_that_cannot_be_had_is_an_error(

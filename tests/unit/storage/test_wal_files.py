@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.wal.files import WalFiles
+from storage.wal.files import UNFILLED_FROM, WalFiles
+from storage.wal.stats import WalStats
 from tests.support.sim_disk import Loss, SimDisk
 
 SIZE = 4096
@@ -21,7 +22,10 @@ class Rig:
         self.disk.mkdir("/wal")
         self.disk.sync_dir("/")
         self.jobs: list[Callable[[], None]] = []
-        self.files = WalFiles(self.disk, "/wal", file_bytes=SIZE, reserve_bytes=512, spawn=self.jobs.append)
+        self.stats = WalStats()
+        self.files = WalFiles(
+            self.disk, "/wal", file_bytes=SIZE, reserve_bytes=512, spawn=self.jobs.append, stats=self.stats
+        )
 
     def run_jobs(self) -> None:
         while self.jobs:
@@ -68,6 +72,37 @@ def test_a_file_prepared_too_small_is_grown(rig: Rig) -> None:
     rig.run_jobs()
     assert rig.files.take(2, 3 * SIZE).size == 3 * SIZE
     assert rig.disk.power_cut(Loss.DROP).file_size(f"/wal/{wal(2)}") == 3 * SIZE
+
+
+def made(rig: Rig) -> list[bool]:
+    """Of each log file that was made, whether it was filled."""
+    return [len(call.args) == 1 for call in rig.disk.calls if call.op == "allocate" and call.path.endswith(".log")]
+
+
+def test_files_are_filled_until_syncs_are_large_and_again_when_they_are_not(rig: Rig) -> None:
+    rounds = [(0, 0), (UNFILLED_FROM - 1, 1), (3 * UNFILLED_FROM, 3), (5, 0), (0, 0), (UNFILLED_FROM, 2)]
+    for number, (written, syncs) in enumerate(rounds, start=1):
+        rig.stats.bytes += written
+        rig.stats.fsyncs += syncs
+        rig.files.begin(number)
+        rig.files.prepare_ahead(number + 1)
+        rig.run_jobs()
+        rig.files.take(number + 1, 0)
+    assert made(rig) == [True, True, False, False, False, True]
+
+
+def test_a_file_made_when_it_is_needed_is_filled_as_one_made_ahead_would_be(rig: Rig) -> None:
+    rig.files.take(1, 0)
+    rig.stats.bytes += UNFILLED_FROM
+    rig.files.begin(2)
+    rig.files.take(2, 0)
+    rig.files.prepare_ahead(3)
+    rig.run_jobs()
+    rig.files.take(3, 2 * SIZE)
+    assert made(rig) == [True, False, False, False], "the last was made, and grown"
+    rig.files.make_reserve()
+    reserve = [call for call in rig.disk.calls if call.op == "allocate"][-1]
+    assert len(reserve.args) == 1, "the reserve is for small writes"
 
 
 def test_only_one_file_is_prepared_at_a_time(rig: Rig) -> None:
@@ -125,7 +160,7 @@ def test_current_names_the_file_that_is_written(rig: Rig) -> None:
         file = found.open("/wal/CURRENT", write=False)
         assert file.pread(100, 0) == f"{wal(number)}\n".encode()
         rig.disk = found
-        rig.files = WalFiles(found, "/wal", file_bytes=SIZE, reserve_bytes=512, spawn=rig.jobs.append)
+        rig.files = WalFiles(found, "/wal", file_bytes=SIZE, reserve_bytes=512, spawn=rig.jobs.append, stats=rig.stats)
 
 
 def test_the_reserve_becomes_the_file_of_that_number(rig: Rig) -> None:
