@@ -7,7 +7,7 @@ again now and then.
 
 While the disk syncs for all of them nobody has anything to do, and while they come the disk is idle. Where they take
 longer to come than the disk to sync, the writer takes turns: it goes with half of the company, and the other half comes
-while it syncs.
+while it syncs. How many they are in all cannot be seen then, so now and then it goes with all of them again, to count.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ GROUPS_A_LOOK: Final = 16
 LEAST_COMPANY: Final = 4
 #: A wait is tried again after so many groups that did not wait.
 GROUPS_A_TRIAL: Final = 64
+#: Of so many groups by turns the first few are of all who are expected.
+GROUPS_A_COUNT: Final = 256
+GROUPS_TO_COUNT: Final = 4
 
 
 class CommitWindow:
@@ -29,12 +32,12 @@ class CommitWindow:
         "_expected",
         "_gathering_ns",
         "_groups",
-        "_last_group",
         "_max_ns",
         "_min_ns",
         "_sync_ns",
         "_syncing_ns",
         "_taking_turns",
+        "_turns",
         "_unwaited",
         "_window_ns",
         "stretch",
@@ -46,11 +49,12 @@ class CommitWindow:
         self._window_ns = self._min_ns
         #: As many writes are on their way at a time, as it seems.
         self._expected = 1
-        self._last_group = 0
         self._sync_ns = 0
         #: Groups since the window closed.
         self._unwaited = 0
         self._taking_turns = False
+        #: Groups since it takes turns.
+        self._turns = 0
         self._look_anew()
         #: Under pressure: it waits for so many times the company, and as many times as long.
         self.stretch = 1
@@ -60,12 +64,18 @@ class CommitWindow:
 
     @property
     def taking_turns(self) -> bool:
-        """Whether it goes with half of the company."""
+        """Whether it goes with half of the company, but for counting it."""
         return self._taking_turns and self.stretch == 1 and self._expected >= LEAST_COMPANY
+
+    @property
+    def _half(self) -> int:
+        """How many it goes with now, if with half of the company; else 0."""
+        counting = self._turns % GROUPS_A_COUNT < GROUPS_TO_COUNT
+        return (self._expected + 1) // 2 if self.taking_turns and not counting else 0
 
     def wait_for(self, waiting: int) -> tuple[int, int]:
         """(how many to wait for, at most how many ns) when `waiting` are there; (0, 0) = go now."""
-        wanted = (self._expected + 1) // 2 if self.taking_turns else self._expected * self.stretch
+        wanted = self._half or self._expected * self.stretch
         window_ns = max(self._window_ns, self._min_ns if self.stretch > 1 else 0) * self.stretch
         if self._expected <= 1 or waiting >= wanted or not window_ns:
             return 0, 0
@@ -73,11 +83,9 @@ class CommitWindow:
 
     def waited(self, before: int, came: int, for_ns: int) -> None:
         """After a wait of so many ns: how many were there before, and are there now."""
-        if self.taking_turns:
-            paid = came >= (self._expected + 1) // 2
-        else:
-            # A sync at once would have had `before` writes; as many again in each such time gain nothing.
-            paid = (came - before) * self._sync_ns > 2 * before * for_ns
+        # A sync at once would have had `before` writes; as many again in each such time gain nothing.
+        gains = (came - before) * self._sync_ns > 2 * before * for_ns
+        paid = came >= self._half if self._half else gains
         if paid:
             self._window_ns = min(self._max_ns, max(self._min_ns, self._window_ns * 2))
         elif self._window_ns > self._min_ns:
@@ -90,9 +98,12 @@ class CommitWindow:
 
         It had come in so many ns behind the sync before, and was written and synced in so many.
         """
-        company = group + max(waiting, self._last_group if self.taking_turns else 0)
-        self._last_group = group
-        self._expected = max(1, (self._expected + company + 1) // 2 if company > self._expected else company)
+        company = group + waiting
+        if company > self._expected:
+            self._expected = (self._expected + company + 1) // 2
+        elif group < self._half or not self._half:  # a half that is there does not tell how many the others are
+            self._expected = max(1, company)
+        self._turns += 1
         self._sync_ns = syncing_ns
         self._unwaited += 1
         if self._window_ns == 0 and self._unwaited >= GROUPS_A_TRIAL:
@@ -107,8 +118,9 @@ class CommitWindow:
         """To take turns pays while the disk has to wait for company; a disk that never does is better asked seldom."""
         if self._taking_turns:
             self._taking_turns = self._gathering_ns > self._syncing_ns // 8
-        else:
-            self._taking_turns = self._gathering_ns > self._syncing_ns * 3 // 2
+        elif self._gathering_ns > self._syncing_ns * 3 // 2:
+            self._taking_turns = True
+            self._turns = GROUPS_TO_COUNT  # all of them were there just now
         if self._taking_turns:
             self._window_ns = max(self._window_ns, self._min_ns)
         self._look_anew()

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from storage.wal.commit_window import GROUPS_A_LOOK, GROUPS_A_TRIAL, CommitWindow
+from storage.wal.commit_window import GROUPS_A_COUNT, GROUPS_A_LOOK, GROUPS_A_TRIAL, GROUPS_TO_COUNT, CommitWindow
 
 US = 1000
 
@@ -111,10 +111,36 @@ def taking_turns(window: CommitWindow) -> CommitWindow:
 def test_it_takes_turns_when_the_company_takes_longer_than_the_disk(window: CommitWindow) -> None:
     for _ in range(2 * GROUPS_A_LOOK):
         taking_turns(window).committed(32, gathering_ns=2000 * US, syncing_ns=2000 * US)
-        assert window.wait_for(1)[0] in range(32, 49)  # from 64 and 32 on: two groups are the company
-    assert window.wait_for(1)[0] == 32
+        assert window.wait_for(1)[0] == 32
     window.waited(4, 32, 2000 * US)
     assert window.wait_for(1)[1] == 1000 * US
+
+
+def test_a_turn_that_is_late_has_more_in_it_but_the_company_has_not_grown(window: CommitWindow) -> None:
+    taking_turns(window)
+    for _ in range(GROUPS_A_LOOK):
+        window.committed(50, 14, gathering_ns=4000 * US, syncing_ns=2000 * US)
+        assert window.wait_for(1)[0] == 32
+    window.committed(50, 24, gathering_ns=4000 * US, syncing_ns=2000 * US)
+    assert window.wait_for(1)[0] == 35, "half of those between 64 and 74"
+
+
+def test_a_turn_that_does_not_come_together_says_that_there_are_fewer(window: CommitWindow) -> None:
+    taking_turns(window).committed(20, 6, gathering_ns=4000 * US, syncing_ns=2000 * US)
+    assert window.wait_for(1)[0] == 13
+
+
+def test_those_who_take_turns_are_counted_now_and_then(window: CommitWindow) -> None:
+    taking_turns(window)
+    wanted: list[int] = []
+    for _ in range(2 * GROUPS_A_COUNT):
+        wanted.append(window.wait_for(1)[0])
+        # There are but 40, which the turns of 32 do not show.
+        window.committed(min(wanted[-1], 40), gathering_ns=4000 * US, syncing_ns=2000 * US)
+    counted = GROUPS_A_COUNT - GROUPS_TO_COUNT
+    assert wanted[:counted] == [32] * counted
+    assert wanted[counted : counted + GROUPS_TO_COUNT] == [64, 40, 40, 40]
+    assert set(wanted[counted + GROUPS_TO_COUNT : -GROUPS_TO_COUNT]) == {20}
 
 
 def test_it_takes_no_turns_when_the_disk_is_slower(window: CommitWindow) -> None:
@@ -141,11 +167,14 @@ def test_a_small_company_is_not_split(window: CommitWindow) -> None:
 
 
 class _ClosedLoop:
-    """So many clients whose every request costs a loop so much and then waits for the writer's next group."""
+    """So many clients whose every request costs a loop so much and then waits for the writer's next group.
 
-    def __init__(self, window: CommitWindow, *, clients: int, cost_us: int, sync_us: int) -> None:
+    `late_us`: how long the writer takes to notice that those it waited for are there.
+    """
+
+    def __init__(self, window: CommitWindow, *, clients: int, cost_us: int, sync_us: int, late_us: int = 0) -> None:
         self._window = window
-        self._cost, self._sync = cost_us * US, sync_us * US
+        self._cost, self._sync, self._late = cost_us * US, sync_us * US, late_us * US
         #: When the loop is done with each request on its way, in order.
         self._coming: deque[int] = deque()
         self._loop_free = self.now = self.idle = self.answered = 0
@@ -165,7 +194,7 @@ class _ClosedLoop:
         wanted, window_ns = self._window.wait_for(before)
         if wanted:
             all_there = self._coming[wanted - 1] if len(self._coming) >= wanted else self.now + window_ns
-            self.now = min(max(self.now, all_there), self.now + window_ns)
+            self.now = min(max(self.now, all_there), self.now + window_ns) + self._late
             self._window.waited(before, self._waiting(), self.now - gathering)
         size = self._waiting()
         for _ in range(size):
@@ -191,6 +220,23 @@ def test_where_requests_cost_more_than_a_sync_the_loop_is_kept_busy(clients: int
     for _ in range(200):
         load.group()
     assert load.idle < 0.03 * (load.now - before)
+
+
+@pytest.mark.parametrize(
+    ("clients", "cost_us", "sync_us", "late_us"),
+    [(16, 500, 1400, 1000), (16, 250, 1000, 500), (64, 100, 2500, 500), (64, 100, 1000, 1000)],
+)
+def test_the_loop_is_kept_busy_by_a_writer_that_is_late_every_time(
+    clients: int, cost_us: int, sync_us: int, late_us: int
+) -> None:
+    window = CommitWindow(500, 10_000)
+    load = _ClosedLoop(window, clients=clients, cost_us=cost_us, sync_us=sync_us, late_us=late_us)
+    for _ in range(300):
+        load.group()
+    load.idle, before = 0, load.now
+    for _ in range(600):
+        load.group()
+    assert load.idle < 0.08 * (load.now - before), "0.2 to 0.3 when every turn that was too large made the next larger"
 
 
 @pytest.mark.parametrize(("clients", "cost_us", "sync_us"), [(64, 20, 5000), (16, 10, 1000), (8, 20, 40_000)])
