@@ -7,7 +7,8 @@ Each of `--topics` topics has a writer that appends batch after batch of `--batc
 bytes, each waiting for its acknowledgement: without fsync (class memory), synced by a timer (disk), synced each
 (fsync). Then a consumer a topic reads what is there, first from memory and disk as it comes, then, after a restart,
 from disk alone; every record is asked for its bytes. `--floor` prints what a process pays at least on this machine: a
-call of the checksum a record, the joins of a batch, and writing it.
+call of the checksum a record, the joins of a batch, writing it over what a file holds, and the way of its bytes:
+written to a new file (the log), read there, written to another new one (a segment), and the first one deleted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 import uvloop
@@ -159,6 +161,7 @@ def floor(folder: str, options: argparse.Namespace) -> list[Figures]:
             ("floor: xxh3 a record", lambda: list(map(xxh3_64_digest, frames))),
             ("floor: join", lambda: b"".join(frames)),
             ("floor: write, no sync", write),
+            ("floor: log and segment, no sync", partial(_written_twice, folder, joined)),
         ]
         results: list[Figures] = []
         for name, step in steps:
@@ -168,6 +171,16 @@ def floor(folder: str, options: argparse.Namespace) -> list[Figures]:
                 run.records += options.batch
             results.append(run.figures(name, options.record_bytes))
     return results
+
+
+def _written_twice(folder: str, batch: bytes) -> None:
+    """The way of a batch's bytes through files that hold nothing yet."""
+    log, segment = os.path.join(folder, "log"), os.path.join(folder, "segment")
+    with open(log, "w+b", buffering=0) as written, open(segment, "wb", buffering=0) as copied:
+        written.write(batch)
+        written.seek(0)
+        copied.write(written.read(len(batch)))
+    os.unlink(log)
 
 
 SCHEDULES = {
