@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from storage import Durability, TopicConfig
+from storage.cache import ENTRY_BYTES
 from tests.unit.storage.machine import Machine, data, log_of, record
 
 
 async def test_they_are_in_the_tail_cache_and_leave_it_like_any_other() -> None:
     async with Machine() as machine:
-        engine = await machine.start(tail_cache_bytes=300)
+        room = 300 + 5 * ENTRY_BYTES
+        engine = await machine.start(tail_cache_bytes=room)
         await engine.put_topic("t", TopicConfig(durability=Durability.EPHEMERAL))
         for n in range(20):
             await engine.append("t", [record(n)])
@@ -16,5 +18,5 @@ async def test_they_are_in_the_tail_cache_and_leave_it_like_any_other() -> None:
         await engine.put_topic("t", TopicConfig(durability=Durability.DISK))
         kept = log_of(engine, "t").cached
         assert 0 < len(kept) < 10
-        assert sum(len(payload) for payload, _ in kept.values()) == engine.cache.bytes <= 300
+        assert sum(len(payload) + ENTRY_BYTES for payload, _ in kept.values()) == engine.cache.bytes <= room
         assert await data(engine, "t") == list(range(20))
