@@ -44,7 +44,9 @@ class StorageSettings(BaseSettings):
     expiry_interval_ms: Positive = Field(_OPTIONS.expiry_interval_ms, description="How often ttl is looked after.")
     quarantine_max_bytes: Count = Field(_OPTIONS.quarantine_max_bytes, description="Most bytes set aside by recovery.")
     ephemeral_max_bytes: Count = Field(_OPTIONS.ephemeral_max_bytes, description="Most bytes of ephemeral topics.")
-    tail_cache_bytes: Count = Field(_OPTIONS.tail_cache_bytes, description="Newest records kept in memory.")
+    tail_cache_bytes: Count = Field(
+        _OPTIONS.tail_cache_bytes, description="Memory for the newest records: their bytes, and 248 for each write."
+    )
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
     max_partitions: Count = Field(_OPTIONS.max_partitions, description="Of one topic; 0 = 1024.")
     max_routers: Count = Field(_OPTIONS.max_routers, description="0 = no limit.")

@@ -11,7 +11,7 @@ from collections import deque
 from storage.log import Log
 
 #: Memory that a batch takes beside its bytes (CPython 3.11, measured): of small batches it is the larger part.
-ENTRY_BYTES = 224
+ENTRY_BYTES = 248
 
 
 class TailCache:

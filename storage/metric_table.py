@@ -131,7 +131,7 @@ METRICS: Final = MetricTable(
         "Those forgotten before their time, because there were too many: their repeats are taken as new.",
     ),
     Metric("topics_states", GAUGE, "values", "Values kept of groups and the like."),
-    Metric("topics_tail_cache_bytes", GAUGE, "bytes", "Bytes in the tail cache."),
+    Metric("topics_tail_cache_bytes", GAUGE, "bytes", "Memory that the tail cache takes."),
     Metric("topics_topic_head_seq", GAUGE, "seq", f"Last readable seq, of all partitions {_TOPICS}", "topic"),
     Metric("topics_topic_earliest_seq", GAUGE, "seq", f"First live seq, of all partitions {_TOPICS}", "topic"),
     Metric("topics_topic_records", GAUGE, "records", f"Live records {_TOPICS}", "topic"),

@@ -98,6 +98,8 @@ class CommitWindow:
 
         It had come in so many ns behind the sync before, and was written and synced in so many.
         """
+        if self.taking_turns and not self._half and group < self._expected:
+            self._turns += GROUPS_TO_COUNT - self._turns % GROUPS_A_COUNT - 1  # counted: nobody else is coming
         company = group + waiting
         if company > self._expected:
             self._expected = (self._expected + company + 1) // 2
@@ -109,7 +111,7 @@ class CommitWindow:
         if self._window_ns == 0 and self._unwaited >= GROUPS_A_TRIAL:
             self._window_ns = self._min_ns
         self._groups += 1
-        self._gathering_ns += gathering_ns
+        self._gathering_ns += min(gathering_ns, self._max_ns)  # whoever takes longer is no company: nobody was there
         self._syncing_ns += syncing_ns
         if self._groups >= GROUPS_A_LOOK:
             self._look()

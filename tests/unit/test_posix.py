@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.io.mmap_file import MmapFileSystem
 from storage.posix import PosixFileSystem
 from tests.support.backends import EACH, made
 
@@ -128,6 +129,20 @@ def test_an_allocated_file_has_blocks_of_its_own(fs: PosixFileSystem, tmp_path: 
     status = (tmp_path / "f").stat()
     assert status.st_size == size
     assert status.st_blocks * 512 >= size
+
+
+@pytest.mark.parametrize("system", [PosixFileSystem, MmapFileSystem])
+def test_a_file_that_is_not_to_be_filled_is_not_written_to(
+    system: type[PosixFileSystem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: written.append(len(data)) or pwrite(fd, data, at))
+    fs = system()
+    fs.open(str(tmp_path / "reserved"), create=True).allocate(3 << 20, fill=False)
+    assert written == []
+    fs.open(str(tmp_path / "filled"), create=True).allocate(3 << 20)
+    assert sum(written) == 3 << 20
 
 
 def test_where_space_cannot_be_had_without_writing_the_file_is_filled(

@@ -139,8 +139,41 @@ def test_those_who_take_turns_are_counted_now_and_then(window: CommitWindow) -> 
         window.committed(min(wanted[-1], 40), gathering_ns=4000 * US, syncing_ns=2000 * US)
     counted = GROUPS_A_COUNT - GROUPS_TO_COUNT
     assert wanted[:counted] == [32] * counted
-    assert wanted[counted : counted + GROUPS_TO_COUNT] == [64, 40, 40, 40]
-    assert set(wanted[counted + GROUPS_TO_COUNT : -GROUPS_TO_COUNT]) == {20}
+    assert wanted[counted] == 64
+    assert set(wanted[counted + 1 : 2 * counted]) == {20}, "they did not come together: there are no more"
+
+
+def test_a_count_that_comes_together_is_of_several_groups(window: CommitWindow) -> None:
+    taking_turns(window)
+    wanted: list[int] = []
+    for _ in range(GROUPS_A_COUNT):
+        wanted.append(window.wait_for(1)[0])
+        window.committed(wanted[-1], gathering_ns=4000 * US, syncing_ns=2000 * US)
+    assert wanted == [32] * (GROUPS_A_COUNT - GROUPS_TO_COUNT) + [64] * GROUPS_TO_COUNT
+
+
+def test_a_turn_that_came_together_pays_though_a_sync_at_once_would_have_had_most_of_it(window: CommitWindow) -> None:
+    taking_turns(window)
+    before = window.wait_for(1)[1]
+    window.waited(30, 32, 2000 * US)
+    assert window.wait_for(1)[1] == 2 * before
+    window.waited(30, 31, 2000 * US)
+    assert window.wait_for(1)[1] == before
+
+
+def test_a_time_in_which_nobody_came_is_no_reason_to_take_turns(window: CommitWindow) -> None:
+    window.committed(17, gathering_ns=2_000_000 * US, syncing_ns=2500 * US)
+    for _ in range(GROUPS_A_LOOK - 1):
+        window.committed(17, gathering_ns=500 * US, syncing_ns=2500 * US)
+    assert not window.taking_turns
+
+
+@pytest.mark.parametrize(("gathering_us", "goes_on"), [(250, False), (251, True)])
+def test_turns_end_where_the_disk_never_has_to_wait(window: CommitWindow, gathering_us: int, goes_on: bool) -> None:
+    taking_turns(window)
+    for _ in range(GROUPS_A_LOOK):
+        window.committed(32, 32, gathering_ns=gathering_us * US, syncing_ns=2000 * US)
+    assert window.taking_turns == goes_on
 
 
 def test_it_takes_no_turns_when_the_disk_is_slower(window: CommitWindow) -> None:
