@@ -9,6 +9,7 @@ from msgspec.structs import fields
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+from storage.cache import ENTRY_BYTES
 from storage.directory import MAX_SHARDS
 from storage.options import IoBackend, Options, Recovery
 
@@ -45,7 +46,8 @@ class StorageSettings(BaseSettings):
     quarantine_max_bytes: Count = Field(_OPTIONS.quarantine_max_bytes, description="Most bytes set aside by recovery.")
     ephemeral_max_bytes: Count = Field(_OPTIONS.ephemeral_max_bytes, description="Most bytes of ephemeral topics.")
     tail_cache_bytes: Count = Field(
-        _OPTIONS.tail_cache_bytes, description="Memory for the newest records: their bytes, and 248 for each write."
+        _OPTIONS.tail_cache_bytes,
+        description=f"Memory for the newest records: their bytes, and {ENTRY_BYTES} for each write.",
     )
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
     max_partitions: Count = Field(_OPTIONS.max_partitions, description="Of one topic; 0 = 1024.")

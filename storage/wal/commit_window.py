@@ -85,7 +85,8 @@ class CommitWindow:
         """After a wait of so many ns: how many were there before, and are there now."""
         # A sync at once would have had `before` writes; as many again in each such time gain nothing.
         gains = (came - before) * self._sync_ns > 2 * before * for_ns
-        paid = came >= self._half if self._half else gains
+        half = self._half
+        paid = came >= half if half else gains
         if paid:
             self._window_ns = min(self._max_ns, max(self._min_ns, self._window_ns * 2))
         elif self._window_ns > self._min_ns:
@@ -98,12 +99,13 @@ class CommitWindow:
 
         It had come in so many ns behind the sync before, and was written and synced in so many.
         """
-        if self.taking_turns and not self._half and group < self._expected:
+        half = self._half
+        if self.taking_turns and not half and group < self._expected:
             self._turns += GROUPS_TO_COUNT - self._turns % GROUPS_A_COUNT - 1  # counted: nobody else is coming
         company = group + waiting
         if company > self._expected:
             self._expected = (self._expected + company + 1) // 2
-        elif group < self._half or not self._half:  # a half that is there does not tell how many the others are
+        elif group < half or not half:  # a half that is there does not tell how many the others are
             self._expected = max(1, company)
         self._turns += 1
         self._sync_ns = syncing_ns

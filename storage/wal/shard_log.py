@@ -46,8 +46,8 @@ class ShardLog:
         self._clock = clock
         self._settle = settle
         self.stats = WalStats()
-        sizes = {"file_bytes": options.wal_file_bytes, "reserve_bytes": options.wal_reserve_bytes}
-        self.files = WalFiles(fs, directory, **sizes, spawn=spawn, stats=self.stats)
+        size, reserve = options.wal_file_bytes, options.wal_reserve_bytes
+        self.files = WalFiles(fs, directory, file_bytes=size, reserve_bytes=reserve, spawn=spawn, stats=self.stats)
         self._active: PreparedFile | None = None
         self._next_number = 1
         self._end = 0  # end of the last whole write in the active file
