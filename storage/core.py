@@ -25,7 +25,7 @@ from storage.cold.store import ColdStore
 from storage.consumers.consumers import Consumers
 from storage.consumers.reclaim import Reclaim
 from storage.details import DetailsCache
-from storage.directory import came_up, lock_text, make_folders, open_format, page_cache_kept, take_lock
+from storage.directory import LockText, ShardTrust, make_folders, open_format, take_lock
 from storage.encode import EncodedUnit, internal
 from storage.errors import NotReady, ShuttingDown, StorageError, TopicNotFound
 from storage.expiry import Expiry
@@ -156,7 +156,8 @@ class EngineCore:
             await self._release()
             raise
         assert self._lock is not None
-        self._lock.write(lock_text(os.getpid(), self.fs.boot_id()))
+        boot = self.fs.boot_id()
+        self._lock.write(LockText(pid=os.getpid(), boot=boot, came_up=bool(boot)).encode())
         self.report = recovered.report
         self.ready = True
         if self.failed_shards or self.debts:
@@ -173,12 +174,13 @@ class EngineCore:
         self._lock = take_lock(self.fs, self.path, self.clock)
         found = open_format(self.fs, self.path, self.options.wal_shards)
         self.cluster_id = found.cluster_id
-        previous = self._lock.previous()
-        trusted = self.options.trust_page_cache and page_cache_kept(previous, self.fs.boot_id())
+        previous, boot = LockText.parse(self._lock.previous()), self.fs.boot_id()
+        trusted = self.options.trust_page_cache and bool(boot) and previous.boot == boot
         loaded = load_snapshots(self.fs, self.path)
         recorded = recorded_shards(self.fs, self.path, found.shards, loaded)
         shards = self.options.wal_shards or recorded
-        self._lock.write(lock_text(os.getpid()))
+        trust = ShardTrust(recorded, previous.ends if trusted else None)
+        self._note(trust)
         make_folders(self.fs, self.path, recorded)
         recovered = recover(
             self.fs,
@@ -186,8 +188,9 @@ class EngineCore:
             self.options,
             recorded,
             loaded=loaded,
-            came_up=came_up(previous),
-            trusted=trusted,
+            came_up=previous.came_up,
+            trust=trust,
+            before_cutting=self._note,
             now_ms=self._time_from,
             progress=self._set_progress,
             cold=open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id),
@@ -202,6 +205,12 @@ class EngineCore:
         self._directories = make_folders(self.fs, self.path, shards)
         recovered.report.seconds = (self.clock.monotonic_ns() - begin) / 1e9
         return recovered
+
+    def _note(self, trust: ShardTrust) -> None:
+        """Tell the next start, should this one be killed, what it may believe of the page cache."""
+        assert self._lock is not None
+        boot = "" if trust.ends is None else self.fs.boot_id()
+        self._lock.write(LockText(pid=os.getpid(), boot=boot, ends=trust.ends or ()).encode())
 
     def _time_from(self, stored_ms: int) -> int:
         self._time.raise_to(stored_ms)
@@ -310,7 +319,7 @@ class EngineCore:
         if self._lock is None:
             return
         try:
-            self._lock.write(lock_text(os.getpid(), "failed"))
+            self._lock.write(LockText(pid=os.getpid(), came_up=True).encode())
         except OSError as error:  # the disk that has just failed: everybody else must hear of it all the same
             _log.error("lock_not_written", error=str(error))
 

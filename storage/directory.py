@@ -6,6 +6,8 @@ import errno
 import os
 import threading
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from storage import layout
@@ -79,20 +81,93 @@ def _holder_runs(fs: FileSystem, path: str) -> bool:
     return not pid.isdigit() or fs.runs(int(pid))
 
 
-def lock_text(pid: int, boot: str = "") -> str:
-    """Content of .lock: the pid, and once recovery is complete the boot id, or `failed`."""
-    return f"{pid}\n{boot}\n" if boot else f"{pid}\n"
+@dataclass(frozen=True, slots=True)
+class LockText:
+    """What `.lock` says of the process that holds it, or held it last.
+
+    `pid`
+        It holds the directory, and nothing it finds there is believed to be all that was written.
+    `pid`, `recovering BOOT`, `ENDS`
+        It is starting. The process before it was killed in this boot, so the page cache has all that it had written.
+    `pid`, `BOOT`
+        Its start is complete.
+    `pid`, `failed`
+        A write has failed. What is read need not be what was written.
+
+    A kill while the text is written leaves the new one with the end of a longer one behind it, so nothing behind the
+    lines named here means anything.
+    """
+
+    pid: int = 0
+    #: Boot in which all that was written is in the page cache; empty where that is not so.
+    boot: str = ""
+    #: The process has completed its start, or has stopped after a failed write.
+    came_up: bool = False
+    #: By shard, what starts that never came up have made of its log (see `ShardTrust`); empty: nothing yet.
+    ends: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> LockText:
+        first, second, third = (*text.split("\n", 3), "", "", "")[:3]
+        pid = int(first) if first.isdigit() else 0
+        if second == _FAILED:
+            return cls(pid=pid, came_up=True)
+        if not second.startswith(_RECOVERING):
+            return cls(pid=pid, boot=second.strip(), came_up=bool(second.strip()))
+        words = third.split(" ")
+        ends = tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
+        return cls(pid=pid, boot=second.removeprefix(_RECOVERING), ends=ends)
+
+    def encode(self) -> str:
+        if self.came_up:
+            return f"{self.pid}\n{self.boot or _FAILED}\n"
+        # An empty third line, so that nothing that stood there before is taken for it.
+        ends = " ".join(map(str, self.ends))
+        return f"{self.pid}\n{_RECOVERING}{self.boot}\n{ends}\n" if self.boot else f"{self.pid}\n\n"
 
 
-def page_cache_kept(previous: str, boot_id: str) -> bool:
-    """Whether the last process died without the machine: nothing it had written is lost."""
-    lines = previous.split("\n")
-    return len(lines) > 1 and bool(boot_id) and lines[1] == boot_id
+_FAILED, _RECOVERING = "failed", "recovering "
 
 
-def came_up(previous: str) -> bool:
-    """Whether the last process that held the lock had completed its start; only then it notes its boot id."""
-    return bool(previous.partition("\n")[2].strip())
+class ShardTrust:
+    """Whether what a recovery finds of each shard's log is all that was written to it.
+
+    It is where the process before was killed and the machine ran on, except in a shard whose log has a torn end: what
+    was torn there may have been answered. A recovery cuts that end off, and if it is killed behind that, the next one
+    must still know. So `.lock` has a number a shard before anything is cut: 0 where the end was torn, else that of the
+    first log file that the start will write itself. A torn end in such a file belongs to a start that was killed
+    before anybody was answered, and is no evidence.
+    """
+
+    def __init__(self, shards: int, ends: tuple[int, ...] | None = ()) -> None:
+        """`ends`: as `.lock` has them, empty where it has none yet; None: nothing is trusted."""
+        self._shards = shards
+        if ends is not None and len(ends) != shards:
+            # None yet; or those of another layout, whose losses are in the snapshots by which it was replaced.
+            ends = (_NONE_OF_ITS_OWN,) * shards
+        self._ends = ends
+
+    def __getitem__(self, shard: int) -> bool:
+        return self._ends is not None and self._ends[shard] != 0
+
+    @property
+    def ends(self) -> tuple[int, ...] | None:
+        """What `.lock` says of the shards; None: nothing is trusted."""
+        return self._ends
+
+    def after(self, torn: Sequence[int], next_files: Sequence[int]) -> ShardTrust:
+        """For a shard each: the file that ends torn (0: none), and the first one that this start will write."""
+        if self._ends is None:
+            return self
+        ends = tuple(
+            0 if 0 < file < own else min(own, following)
+            for own, file, following in zip(self._ends, torn, next_files, strict=True)
+        )
+        return ShardTrust(self._shards, ends)
+
+
+#: Above the number of every log file.
+_NONE_OF_ITS_OWN = 10**16
 
 
 def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:

@@ -48,7 +48,8 @@ class LogEnd:
         self.holes: list[tuple[int, int, int | None]] = []
         self.missing: list[int] = []
         self.replayed: list[int] = []
-        self.damaged = False
+        #: Number of the file that ends within a write, with more than zeros behind it; 0: none does.
+        self.torn_file = 0
         #: Whether there were frames that the snapshot knows nothing of.
         self.beyond = False
         self.loose_frames = 0
@@ -220,7 +221,8 @@ class _ShardReader:
             return resumed
         self._torn = True
         end.cuts.append((number, scan.end))
-        end.damaged = end.damaged or not zero
+        if not zero:
+            end.torn_file = number
         end.loose_frames += scan.loose_frames
         return None
 

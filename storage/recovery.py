@@ -20,6 +20,7 @@ from storage.catalog import Catalog
 from storage.cold.tier import ColdTier
 from storage.config import Durability
 from storage.consumers.settle import settle_consumers
+from storage.directory import ShardTrust
 from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
 from storage.filesystem import FileSystem
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
@@ -95,14 +96,16 @@ def recover(
     *,
     loaded: Loaded | None = None,
     came_up: bool = True,
-    trusted: bool,
+    trust: ShardTrust,
+    before_cutting: Callable[[ShardTrust], None] = lambda _: None,
     now_ms: Callable[[int], int],
     progress: Callable[[float], None],
     cold: ColdTier | None = None,
 ) -> Recovered:
     """Rebuild the state. `shards`: the count that the log is laid out for. `came_up`: the start before this one did, so
-    that what its clean stop says of the files still holds. `trusted`: only the process died, the page cache is as it
-    left it. `now_ms` is told the greatest ts there is and answers the time from which idempotency keys live on.
+    that what its clean stop says of the files still holds. `trust`: where only the process died, so that the page cache
+    is as it left it; `before_cutting` is told what is left of that trust while the evidence is still there. `now_ms` is
+    told the greatest ts there is and answers the time from which idempotency keys live on.
 
     Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything was changed, but for quarantine/), OSError.
     """
@@ -124,12 +127,14 @@ def recover(
     settle_partitions(catalog, salvaging=salvage is not None)
     last_ts = max([created_ms, *(end.last_ts for end in ends)])
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
+    trust = trust.after([end.torn_file for end in ends], [end.next_file for end in ends])
+    before_cutting(trust)
     for end in ends:
         mend(fs, root, end, options, report)
     clean = came_up and _was_clean(loaded, ends)
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
-    losses, renewed = _settle_heads(catalog, ends, salvage, trusted=trusted)
+    losses, renewed = _settle_heads(catalog, salvage, trust)
     volatile = _settle_projections(catalog, clean=clean)
     _renew_remembered(catalog, options, last_ts, now_ms(last_ts))
     progress(1.0)
@@ -272,7 +277,7 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
 
 
 def _settle_heads(
-    catalog: Catalog, ends: list[LogEnd], salvage: Salvage | None, *, trusted: bool
+    catalog: Catalog, salvage: Salvage | None, trust: ShardTrust
 ) -> tuple[dict[int, list[LossRange]], list[int]]:
     """Seqs that may have been handed out and are not here are lost, and said to be."""
     losses: dict[int, list[LossRange]] = {}
@@ -280,9 +285,7 @@ def _settle_heads(
     for topic in catalog.topics.values():
         log = topic.log
         found: list[LossRange] = salvage.losses(log) if salvage else []
-        certain = topic.config.durability is Durability.FSYNC or (
-            trusted and not ends[log.shard].damaged and not log.ephemeral
-        )
+        certain = topic.config.durability is Durability.FSYNC or (trust[log.shard] and not log.ephemeral)
         if not certain and log.reserved > log.head:
             found = [*found, (log.head + 1, log.reserved, str(LossCause.CRASH))]
         if log.half_written is not None:

@@ -31,7 +31,7 @@ from storage.clock import Clock, EngineTime, SystemClock
 from storage.cold.directory import DirectoryStore
 from storage.cold.store import ColdError, ColdStore
 from storage.cold.tier import ColdTier
-from storage.directory import ensure_dir, lock_text, make_folders, take_lock, write_format
+from storage.directory import LockText, ShardTrust, ensure_dir, make_folders, take_lock, write_format
 from storage.filesystem import File, FileSystem, write_whole
 from storage.format import idx_entry
 from storage.format.segment_frame import DELETED
@@ -105,7 +105,7 @@ def restore(
         clock = clock or SystemClock()
         lock = take_lock(fs, root, clock)
         try:
-            lock.write(lock_text(os.getpid()))
+            lock.write(LockText(pid=os.getpid()).encode())
             return _Restoration(fs, source, root, cold, options or Options(), clock, progress).run()
         finally:
             lock.release()
@@ -260,7 +260,8 @@ class _Restoration:
             manifest.shards,
             loaded=loaded,
             came_up=False,
-            trusted=True,  # nothing was cut off behind what is here: no seq beyond it was answered at the instant
+            # Nothing was cut off behind what is here: no seq beyond it was answered at the instant.
+            trust=ShardTrust(manifest.shards),
             now_ms=self._time_from,
             progress=self._replayed,
             cold=cold,

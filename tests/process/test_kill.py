@@ -139,8 +139,8 @@ async def test_killed_again_while_it_recovers_it_still_has_everything(
         broker.wait_listening()
         broker.kill()
         is_sound(broker.data_dir)
-    # What a recovery that was cut short leaves does not vouch for the page cache, and here nothing is to vouch for it:
-    # seqs that had been reserved are given up then, and said to be lost, as after a power failure.
+    # Nothing is to vouch for the page cache here: seqs that had been reserved are given up then, and said to be lost,
+    # as after a power failure.
     broker.start(trust_page_cache=0)
     found = await all_views(broker)
     reserving = [book for book in ledger.books() if book.durability != "fsync"]

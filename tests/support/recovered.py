@@ -11,6 +11,7 @@ import msgspec
 from structlog.testing import capture_logs
 
 from storage import Options
+from storage.directory import ShardTrust
 from storage.posix import PosixFileSystem
 from storage.recovery import recover
 
@@ -25,7 +26,7 @@ def outcome(root: Path, options: Options, *, shards: int, trusted: bool = True) 
                 str(root),
                 options,
                 shards,
-                trusted=trusted,
+                trust=ShardTrust(shards, () if trusted else None),
                 now_ms=lambda last_ts: last_ts + 1000,
                 progress=fractions.append,
             )

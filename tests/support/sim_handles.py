@@ -128,12 +128,19 @@ class SimLock:
         self._previous = node.live.read(4096, 0).decode("utf-8", "replace")
 
     def write(self, text: str) -> None:
-        self._disk.perform("lock_write", self._path, (text,), lambda: self._write(text.encode()))
+        data = text.encode()
+        self._disk.perform(
+            "lock_write", self._path, (text,), lambda: self._write(data), half=lambda: self._write_over(data)
+        )
 
     def _write(self, data: bytes) -> None:
+        self._write_over(data)
+        self._node.change(Resize(len(data)))
+
+    def _write_over(self, data: bytes) -> None:
+        """The end of a longer text before is still there."""
         if not self._held:
             raise sim_error(errno.EBADF, self._path)
-        self._node.change(Resize(0))
         self._node.change(Write(0, data))
 
     def previous(self) -> str:

@@ -9,12 +9,11 @@ import pytest
 from storage import layout
 from storage.directory import (
     MAX_SHARDS,
-    came_up,
+    LockText,
+    ShardTrust,
     ensure_dir,
-    lock_text,
     make_folders,
     open_format,
-    page_cache_kept,
     take_lock,
 )
 from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
@@ -60,27 +59,58 @@ def test_a_second_process_is_refused(disk: SimDisk) -> None:
 def test_the_lock_tells_what_the_process_before_left(disk: SimDisk) -> None:
     lock = take_lock(disk, ROOT)
     assert lock.previous() == ""
-    lock.write(lock_text(77, "boot-a"))
+    lock.write("77\nboot-a\n")
     lock.release()
     assert take_lock(disk, ROOT).previous() == "77\nboot-a\n"
 
 
+WHOLE = LockText(pid=7, boot="boot-a", came_up=True)
+STARTING = LockText(pid=7, boot="boot-a", ends=(0, 12))
+
+
 @pytest.mark.parametrize(
-    ("previous", "boot", "kept"),
-    [
-        (lock_text(7, "boot-a"), "boot-a", True),
-        (lock_text(7, "boot-a"), "boot-b", False),
-        (lock_text(7), "boot-a", False),
-        (lock_text(7, "failed"), "boot-a", False),
-        ("", "boot-a", False),
-        (lock_text(7), "", False),
-        ("7\n\n", "", False),
-    ],
+    "text", [WHOLE, STARTING, LockText(pid=7, boot="boot-a"), LockText(pid=7), LockText(pid=7, came_up=True)]
 )
-def test_the_page_cache_is_trusted_only_within_one_boot_after_a_whole_recovery(
-    previous: str, boot: str, kept: bool
-) -> None:
-    assert page_cache_kept(previous, boot) is kept
+def test_a_lock_says_again_what_it_was_told(text: LockText) -> None:
+    assert LockText.parse(text.encode()) == text
+
+
+@pytest.mark.parametrize("before", [WHOLE.encode(), STARTING.encode(), "1234567\nboot-b\n", "99\nfailed\n", "1\n"])
+@pytest.mark.parametrize(
+    "text", [WHOLE, STARTING, LockText(pid=7, boot="boot-a"), LockText(pid=7), LockText(pid=7, came_up=True)]
+)
+def test_a_kill_amid_writing_the_lock_leaves_what_was_to_be_said(before: str, text: LockText) -> None:
+    new = text.encode()
+    assert LockText.parse(new + before[len(new) :]) == text
+
+
+@pytest.mark.parametrize("text", ["", "7\n", "7\n\n", "x\ny", "7\nrecovering \n", "7\n\nboot-a\n"])
+def test_a_lock_that_says_nothing_of_a_boot_is_trusted_in_none(text: str) -> None:
+    found = LockText.parse(text)
+    assert (found.boot in ("", "y"), found.ends) == (True, ())
+
+
+def test_trust_ends_where_a_log_was_torn_before_it_is_cut() -> None:
+    trust = ShardTrust(3)
+    assert [trust[shard] for shard in range(3)] == [True, True, True]
+    after = trust.after([0, 4, 0], [3, 5, 9])
+    assert after.ends == (3, 0, 9)
+    assert [after[shard] for shard in range(3)] == [True, False, True]
+    assert after.after([0, 0, 0], [4, 6, 10]).ends == (3, 0, 9)
+
+
+def test_a_torn_end_in_a_file_of_a_start_that_never_came_up_is_no_evidence() -> None:
+    trust = ShardTrust(2, (3, 7))
+    assert trust.after([3, 6], [4, 8]).ends == (3, 0)
+
+
+def test_nothing_is_trusted_again_once_it_was_not() -> None:
+    assert ShardTrust(2, None).after([0, 0], [1, 1]).ends is None
+    assert not ShardTrust(2, None)[1]
+
+
+def test_another_layout_has_its_losses_in_its_snapshots() -> None:
+    assert ShardTrust(2, (0, 4, 4))[0]
 
 
 def test_a_new_directory_gets_version_identity_and_shards(disk: SimDisk) -> None:
@@ -126,10 +156,10 @@ def test_a_count_out_of_range_is_refused_and_makes_nothing(disk: SimDisk, shards
 
 @pytest.mark.parametrize(
     ("previous", "complete"),
-    [("", False), ("7\n", False), (lock_text(7, ""), False), (lock_text(7, "b"), True), (lock_text(7, "failed"), True)],
+    [("", False), ("7\n", False), ("7\nb\n", True), ("7\nfailed\n", True), (STARTING.encode(), False)],
 )
 def test_a_start_that_was_cut_short_can_be_told(previous: str, complete: bool) -> None:
-    assert came_up(previous) is complete
+    assert LockText.parse(previous).came_up is complete
 
 
 @pytest.mark.parametrize("text", ["2\nid\n1\n", "99\nid\n1\n", "0\nid\n1\n"])

@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from storage import Options, worker_process
+from storage.directory import ShardTrust
 from storage.errors import ShuttingDown
 from storage.filesystem import FileSystem
 from storage.format import wal_frame
@@ -263,7 +264,7 @@ def test_a_recovery_that_is_given_up_leaves_no_process(
 
     options, fs = Options(recovery_processes=2), PosixFileSystem()
     with pytest.raises(ShuttingDown):
-        recover(fs, str(root), options, 1, trusted=True, now_ms=lambda last_ts: last_ts, progress=progress)
+        recover(fs, str(root), options, 1, trust=ShardTrust(1), now_ms=lambda last_ts: last_ts, progress=progress)
     (scanner,) = made
     assert len(scanner.processes) == 2
     assert all(is_gone(process.pid) for process in scanner.processes)

@@ -1,0 +1,31 @@
+"""A broker was killed, and its successor while it was starting; the third announced a loss that never happened.
+
+Three records in a disk topic, kill -9, start, kill -9 once `.lock` is held, start: the head went from 3 to 256, with a
+tombstone of cause `crash` in between, and a router's dest kept a range of cause `source_trim` for good.
+`tests/crash/test_interrupted_start.py` kills a start at every call to the disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.broker_process import BrokerProcess
+
+
+def test_a_second_kill_while_starting_announces_nothing(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        broker.start()
+        for data in range(3):
+            assert broker.call("POST", "/v0/topics/t", {"records": [{"data": data}]})[0] in (200, 201)
+        broker.kill()
+        lock = broker.data_dir / ".lock"
+        for _ in range(3):
+            before = lock.read_text()
+            broker.launch()
+            broker.until(lambda before=before: lock.read_text() != before)
+            broker.kill()
+        broker.start()
+        status, state = broker.call("GET", "/v0/topics/t")
+        assert (status, state["head_seq"], state["count"]) == (200, 3, 3)
+        assert broker.call("POST", "/v0/topics/t/diff", {"from_seq": 0})[1]["tombstone"] is None
+        assert broker.call("POST", "/v0/topics/t", {"records": [{"data": 4}]})[1]["first_seq"] == 4
