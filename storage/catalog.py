@@ -27,7 +27,7 @@ from storage.queues.policy import limits_of
 from storage.records import ProducerBatch
 from storage.routers.router import Router
 from storage.routers.routes import Routes
-from storage.state_table import OFFSET, OwnStates, StateTable
+from storage.state_table import ATTEMPT, OFFSET, OwnStates, StateTable
 from storage.usage import Usage
 
 
@@ -342,7 +342,8 @@ class Catalog:
         self.usage.consumers += log.consumers.apply(value)
         if log.states is not None and (value.seq is not None or value.event == "delete"):
             # What was kept with the cursor's last place says nothing of this one; a State behind this frame does.
-            log.states.apply(control.State(kind=OFFSET, key=value.name))
+            for kind in (OFFSET, ATTEMPT):
+                log.states.apply(control.State(kind=kind, key=value.name))
         log.section = None
         now = log.consumers.lowest_durable()
         if before is not None and (now is None or now > before) and self.on_consumed is not None:

@@ -12,6 +12,8 @@ from storage.format import control
 
 #: Kind of what is kept with the cursor of a consumer, by its name, in the consumer's log. It goes with the cursor.
 OFFSET = "offset"
+#: Kind of the answer of a consumer that a clean stop found unconfirmed. It goes with the cursor as well.
+ATTEMPT = "attempt"
 
 
 class StateTable:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from storage.catalog import Topic
 from storage.config import Durability, TopicConfig
+from storage.consumers.answers import has_one
 from storage.consumers.checks import check_kind, start_seq
 from storage.consumers.consumer import Consumer
 from storage.consumers.desk import desk_of
@@ -172,7 +173,8 @@ class ConsumerAdmin:
             await desk.settled()
             start_seq(topic, seq, "seq")
             back = seq < consumer.cursor_seq
-            if consumer.durable_seq != seq or kept_metadata(topic, name) != metadata:
+            told = consumer.durable_seq == seq and kept_metadata(topic, name) == metadata
+            if not told or has_one(topic.log.states, name):
                 await (await desk.place(seq, consumer.reset, _kept(name, metadata)))
                 desk.check()
             else:
@@ -189,7 +191,7 @@ class ConsumerAdmin:
             desk.check()
             await desk.settled()
             seq = start_seq(topic, target, "seq")
-            if consumer.durable_seq != seq:
+            if consumer.durable_seq != seq or has_one(topic.log.states, consumer.name):
                 await (await desk.place(seq, consumer.reset))
                 desk.check()
             else:

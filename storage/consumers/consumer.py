@@ -5,7 +5,8 @@
     cursor_seq         what was handed out, the newest answer included
 
 At least once, nothing beyond `confirmed_seq` is written while readers come: an answer on its way may be lost in the
-crash that follows. Who has been silent for a second, or says that it is done (commit, seek, a clean stop), has it.
+crash that follows. The next read, a commit or a seek says that it has arrived. Without an attempt_key so do a second of
+silence and a clean stop; with one, only the end of the time in which the key may come again (`awaited`).
 At most `persist_every` records stand between `durable_seq` and `cursor_seq`, the newest answer included.
 
 Strictly at once, the cursor is durable before an answer is given: `durable_seq` is `cursor_seq`, but for what was
@@ -16,18 +17,28 @@ One frame is on its way at a time, so they need no order of their own. Source: a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from storage.consumers.attempts import Span
 from storage.consumers.values import Consistency, ConsumerConfig
 
 #: So many seqs may be passed over, nothing of them handed out, before the log is told while readers come.
 PASSED_SEQS = 10_000
 
 
+class Awaited(NamedTuple):
+    """The newest answer, given to an attempt_key that may come again until then (monotonic ms)."""
+
+    key: str
+    span: Span
+    until_ms: int
+
+
 class Consumer:
     """A named reader of one log. `durable_seq` and `config` are what the log says, all else is of this process."""
 
     __slots__ = (
+        "awaited",
         "config",
         "confirmed",
         "confirmed_seq",
@@ -50,6 +61,8 @@ class Consumer:
         #: Records handed out behind `durable_seq`, up to `confirmed_seq` and up to `cursor_seq`.
         self.confirmed = 0
         self.unpersisted = 0
+        #: What keeps silence from confirming the newest answer.
+        self.awaited: Awaited | None = None
         #: A cursor frame is on its way: how many records it covers that no frame before it does. None: there is none.
         self.writing: int | None = None
         #: Where an engine serves it; None: nobody has asked yet.
@@ -68,11 +81,23 @@ class Consumer:
         """A crash, or a seek: the log is right."""
         self.confirmed_seq = self.cursor_seq = self.durable_seq
         self.confirmed = self.unpersisted = 0
+        self.awaited = None
+
+    def resume(self, awaited: Awaited) -> None:
+        """A clean stop found this answer unconfirmed: it is so again."""
+        self.cursor_seq = max(self.cursor_seq, awaited.span.to_seq)
+        self.unpersisted = awaited.span.limit if self.cursor_seq > self.durable_seq else 0
+        self.awaited = awaited
+
+    def awaits(self, now_ms: int) -> Awaited | None:
+        """The newest answer, if its key may still come again."""
+        return self.awaited if self.awaited is not None and self.awaited.until_ms > now_ms else None
 
     def confirm(self) -> None:
         """The reader has come again, or is done: what it was handed has reached it."""
         self.confirmed_seq = self.cursor_seq
         self.confirmed = self.unpersisted
+        self.awaited = None
 
     @property
     def due(self) -> bool:
@@ -127,6 +152,7 @@ class Consumer:
 
         What was handed out behind it stays handed out after a commit; a seek resets besides.
         """
+        self.awaited = None
         self.cursor_seq = max(self.cursor_seq, seq)
         self.confirmed_seq = max(self.confirmed_seq, seq)
         self.unpersisted = min(self.unpersisted, self.cursor_seq - seq)

@@ -15,10 +15,11 @@ import structlog
 from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.consumers.admin import ConsumerAdmin, kept_metadata
+from storage.consumers.answers import resume
 from storage.consumers.attempts import Attempts
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
 from storage.consumers.consumer import Consumer
-from storage.consumers.desk import Counters, Desk
+from storage.consumers.desk import Counters, Desk, desk_of
 from storage.consumers.reading import Reading
 from storage.consumers.unread import unread
 from storage.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
@@ -57,14 +58,21 @@ class Consumers:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """After recovery."""
+        """After recovery: what was unconfirmed at a clean stop is so again."""
+        now_ms = self._engine.monotonic_ms()
+        for topic in self._engine.catalog.topics.values():
+            for consumer in topic.log.consumers.by_name.values() if topic.log.states is not None else ():
+                resume(consumer, topic.log.states, topic.log.head, now_ms)
+                if (awaited := consumer.awaited) is not None:
+                    self.attempts.remember(consumer.consumer_id, awaited.key, awaited.span, None, now_ms)
+                    self._moved.add(desk_of(self._engine, topic, consumer))
         self._engine.supervisor.start("consumers", TICK_S, self._tick)
 
     async def stop(self) -> None:
         """A clean stop: the log knows where every cursor stands."""
         if not self._engine.ready:
             return
-        pending = [self._persist_all(desk) for desk in self._moved]
+        pending = [self._persist_all(desk, self._engine.monotonic_ms()) for desk in self._moved]
         self._moved.clear()
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(outcome, StorageError):
@@ -73,25 +81,29 @@ class Consumers:
                 raise outcome
 
     @staticmethod
-    async def _persist_all(desk: Desk) -> None:
+    async def _persist_all(desk: Desk, now_ms: int) -> None:
         async with desk.turn:
             await desk.settled()
-            if desk.alive and desk.confirm_silent():
+            if not desk.alive:
+                return
+            if (awaited := desk.awaits(now_ms)) is not None:
+                await desk.persist_unconfirmed(awaited)
+            elif desk.confirm_silent():
                 await desk.persist()
 
     async def _tick(self) -> None:
         """Write the cursors of those who have not read for a second, and forget what need not be kept."""
         engine = self._engine
-        silent_ns = engine.clock.monotonic_ns() - IDLE_NS
+        silent_ns, now_ms = engine.clock.monotonic_ns() - IDLE_NS, engine.monotonic_ms()
         for desk in list(self._moved):
             if not desk.alive:
                 self._moved.discard(desk)
-            elif desk.moved_ns <= silent_ns and desk.writing is None:
+            elif desk.awaits(now_ms) is None and desk.moved_ns <= silent_ns and desk.writing is None:
                 if not desk.confirm_silent():
                     self._moved.discard(desk)
                 elif not desk.begin_write():
                     break  # no room now, or no more
-        self.attempts.expire(engine.monotonic_ms())
+        self.attempts.expire(now_ms)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from storage.catalog import Topic
-from storage.consumers.consumer import Consumer
+from storage.consumers.answers import remembered
+from storage.consumers.consumer import Awaited, Consumer
 from storage.encode import encode_controls
 from storage.errors import ConsumerNotFound, TopicNotFound
 from storage.format import control
@@ -108,6 +109,10 @@ class Desk:
         done.add_done_callback(settled)
         return done
 
+    def awaits(self, now_ms: int) -> Awaited | None:
+        """The newest answer, if it may be asked for again: neither silence nor a stop confirms that."""
+        return self._consumer.awaits(now_ms)
+
     def confirm_silent(self) -> bool:
         """Nobody has come for a while, or will: what was handed out has reached its reader. Whether that is news."""
         self._consumer.confirm()
@@ -131,6 +136,11 @@ class Desk:
         assert writing is not None
         await asyncio.shield(writing)
         await asyncio.sleep(0)
+
+    async def persist_unconfirmed(self, awaited: Awaited) -> None:
+        """At a clean stop: the newest answer is still not confirmed, and the next process knows it by its key."""
+        consumer = self._consumer
+        await (await self.place(consumer.confirmed_seq, lambda: None, [remembered(consumer, awaited)]))
 
     async def place(
         self, seq: int, then: Callable[[], None], behind: Sequence[control.Control] = ()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from storage.catalog import Topic
-from storage.consumers.attempts import Attempts
-from storage.consumers.consumer import Consumer
+from storage.consumers.attempts import KEPT_MS, Attempts, Span
+from storage.consumers.consumer import Awaited, Consumer
 from storage.consumers.desk import Desk, desk_of
 from storage.consumers.unread import unread
 from storage.consumers.values import ConsumerRead
@@ -60,12 +60,12 @@ class Reading:
         until_ns = clock.monotonic_ns() + wait_ms * 1e6 if wait_ms > 0 else 0.0
         while True:
             answer = await self._once() if checkpoint else await self._peek()
+            if answer.repeated or not _is_empty(answer.result):
+                return answer
             found, cursor_seq = answer.result, self._consumer.cursor_seq
-            if not wait_ms or found.records or found.tombstone is not None or found.corrupt_seqs:
-                return answer
             left_ms = (until_ns - clock.monotonic_ns()) / 1e6
-            if left_ms <= 0:
-                return answer
+            if not wait_ms or left_ms <= 0:
+                return self._nothing(answer)
             head = self._topic.log.head
             if checkpoint and found.next_from_seq < head:
                 await asyncio.sleep(0)  # as much as one read looks at was not for this reader
@@ -73,7 +73,7 @@ class Reading:
                 check = partial(self._check, cursor_seq)
                 try:
                     if not await self._engine.publisher.wait(self._topic, head, left_ms, check):
-                        return answer
+                        return self._nothing(answer)
                 except _GoneBack:
                     pass  # something that was handed out is to be had again
 
@@ -115,7 +115,7 @@ class Reading:
         held = True
         try:
             desk.check()
-            if self._key is not None and (again := self._again(self._key)) is not None:
+            if self._key is not None and (again := await self._again(self._key)) is not None:
                 return again
             consumer.confirm()
             if consumer.due:
@@ -171,18 +171,47 @@ class Reading:
         finally:
             self._desk.turn.release()
 
-    def _again(self, key: str) -> ConsumerRead | None:
-        kept = self._attempts.find(self._consumer.consumer_id, key, self._engine.monotonic_ms())
-        return None if kept is None else msgspec.structs.replace(kept, repeated=True)
+    async def _again(self, key: str) -> ConsumerRead | None:
+        """The answer that this key was given before; nothing moves. None: it was given none, or too long ago."""
+        consumer, now_ms = self._consumer, self._engine.monotonic_ms()
+        kept = self._attempts.find(consumer.consumer_id, key, now_ms)
+        if kept is None:
+            return None
+        if kept.answer is not None:
+            return msgspec.structs.replace(kept.answer, repeated=True)
+        span = kept.span
+        query = msgspec.structs.replace(self._at(span.from_seq, max(1, span.limit)), max_bytes=span.max_bytes)
+        found = await Reader(self._engine).read(self._topic, query)
+        self._desk.check()
+        found.records = [each for each in found.records if each.seq <= span.to_seq]
+        found.next_from_seq = min(found.next_from_seq, span.to_seq)
+        if not span.limit:
+            found.tombstone, found.corrupt_seqs = None, None
+        left = unread(self._topic.log, span.to_seq)
+        answer = ConsumerRead(result=found, consumer=consumer.name, cursor_seq=span.to_seq, unread=left)
+        self._attempts.remember(consumer.consumer_id, key, span, answer, now_ms, kept.until_ms)
+        return msgspec.structs.replace(answer, repeated=True)
+
+    def _nothing(self, answer: ConsumerRead) -> ConsumerRead:
+        """An empty answer is one, and is repeated: a try that comes in behind it is given no records."""
+        if self._key is not None:
+            seq = answer.cursor_seq
+            span = Span(seq, seq, 0, self._query.max_bytes)
+            self._attempts.remember(self._consumer.consumer_id, self._key, span, answer, self._engine.monotonic_ms())
+        return answer
 
     def _given(self, before_seq: int, found: ReadResult) -> ConsumerRead:
-        answer = self._answer(found)
-        if not found.records and found.tombstone is None and not found.corrupt_seqs:
+        answer, consumer = self._answer(found), self._consumer
+        if _is_empty(found):
             return answer
-        if self._key is not None:
-            self._attempts.remember(self._consumer.consumer_id, self._key, answer, self._engine.monotonic_ms())
-        else:
+        if self._key is None:
             answer.take_back = partial(self._take_back, before_seq, answer.cursor_seq, len(found.records))
+            return answer
+        now_ms = self._engine.monotonic_ms()
+        span = Span(before_seq, answer.cursor_seq, max(1, len(found.records)), self._query.max_bytes)
+        self._attempts.remember(consumer.consumer_id, self._key, span, answer, now_ms)
+        consumer.awaited = Awaited(self._key, span, now_ms + KEPT_MS)
+        self._moved(self._desk)
         return answer
 
     def _take_back(self, before_seq: int, seq: int, records: int) -> None:
@@ -193,3 +222,7 @@ class Reading:
             if self._consumer.durable_seq > self._consumer.cursor_seq:
                 self._desk.begin_write()  # a crash would leave them out
             self._engine.publisher.look_again(self._topic.log.topic_id)
+
+
+def _is_empty(found: ReadResult) -> bool:
+    return not found.records and found.tombstone is None and not found.corrupt_seqs

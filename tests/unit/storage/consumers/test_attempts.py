@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from storage.consumers.attempts import KEPT_MS, Attempts
+from storage.consumers.attempts import KEPT_MS, Attempts, Span
 from storage.consumers.values import ConsumerConfig, ConsumerRead
 from storage.errors import InvalidRequest
 from storage.records import ReadResult, StoredRecord
@@ -20,9 +20,13 @@ def made(size: int, seq: int = 1) -> ConsumerRead:
     return ConsumerRead(result=result, consumer="c", cursor_seq=seq, unread=0)
 
 
+SPAN = Span(0, 1, 1, 1 << 20)
+NOTHING = Span(1, 1, 0, 1 << 20)
+
+
 def test_an_answer_is_kept_for_a_minute() -> None:
     kept = Attempts(10_000)
-    kept.remember(3, "k", made(10), 0)
+    kept.remember(3, "k", SPAN, made(10), 0)
     assert kept.find(3, "k", KEPT_MS - 1) is not None
     assert kept.find(3, "k", KEPT_MS) is None
     assert (kept.find(3, "other", 0), kept.find(4, "k", 0)) == (None, None)
@@ -30,23 +34,34 @@ def test_an_answer_is_kept_for_a_minute() -> None:
     assert (len(kept), kept.bytes) == (0, 0)
 
 
-def test_over_the_limit_the_oldest_are_forgotten_and_counted() -> None:
+def test_over_the_limit_the_records_of_the_oldest_answers_go_and_where_they_were_stays() -> None:
     kept = Attempts(10_000)
     for number in range(5):
-        kept.remember(3, str(number), made(2000), 0)
-    assert [kept.find(3, str(number), 0) is not None for number in range(5)] == [False, False, True, True, True]
-    assert (kept.forgotten, kept.bytes <= 10_000) == (2, True)
-    kept.remember(3, "large", made(20_000), 0)
-    assert (len(kept), kept.bytes) == (0, 0)
+        kept.remember(3, str(number), SPAN, made(1500), 0)
+    found = [kept.find(3, str(number), 0) for number in range(5)]
+    assert [each is not None and each.answer is not None for each in found] == [False, False, True, True, True]
+    assert {each.span for each in found if each is not None} == {SPAN}
+    assert (kept.forgotten, kept.bytes <= 10_000) == (0, True)
+    kept.remember(3, "large", SPAN, made(20_000), 0)
+    assert (len(kept), kept.bytes <= 10_000) == (6, True)
+
+
+def test_over_the_limit_answers_are_forgotten_at_last_and_counted() -> None:
+    kept = Attempts(1000)
+    for number in range(5):
+        kept.remember(3, str(number), NOTHING, made(0), 0)
+    assert [kept.find(3, str(number), 0) is not None for number in range(5)] == [False, False, False, True, True]
+    assert (kept.forgotten, kept.bytes <= 1000) == (3, True)
 
 
 def test_a_key_used_again_stands_for_the_newer_answer() -> None:
     kept = Attempts(10_000)
-    kept.remember(3, "k", made(10, 1), 0)
-    kept.remember(3, "k", made(10, 2), KEPT_MS)
+    kept.remember(3, "k", SPAN, made(10, 1), 0)
+    kept.remember(3, "k", SPAN, made(10, 2), KEPT_MS)
     found = kept.find(3, "k", KEPT_MS)
     assert found is not None
-    assert (found.cursor_seq, len(kept)) == (2, 1)
+    assert found.answer is not None
+    assert (found.answer.cursor_seq, len(kept)) == (2, 1)
 
 
 @pytest.mark.parametrize("config", [None, STRICT])
@@ -83,11 +98,26 @@ async def test_the_same_key_waiting_gets_one_answer(machine: Machine) -> None:
     assert [[each.seq for each in found.result.records] for found in answers] == [[1], [1]]
 
 
-async def test_empty_answers_are_not_remembered(machine: Machine) -> None:
+@pytest.mark.parametrize("config", [None, STRICT])
+async def test_an_answer_whose_records_were_let_go_is_read_again(
+    machine: Machine, config: ConsumerConfig | None
+) -> None:
+    engine = await consumed(machine, 6, config, consumer_answers_bytes=1000)
+    assert await take(engine, 2, attempt_key="k") == [1, 2]
+    assert await take(engine, 2, attempt_key="l") == [3, 4]
+    again = await answer(engine, 5, attempt_key="k")
+    assert ([each.seq for each in again.result.records], again.repeated) == ([1, 2], True)
+    assert (again.cursor_seq, again.result.next_from_seq, again.unread) == (2, 2, 4)
+    assert (cursor(engine), await take(engine, 2)) == (4, [5, 6])
+
+
+async def test_an_empty_answer_is_repeated(machine: Machine) -> None:
     engine = await consumed(machine, 0)
     assert await take(engine, attempt_key="k") == []
     await add(engine)
-    assert await take(engine, attempt_key="k") == [1]
+    again = await answer(engine, attempt_key="k", wait_ms=60_000)
+    assert (again.repeated, again.result.records, again.cursor_seq) == (True, [], 0)
+    assert await take(engine, attempt_key="l") == [1]
 
 
 async def test_after_a_minute_a_key_is_as_good_as_new(machine: Machine) -> None:
