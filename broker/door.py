@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from broker.slow import Quota
 
 if TYPE_CHECKING:
+    from broker.memory.memory import Memory
     from broker.metrics import HttpMetrics
     from broker.settings import Settings
 
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 class Door:
     """Of one server."""
 
-    __slots__ = ("answer_pace", "max_connections", "max_control_frames_per_s", "max_header_bytes", "metrics")
+    __slots__ = ("answer_pace", "max_connections", "max_control_frames_per_s", "max_header_bytes", "memory", "metrics")
 
-    def __init__(self, settings: Settings, metrics: HttpMetrics) -> None:
+    def __init__(self, settings: Settings, metrics: HttpMetrics, memory: Memory) -> None:
         self.max_connections = settings.max_connections
         self.max_control_frames_per_s = settings.max_control_frames_per_s
         self.max_header_bytes = settings.max_header_bytes
         self.answer_pace = Quota(settings.send_timeout_s, settings.min_bytes_per_s)
         self.metrics = metrics
+        self.memory = memory
 
     def turns_away(self, connections: Sized, transport: Any) -> bool:
         """Whether a connection is one too many; then it is closed without a word."""

@@ -172,8 +172,13 @@ class Http1Protocol(ZttpProtocol):
             cached = Http1Protocol._default_lines = (headers, b"".join([b"%b: %b\r\n" % each for each in headers]))
         return cached[1]
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.door.memory.paused(self.transport)
+
     def resume_writing(self) -> None:
         self.resumed += 1
+        self.door.memory.resumed(self.transport)
         super().resume_writing()
 
     def look(self) -> Look | None:
@@ -242,6 +247,7 @@ class Http1Protocol(ZttpProtocol):
             assert self.hot is not None
             self.forget(collecting)
             self.hot.client_gone(collecting.target)
+        self.door.memory.resumed(self.transport)
         super().connection_lost(exc)
 
     def handle_remote_protocol_error(self) -> None:

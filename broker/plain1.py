@@ -61,9 +61,18 @@ class PlainProtocol(HttpToolsProtocol):
         """As `look` has found it."""
         self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.door.memory.paused(self.transport)
+
     def resume_writing(self) -> None:
         self.resumed += 1
+        self.door.memory.resumed(self.transport)
         super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.door.memory.resumed(self.transport)
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         self._head = self._fields = 0

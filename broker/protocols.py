@@ -25,11 +25,15 @@ from broker.slow import Look, Phase, Progress, Quota
 if TYPE_CHECKING:
     from broker.door import Door
     from broker.http.hot import HotRequests
+    from broker.memory.budget import Hold
 
 #: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).
 _ENHANCE_YOUR_CALM: Final = 0xB
 _CANCEL: Final = 0x8
 _PROTOCOL_ERROR: Final = 0x1
+
+#: What a stream counts with beside its bytes while they wait for its client.
+STREAM_BYTES: Final = 4096
 
 #: What asks for nothing: see `broker.calm`.
 _IDLE_FRAMES: Final = (zttp.Ping, zttp.Settings, zttp.RstStream)
@@ -73,6 +77,11 @@ class _Taking:
         self._progress = Progress(pace, now)
         self._pending = self._passed = 0
 
+    @property
+    def last_moved(self) -> float:
+        """When it took anything."""
+        return self._progress.last_moved
+
     def is_slow(self, pending: int, passed: int, now: float) -> bool:
         """`passed`: how often there was room for more in between, which is as good as any number of bytes."""
         taken = max(0, self._pending - pending) if passed == self._passed else self._pace.bytes
@@ -94,8 +103,8 @@ class Http2Protocol(ZttpH2Protocol):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self._calm = Calm(self.door.max_control_frames_per_s, self.loop.time())
-        #: Streams whose answer is complete, and was not taken as a whole when it was.
-        self._untaken: dict[int, Any] = {}
+        #: Streams whose answer is complete, and was not taken as a whole when it was; and what they hold.
+        self._untaken: dict[int, tuple[Any, Hold]] = {}
         #: Those whose client makes no room, by number.
         self._takings: dict[int, _Taking] = {}
 
@@ -117,24 +126,42 @@ class Http2Protocol(ZttpH2Protocol):
 
     def _see_to_answers(self) -> None:
         now = self.loop.time()
-        self._untaken = {number: stream for number, stream in self._untaken.items() if waiting(stream)}
+        self._see_to_untaken()
         before, self._takings = self._takings, {}
         under_way: dict[int, Any] = {**self.cycles}
-        streams = {**self._untaken, **{number: cycle.stream for number, cycle in under_way.items()}}
+        streams = {number: stream for number, (stream, _) in self._untaken.items()}
+        streams |= {number: cycle.stream for number, cycle in under_way.items()}
+        memory = self.door.memory
         for number, stream in streams.items():
             pending = waiting(stream)
             if not pending:
                 continue
             cycle = under_way.get(number)
             taking = before.get(number) or _Taking(self.door.answer_pace, now)
-            if taking.is_slow(pending, 0 if cycle is None else cycle.flow.passed, now):
+            is_slow = taking.is_slow(pending, 0 if cycle is None else cycle.flow.passed, now)
+            if is_slow or (taking.last_moved + memory.stall_timeout_s <= now and memory.is_short):
+                memory.stalled()
                 self._give_up(number, stream, cycle)
             else:
                 self._takings[number] = taking
 
+    def _see_to_untaken(self) -> None:
+        """What was taken meanwhile does not count any more."""
+        for number, (stream, hold) in list(self._untaken.items()):
+            left = waiting(stream)
+            if left:
+                hold.resize(left + STREAM_BYTES)
+            else:
+                self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        found = self._untaken.pop(number, None)
+        if found is not None:
+            found[1].release()
+
     def _give_up(self, number: int, stream: Any, cycle: Any) -> None:
         self.door.metrics.too_slow(Phase.ANSWER)
-        self._untaken.pop(number, None)
+        self._forget(number)
         stream.reset(_CANCEL)
         self.flush()
         if cycle is not None:
@@ -144,9 +171,20 @@ class Http2Protocol(ZttpH2Protocol):
 
     def on_response_complete(self, stream_id: int) -> None:
         cycle: Any = self.cycles.get(stream_id)
-        if cycle is not None and waiting(cycle.stream):
-            self._untaken[stream_id] = cycle.stream
+        left = 0 if cycle is None else waiting(cycle.stream)
+        if left:
+            self._keep(stream_id, cycle.stream, left)
         super().on_response_complete(stream_id)
+
+    def _keep(self, stream_id: int, stream: Any, left: int) -> None:
+        """An answer is complete, and its client has made no room for it. Where too much is held like that, it goes."""
+        memory = self.door.memory
+        if not memory.answers.has_room(self.transport, left + STREAM_BYTES):
+            memory.refusal(memory.answers, self.transport, left)
+            stream.reset(_ENHANCE_YOUR_CALM)
+            self.flush()
+            return
+        self._untaken[stream_id] = stream, memory.answers.hold(self.transport, left + STREAM_BYTES)
 
     def events(self) -> Generator[Any]:
         for event in super().events():
@@ -183,19 +221,30 @@ class Http2Protocol(ZttpH2Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._untaken:
+            self._see_to_untaken()
         self._look_again()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.door.memory.paused(self.transport)
 
     def resume_writing(self) -> None:
         self._resumed += 1
+        self.door.memory.resumed(self.transport)
         super().resume_writing()
         self._look_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.door.memory.resumed(self.transport)
+        for number in list(self._untaken):
+            self._forget(number)
         super().connection_lost(exc)
         self._look_again()
 
     def handle_rst_stream(self, event: Any) -> None:
         cycle: Any = self.cycles.get(event.stream_id)
+        self._forget(event.stream_id)
         super().handle_rst_stream(event)
         if cycle is not None:
             cycle.flow.look_again()

@@ -19,6 +19,7 @@ from broker.http.dispatch import Dispatcher
 from broker.http.hot import HotRequests
 from broker.listening import CannotListen, tls_context
 from broker.protocols import one_port, plain
+from broker.sockets import websockets
 from broker.settings import HttpServer, Settings
 from broker.slow import Sweeper
 
@@ -45,7 +46,8 @@ class BrokerServer(Server):
         self._patience_s = settings.header_timeout_s
         metrics = app.broker.http_metrics
         metrics.connections = self.server_state.connections
-        self._sweeper = Sweeper(lambda: self.server_state.connections, settings, metrics.too_slow)
+        self._memory = app.broker.memory
+        self._sweeper = Sweeper(lambda: self.server_state.connections, settings, metrics.too_slow, self._memory)
         self._accepting = asyncio.Event()
         self._scheme = "https" if settings.tls_cert else "http"
         self._host = settings.host
@@ -61,11 +63,12 @@ class BrokerServer(Server):
 
     async def serve_until_told(self) -> None:
         """Serve until `tell_to_stop`; then close the sockets and give requests in flight `GRACE_S`."""
-        sweeping = asyncio.create_task(self._sweeper.run())
+        tasks = [asyncio.create_task(each) for each in (self._sweeper.run(), self._memory.run())]
         try:
             await self.serve(sockets=[self._listener])
         finally:
-            sweeping.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def listening(self) -> None:
         """Until connections are accepted."""
@@ -104,12 +107,12 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
 
-    door = Door(settings, app.broker.http_metrics)
+    door = Door(settings, app.broker.http_metrics, app.broker.memory)
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
         http=one_port(HotRequests(app.broker), door) if settings.http is HttpServer.ZTTP else plain(door),
-        ws="websockets-sansio",
+        ws=websockets(door),
         ws_max_size=settings.max_body_bytes,
         # Records go to many connections as the same bytes; compressing them for each would cost more than it saves.
         ws_per_message_deflate=False,

@@ -113,6 +113,9 @@ class Settings(StorageSettings):
     header_timeout_s: Seconds = Field(10, description="How long the head of a request may take, and a TLS handshake.")
     body_timeout_s: Seconds = Field(30, description="Bodies have to come at min_bytes_per_s, averaged over this time.")
     send_timeout_s: Seconds = Field(60, description="Answers have to be taken at min_bytes_per_s, likewise.")
+    stall_timeout_s: Seconds = Field(
+        10, description="While answers lack memory, a client that takes nothing for this long is cut off."
+    )
     min_bytes_per_s: Count = Field(1024, description="How slow a client may be; 0 = anything that moves.")
     max_header_bytes: Annotated[int, Field(ge=256, le=16_384)] = Field(
         16_384, description="Longest head of a request: target and header fields."
@@ -174,6 +177,15 @@ class Settings(StorageSettings):
         3000, description="Writes are refused (429) while the log takes this long to commit; 0 = never for that."
     )
     max_body_bytes: Annotated[int, Field(ge=1024)] = Field(64 * MIB, description="Largest body, decompressed too.")
+    max_body_memory_bytes: Count = Field(
+        256 * MIB, description="Most that bodies on their way may hold in memory, in all; 0 = no limit."
+    )
+    max_answer_memory_bytes: Count = Field(
+        128 * MIB, description="Most that answers may hold in memory, in all; 0 = no limit."
+    )
+    max_answer_memory_bytes_per_connection: Count = Field(
+        32 * MIB, description="Most that the answers of one connection may hold in memory; 0 = no limit."
+    )
     max_parked: Count = Field(10_000, description="Most requests waiting for records or jobs; 0 = no limit.")
     max_sse_connections: Count = Field(
         10_000, description="Most open event streams, WebSockets among them; 0 = no limit."

@@ -8,7 +8,8 @@ A connection may be in one of these phases, each with its patience; in any other
     idle      HTTP/2 without a request: `keep_alive_s`, whatever else is sent (HTTP/1.1 has a timer of its own for that)
 
 In body and answer a client has to send or take `min_bytes_per_s` on the average of `body_timeout_s` or
-`send_timeout_s`. What is too slow is cut off: there is nobody to tell.
+`send_timeout_s`. What is too slow is cut off: there is nobody to tell. While answers lack memory (see `broker.memory`),
+so is a client that takes nothing at all of its answer for `stall_timeout_s`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from broker.memory.memory import Memory
     from broker.settings import Settings
 
 #: Connections are looked at this often at least, and four times in the shortest patience.
@@ -47,14 +49,18 @@ class Quota:
 class Progress:
     """Of one who has to keep to a quota; time is an argument."""
 
-    __slots__ = ("_at", "_moved", "_quota")
+    __slots__ = ("_at", "_moved", "_quota", "last_moved")
 
     def __init__(self, quota: Quota, now: float) -> None:
         self._quota = quota
         self._at = now
         self._moved = 0
+        #: When it moved at all.
+        self.last_moved = now
 
     def moved(self, count: int, now: float) -> None:
+        if count:
+            self.last_moved = now
         self._moved += count
         if self._moved >= self._quota.bytes:
             self._at, self._moved = now, 0
@@ -84,10 +90,15 @@ class Sweeper:
     """Looks at all connections of a server. `connections` gives those that are there."""
 
     def __init__(
-        self, connections: Callable[[], Iterable[Any]], settings: Settings, closed: Callable[[Phase], None]
+        self,
+        connections: Callable[[], Iterable[Any]],
+        settings: Settings,
+        closed: Callable[[Phase], None],
+        memory: Memory,
     ) -> None:
         self._connections = connections
         self._closed = closed
+        self._memory = memory
         rate = settings.min_bytes_per_s
         self._quotas = {
             Phase.HEAD: Quota(settings.header_timeout_s, 0),
@@ -119,14 +130,23 @@ class Sweeper:
         if look.phase in (Phase.BODY, Phase.ANSWER):  # no number of bytes buys time for a head
             mark.progress.moved(max(0, look.total - mark.look.total), now)
         mark.look = look
-        if now < mark.progress.deadline():
+        if now < mark.progress.deadline() and not self._stalls(mark, now):
             seen[connection] = mark
         else:
             self._closed(look.phase)
+            if look.phase is Phase.ANSWER:
+                self._memory.stalled()
             if connection.transport.is_closing():
                 connection.transport.abort()
             else:
                 connection.too_slow(look.phase)
+
+    def _stalls(self, mark: _Mark, now: float) -> bool:
+        """Whether it takes nothing of an answer while others wait for the memory."""
+        memory = self._memory
+        return mark.look.phase is Phase.ANSWER and mark.progress.last_moved + memory.stall_timeout_s <= now and (
+            memory.is_short
+        )
 
 
 def _look_at(connection: Any) -> Look | None:

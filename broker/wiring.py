@@ -12,6 +12,7 @@ from broker.kafka.groups.values import Limits
 from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.share.shares import Shares
 from broker.live.hub import Live
+from broker.memory.memory import Memory
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
 from broker.proxy.instances import Instances
@@ -39,6 +40,7 @@ class Broker:
         "kafka_offsets",
         "kafka_shares",
         "live",
+        "memory",
         "parking",
         "pressure",
         "proxy",
@@ -59,6 +61,7 @@ class Broker:
         self.pressure = Pressure(
             engine, loop_lag_ms=settings.pressure_loop_lag_ms, commit_ms=settings.pressure_commit_ms
         )
+        self.memory = Memory(settings)
         self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()

@@ -108,6 +108,7 @@ class Reader:
             corrupt_seqs=scan.corrupt or None,
             records_scanned=scan.scanned,
             cold_segments_read=len(scan.cold),
+            bytes=scan.size,
             hops=scan.hops or None,
         )
         if not query.routing:

@@ -215,6 +215,8 @@ class ReadResult(msgspec.Struct, kw_only=True):
     corrupt_seqs: list[int] | None = None
     records_scanned: int = 0
     cold_segments_read: int = 0
+    bytes: int = 0
+    """Of the records' bodies."""
     hops: dict[int, int] | None = None
     """By seq, of records that routers have copied; only for a router."""
 

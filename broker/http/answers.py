@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
 from broker.http.accept import accepts_gzip
+from broker.memory.memory import PIECE, STRIDE
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -122,13 +123,35 @@ async def send_streamed(answer: Streamed, send: Send, *, request_id: bytes) -> N
         headers.append((b"content-length", b"%d" % answer.length))
     async with aclosing(answer.rest or _nothing()) as rest:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body, "more_body": answer.rest is not None})
         if answer.rest is None:
+            await _send_body(answer.body, send)
             return
+        for part in _parts(answer.body):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
         async for piece in rest:
-            async with asyncio.timeout(answer.patience_s):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            for part in _parts(piece):
+                async with asyncio.timeout(answer.patience_s):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+def _parts(piece: bytes) -> Sequence[bytes]:
+    """As the transport is given it: in pieces, so that it never holds much of what a client does not take."""
+    if len(piece) <= PIECE:
+        return (piece,)
+    return [piece[at : at + PIECE] for at in range(0, len(piece), PIECE)]
+
+
+async def _send_body(body: bytes, send: Send) -> None:
+    """The whole of it, as fast as the client takes it; others have their turn in between."""
+    at, number = 0, 0
+    while len(body) - at > PIECE:
+        await send({"type": "http.response.body", "body": body[at : at + PIECE], "more_body": True})
+        at += PIECE
+        number += 1
+        if not number % STRIDE:
+            await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": body[at:] if at else body})
 
 
 async def _nothing() -> AsyncGenerator[bytes]:
@@ -158,6 +181,7 @@ async def send_answer(
         headers.append((b"vary", b"accept-encoding"))
         if accept_encoding is not None and accepts_gzip(accept_encoding):
             body = await _gzipped(body)
+            answer.body = b""
             headers.append((b"content-encoding", b"gzip"))
     if answer.status not in _WITHOUT_BODY:
         headers += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(body))
@@ -166,7 +190,7 @@ async def send_answer(
     if answer.withdraw is not None and left():
         answer.withdraw()
         return False
-    await send({"type": "http.response.body", "body": body})
+    await _send_body(body, send)
     return True
 
 

@@ -6,22 +6,31 @@ This stands in front of the framework: hot endpoints are called from here, and c
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import perf_counter
+from typing import Final
 
 import structlog
 
 from broker.http import errors
 from broker.http.answers import NO_CONTENT, Answer, Message, Receive, Scope, Send, Streamed, send_answer, send_streamed
-from broker.http.push import send_last, send_now
+from broker.http.push import connection_of, drop, is_full, is_http2, send_last, send_now
 from broker.http.request import ClientGone, Request
 from broker.http.routes import sockets
 from broker.http.routing import Route, RouteTable
+from broker.memory.memory import SMALL
+from broker.memory.refusal import Overloaded
 from broker.wiring import Broker
 from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 _log = structlog.get_logger("broker.http")
 
 UNMATCHED = "unmatched"
+
+#: What these answer can be asked again.
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What an answer counts with beside its bytes while its client takes nothing.
+FULL_BYTES: Final = 16 * 1024
 
 
 class Dispatcher:
@@ -42,11 +51,12 @@ class Dispatcher:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not scope["path"].startswith("/"):
             scope = {**scope, "path": _origin_form(scope["path"])}
-        request = Request(self.broker, scope, receive)
+        request = Request(self.broker, scope, receive, connection_of(send))
         try:
             await self._answered(request, send)
         finally:
             request.flight.end()
+            request.release()
 
     async def _answered(self, request: Request, send: Send) -> None:
         scope = request.scope
@@ -80,6 +90,12 @@ class Dispatcher:
             if not await self._stream(answer, request, send, template):
                 return
         else:
+            if len(answer.body) > SMALL or is_full(send):
+                try:
+                    answer = await self._with_room(answer, found, request, send)
+                except ClientGone:
+                    self.broker.http_metrics.client_gone(template)
+                    return
             accept_encoding = request.headers.get(b"accept-encoding")
             sent = await send_answer(
                 answer, send, request_id=request.request_id, accept_encoding=accept_encoding, left=request.left
@@ -89,13 +105,39 @@ class Dispatcher:
                 return
         self.broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
 
+    async def _with_room(
+        self, answer: Answer, found: tuple[Route, list[str]] | None, request: Request, send: Send
+    ) -> Answer:
+        """The answer, its memory held; where there is none, a refusal, if what it says can be taken back. Raises
+        ClientGone: its client takes nothing, not even a refusal.
+        """
+        size = len(answer.body)
+        if found is not None and found[0].always:
+            return answer  # whether the broker lives is told in any case
+        if answer.withdraw is None and request.scope["method"] not in _SAFE and not request.is_read:
+            request.hold(size)
+            return answer
+        full = is_full(send)
+        try:
+            await request.room_for(size + FULL_BYTES if full else size, waits=not full)
+        except Overloaded as error:
+            if answer.withdraw is not None:
+                answer.withdraw()
+            if full:
+                drop(send)
+                self.broker.memory.stalled()
+                raise ClientGone from None
+            refuse = errors.answer if found is None else found[0].refuse
+            return refuse(error, request_id=request.request_id.decode())
+        return answer
+
     async def _stream(self, answer: Streamed, request: Request, send: Send, template: str) -> bool:
         """Send for as long as the client stays and the rest can be read; either end leaves the answer incomplete.
 
         Returns whether the client has stayed.
         """
         if answer.attach is not None:
-            answer.attach(lambda piece: send_now(send, _body(piece)))
+            answer.attach(partial(self._push, send))
         try:
             sending = send_streamed(answer, send, request_id=request.request_id)
             await (sending if answer.takes_body else request.unless_gone(sending))
@@ -109,6 +151,16 @@ class Dispatcher:
             if answer.last_words is not None:
                 send_last(send, _body(answer.last_words()), {"type": "http.response.body", "body": b""})
         return True
+
+    def _push(self, send: Send, piece: bytes) -> bool:
+        """Past the stream's own task, which sends what is large in parts: over HTTP/1.1 it may go as a whole, if there
+        is memory for all of it.
+        """
+        if len(piece) > SMALL and (
+            is_http2(send) or not self.broker.memory.answers.has_room(connection_of(send), len(piece))
+        ):
+            return False
+        return send_now(send, _body(piece))
 
     async def _routed(self, route: Route | None, request: Request) -> Answer:
         self._gate(always=route is not None and route.always)

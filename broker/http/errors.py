@@ -120,6 +120,9 @@ CODES: Final[dict[str, Code]] = {
         "nothing; with `detail.outcome` `unknown` (cut off at the end of the grace) it may have been done",
     ),
     "wal_saturated": Code(503, 1, "the log cannot keep up", _SOON),
+    "overloaded": Code(
+        503, 1, "answers or bodies hold all the memory they may: `detail.limit`, `detail.max`", _SOON,
+    ),
     "storage_failed": Code(
         503, 5,
         "a write or sync failed, and a shard of the log has stopped; or the disk, or the cold store, does not give "

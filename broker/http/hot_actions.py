@@ -200,18 +200,20 @@ def _diff(
     )
     task = asyncio.ensure_future(reads.read(engine, read))
     _reading.add(task)
-    task.add_done_callback(partial(_has_read, asked, told, hand_over))
+    task.add_done_callback(partial(_has_read, asked, read, told, hand_over))
     return True
 
 
-def _has_read(asked: _Diff, told: Told, hand_over: Callable[[], None], task: asyncio.Task[reads.Reading]) -> None:
+def _has_read(
+    asked: _Diff, read: reads.Read, told: Told, hand_over: Callable[[], None], task: asyncio.Task[reads.Reading]
+) -> None:
     _reading.discard(task)
     # What it waited for was cancelled, or it was with the loop: whoever is left is told all the same.
     error = ShuttingDown() if task.cancelled() else task.exception()
     if error is not None:
         told(error)
-    elif asked.wait_ms and task.result().empty:
-        hand_over()  # what there was is not for this reader: now it has to wait
+    elif (asked.wait_ms and task.result().empty) or reads.is_cut(read, task.result()):
+        hand_over()  # what there was is not for this reader: now it has to wait; or it is a large answer
     else:
         told(Found(task.result().result, _SHAPES[asked.include_tags, asked.include_meta, asked.include_data]))
 

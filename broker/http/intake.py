@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 
 from broker.http.answers import Message, Receive
 from broker.http.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
+from broker.memory.bodies import BodyRoom
 from broker.slow import Progress, Quota
 from storage.errors import InvalidRequest
 
@@ -20,6 +21,8 @@ _GZIP_FORMAT = 31
 #: Above this, decompressing is done in a thread: it may grow a thousandfold.
 _GUNZIP_ON_LOOP_BYTES = 2048
 _CHUNK_BYTES = 1 << 20
+#: How often as long as itself a compressed body may become (deflate).
+_MOST_GROWTH = 1032
 
 
 def is_json_type(content_type: bytes) -> bool:
@@ -32,13 +35,14 @@ async def read_body(
     receive: Receive,
     max_bytes: int,
     pace: Quota,
-    is_taken: Callable[[bytes], bool] = is_json_type,
+    is_taken: Callable[[bytes], bool],
+    room: BodyRoom,
 ) -> bytes | None:
     """The body, decompressed; b"" when there is none; None when the client left in the middle of it. `is_taken` says of
     a Content-Type whether a body may have it.
 
-    Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (it does not keep `pace`), InvalidRequest (bad gzip). A
-    body that is refused is not read to its end here: the server below drops the rest.
+    Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (it does not keep `pace`), InvalidRequest (bad gzip),
+    Overloaded (there is no memory for it in `room`). A body that is refused is not read to its end here: the server below drops the rest.
     """
     content_type = headers.get(b"content-type")
     typed = content_type is not None and is_taken(content_type)
@@ -54,7 +58,7 @@ async def read_body(
         return None
     body: bytes = message.get("body", b"")
     if message.get("more_body", False):
-        rest = await _read_on(body, typed, receive, max_bytes, progress)
+        rest = await _read_on(body, typed, receive, max_bytes, progress, room)
         if rest is None:
             return None
         body = rest
@@ -65,7 +69,7 @@ async def read_body(
     coding = headers.get(b"content-encoding")
     if coding is None or not body:
         return body
-    return await _decoded(body, coding, max_bytes)
+    return await _decoded(body, coding, max_bytes, room)
 
 
 async def pieces(receive: Receive, pace: Quota) -> AsyncGenerator[bytes | None]:
@@ -99,7 +103,9 @@ async def _next(receive: Receive, progress: Progress) -> Message:
         raise BodyTooSlow from None
 
 
-async def _read_on(first: bytes, typed: bool, receive: Receive, max_bytes: int, progress: Progress) -> bytes | None:
+async def _read_on(
+    first: bytes, typed: bool, receive: Receive, max_bytes: int, progress: Progress, room: BodyRoom
+) -> bytes | None:
     parts = [first]
     got = len(first)
     while True:
@@ -107,6 +113,7 @@ async def _read_on(first: bytes, typed: bool, receive: Receive, max_bytes: int, 
             raise UnsupportedMediaType
         if got > max_bytes:
             raise PayloadTooLarge(max_bytes)
+        room.grow(got)
         progress.moved(len(parts[-1]), asyncio.get_running_loop().time())
         message = await _next(receive, progress)
         if message["type"] == "http.disconnect":
@@ -118,7 +125,7 @@ async def _read_on(first: bytes, typed: bool, receive: Receive, max_bytes: int, 
             return b"".join(parts)
 
 
-async def _decoded(body: bytes, coding: bytes, max_bytes: int) -> bytes:
+async def _decoded(body: bytes, coding: bytes, max_bytes: int, room: BodyRoom) -> bytes:
     name = coding.strip().lower()
     if name in (b"", b"identity"):
         return body
@@ -126,7 +133,14 @@ async def _decoded(body: bytes, coding: bytes, max_bytes: int) -> bytes:
         raise UnsupportedMediaType("Content-Encoding: only gzip is understood.")
     if len(body) <= _GUNZIP_ON_LOOP_BYTES:
         return gunzip(body, max_bytes)
-    return await asyncio.to_thread(gunzip, body, max_bytes)
+    unpacking = await room.unpack(min(max_bytes, len(body) * _MOST_GROWTH))
+    size = 0
+    try:
+        unpacked = await asyncio.to_thread(gunzip, body, max_bytes)
+        size = len(unpacked)
+        return unpacked
+    finally:
+        room.unpacked(unpacking, size)
 
 
 def gunzip(body: bytes, max_bytes: int) -> bytes:

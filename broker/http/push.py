@@ -28,6 +28,32 @@ def send_now(send: Send, message: Message) -> bool:
     return False
 
 
+def connection_of(send: Send) -> Any:
+    """Whose memory an answer is counted to: the transport below, or what there is where there is none."""
+    cycle: Any = getattr(send, "__self__", None)
+    return getattr(cycle, "transport", None) or send
+
+
+def is_full(send: Send) -> bool:
+    """Whether the client has not taken what it was sent before."""
+    flow: Any = getattr(getattr(send, "__self__", None), "flow", None)
+    return flow is not None and flow.write_paused
+
+
+def is_http2(send: Send) -> bool:
+    """Whether it goes to a stream of HTTP/2, whose window may be smaller than the connection's room."""
+    return hasattr(getattr(send, "__self__", None), "stream")
+
+
+def drop(send: Send) -> None:
+    """To a client that does not read: nothing more. Its stream is reset, over HTTP/1.1 the connection ends."""
+    cycle: Any = getattr(send, "__self__", None)
+    if hasattr(cycle, "abort_stream"):
+        cycle.abort_stream()
+    elif hasattr(cycle, "transport"):
+        cycle.transport.abort()
+
+
 class _Open:
     """Stands where a connection is asked whether there is room: there is."""
 

@@ -15,10 +15,13 @@ from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
 from broker.http import intake
 from broker.http.answers import Headers, Receive, Scope
 from broker.http.query import Query
+from broker.memory.bodies import BodyRoom
+from broker.memory.memory import PATIENCE_S, SMALL
 from broker.service import partitions
 from broker.service.limits import Places
 
 if TYPE_CHECKING:
+    from broker.memory.budget import Hold
     from broker.tracing.notes import Note
     from broker.wiring import Broker
 
@@ -37,11 +40,15 @@ class Request:
     """Scope, headers and body of a request, and how long it has taken so far."""
 
     __slots__ = (
+        "_body",
         "_receive",
+        "_room",
         "access",
         "broker",
         "flight",
+        "connection",
         "headers",
+        "is_read",
         "note",
         "request_id",
         "scope",
@@ -49,8 +56,10 @@ class Request:
         "values",
     )
 
-    def __init__(self, broker: Broker, scope: Scope, receive: Receive) -> None:
+    def __init__(self, broker: Broker, scope: Scope, receive: Receive, connection: object = None) -> None:
         self.broker = broker
+        #: Whose memory its body and its answer are counted to.
+        self.connection = self if connection is None else connection
         self.scope = scope
         self.headers: dict[bytes, bytes] = by_name(scope["headers"])
         self.request_id = request_id(self.headers.get(b"x-request-id"))
@@ -62,7 +71,11 @@ class Request:
         self.flight: Flight = UNCOUNTED
         #: What an endpoint says of it to whoever traces.
         self.note: Note | None = None
+        #: It changes nothing, whatever its method: it can be refused when all is done.
+        self.is_read = False
         self._receive = receive
+        self._body: BodyRoom | None = None
+        self._room: Hold | None = None
 
     @property
     def query(self) -> Query:
@@ -96,10 +109,54 @@ class Request:
         """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`."""
         broker = self.broker
         most = broker.settings.max_body_bytes
-        body = await intake.read_body(self.headers, self._receive, most, broker.body_pace, is_taken)
+        room = self._body = BodyRoom(broker.memory, self.connection)
+        body = await intake.read_body(self.headers, self._receive, most, broker.body_pace, is_taken, room)
         if body is None:
             raise ClientGone
         return body
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    async def room(self, size: int) -> int:
+        """How large an answer to a read may be that may as well give less than it is asked for: `size`, or SMALL where
+        there is no memory for that.
+        """
+        if size <= SMALL:
+            return size
+        self.release_room()
+        self._room = await self.broker.memory.less(self.connection, size)
+        return SMALL if self._room is None else size
+
+    async def room_for(self, size: int, *, waits: bool = True) -> None:
+        """Hold memory for an answer of this size; what was held before may be more or less. Raises Overloaded."""
+        held = self._room
+        if held is not None and (size <= held.size or self.broker.memory.answers.has_room(held.owner, size)):
+            held.resize(size)
+            return
+        if held is None and size <= SMALL:
+            return
+        self.release_room()
+        memory = self.broker.memory
+        self._room = await memory.answer(self.connection, size, PATIENCE_S if waits else 0)
+
+    def hold(self, size: int) -> None:
+        """Count an answer that is there and cannot be refused any more."""
+        if self._room is None:
+            self._room = self.broker.memory.answers.hold(self.connection, size)
+        else:
+            self._room.resize(size)
+
+    def release_room(self) -> None:
+        """There is no answer yet, or not any more."""
+        if self._room is not None:
+            self._room.release()
+            self._room = None
+
+    def release(self) -> None:
+        """It is over: neither its body nor its answer is there any more."""
+        self.release_room()
+        if self._body is not None:
+            self._body.release()
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """The body as it comes, of any length, not decompressed. Raises ClientGone, BodyTooSlow."""

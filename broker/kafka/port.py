@@ -54,7 +54,7 @@ class Port:
         self._handshake_s = settings.header_timeout_s
         # As over HTTP; but Kafka clients keep a connection for minutes without a word.
         patience = settings.model_copy(update={"keep_alive_s": settings.kafka_idle_s})
-        self._sweeper = Sweeper(lambda: self._connections, patience, self.metrics.too_slow)
+        self._sweeper = Sweeper(lambda: self._connections, patience, self.metrics.too_slow, broker.memory)
         self._sweeping: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()

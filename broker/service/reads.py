@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.memory.memory import SMALL
 from broker.service.limits import Places
 from storage.errors import ShuttingDown
 from storage.records import ReadQuery, ReadResult, StoredRecord, TagMatch
@@ -60,11 +61,13 @@ def has_nothing(result: ReadResult) -> bool:
 
 
 async def read(engine: Engine, asked: Read) -> Reading:
-    """What there is now. Raises InvalidRequest, TopicNotFound, RecordCorrupt."""
+    """What there is now, up to SMALL bytes of it: `read_whole` gives the rest. Raises InvalidRequest, TopicNotFound,
+    RecordCorrupt.
+    """
     query = ReadQuery(
         from_seq=asked.from_seq,
         limit=clamped(asked.limit, DEFAULT_LIMIT, MAX_LIMIT),
-        max_bytes=clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES),
+        max_bytes=min(bytes_asked(asked), SMALL),
         exclude_nodes=left_out(engine, asked.topic, asked.nodes),
         tag=asked.tag,
         from_ts=asked.from_ts,
@@ -72,6 +75,30 @@ async def read(engine: Engine, asked: Read) -> Reading:
         skip_corrupt=asked.skip_corrupt,
     )
     return Reading(topic=asked.topic, query=query, result=await engine.read(asked.topic, query))
+
+
+def bytes_asked(asked: Read) -> int:
+    """How much a read may give."""
+    return clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES)
+
+
+def is_cut(asked: Read, reading: Reading) -> bool:
+    """Whether more is to be had than a look that is held small gives, or one record is more already."""
+    result, query = reading.result, reading.query
+    if result.bytes > SMALL:
+        return True
+    return (
+        bytes_asked(asked) > query.max_bytes
+        and len(result.records) > 0
+        and len(result.records) < query.limit
+        and result.next_from_seq < result.head_seq
+    )
+
+
+async def read_whole(engine: Engine, reading: Reading, max_bytes: int) -> Reading:
+    """The same read once more, of up to so many bytes. Raises as `read`."""
+    query = msgspec.structs.replace(reading.query, max_bytes=max_bytes)
+    return Reading(topic=reading.topic, query=query, result=await engine.read(reading.topic, query))
 
 
 def clamped(asked: int, default: int, most: int) -> int:

@@ -12,6 +12,7 @@ from broker.http.answers import Answer
 from broker.http.query import Query, parsed
 from broker.http.render import Shape
 from broker.http.request import Request
+from broker.memory.memory import SMALL
 from broker.service import reads, routers
 from broker.service.predicates import tag_match
 from broker.tracing import notes
@@ -72,6 +73,9 @@ async def _read(request: Request, body: _Body) -> Answer:
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:
         reading = await request.unless_gone(reads.read_on(broker.engine, request.parking, reading, asked.wait_ms))
+    request.is_read = True
+    if reads.is_cut(asked, reading):
+        reading = await _whole(request, asked, reading)
     if broker.tracing is not None:
         request.note = notes.read("read", asked.topic, reading.result.records)
     shape = Shape(
@@ -81,6 +85,22 @@ async def _read(request: Request, body: _Body) -> Answer:
         stored=body.include_stored is True,
     )
     return Answer(render.routed(render.diff(reading.result, shape, request.started), waited))
+
+
+async def _whole(request: Request, asked: reads.Read, reading: reads.Reading) -> reads.Reading:
+    """The read as it was asked for, its memory held. Where there is none for all of that it gives less, one record at
+    least. Raises Overloaded.
+    """
+    engine, memory = request.broker.engine, request.broker.memory
+    alone = reading.result.bytes
+    if alone > SMALL:
+        reading.result.records = ()  # not twice while it waits
+        await request.room_for(alone)
+    room = await request.room(max(alone, reads.bytes_asked(asked)))
+    reading = await reads.read_whole(engine, reading, room)
+    await request.room_for(reading.result.bytes)
+    await memory.turn(reading.result.bytes)
+    return reading
 
 
 def _asked(topic: str, body: _Body) -> reads.Read:

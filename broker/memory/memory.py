@@ -1,0 +1,234 @@
+"""What answers and bodies of a broker hold: the two budgets, waiting for room, and clients that take nothing.
+
+Whoever makes an answer holds its bytes until the transport has taken them (`Answering`). What transports hold beyond
+their high-water mark is counted here as well, by connection, from the pause that they announce to the end of it. Small
+answers of clients that read are not counted at all: they cost nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from broker.live.turns import Turns
+from broker.memory.budget import Budget, Hold
+from broker.memory.giving import give_back
+from broker.memory.refusal import Overloaded
+
+if TYPE_CHECKING:
+    from broker.settings import Settings
+
+_log = structlog.get_logger("broker")
+
+#: Answers and bodies up to this size are not counted: each connection has one at most.
+SMALL: Final = 64 * 1024
+#: Larger answers go to the transport in pieces of this size.
+PIECE: Final = 64 * 1024
+#: So many pieces, then others have a turn.
+STRIDE: Final = 4
+#: How long a request waits for room before it is refused, and a read before it is given less.
+PATIENCE_S: Final = 2.0
+READ_PATIENCE_S: Final = 0.2
+#: So many may wait; the next one is refused at once.
+MAX_WAITING: Final = 2_000
+#: What is rendered of large answers in one round of the loop, in the writes that `Turns` counts (about 15 µs each).
+BYTES_A_WRITE: Final = 16 * 1024
+#: Cut off connections and refusals are logged this often, with their number.
+LOG_S: Final = 60.0
+#: Freed memory is given back once the peak was so high and little of it is left, and at most this often.
+GIVE_BACK_BYTES: Final = 16 << 20
+GIVE_BACK_S: Final = 5.0
+#: How often all of this is looked at.
+LOOK_S: Final = 1.0
+ANSWERS: Final = "max_answer_memory_bytes"
+ANSWERS_OF_ONE: Final = "max_answer_memory_bytes_per_connection"
+BODIES: Final = "max_body_memory_bytes"
+
+
+class Memory:
+    """Of one broker. All of it belongs to the event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.answers = Budget(settings.max_answer_memory_bytes, settings.max_answer_memory_bytes_per_connection)
+        self.bodies = Budget(settings.max_body_memory_bytes)
+        self.stall_timeout_s = settings.stall_timeout_s
+        #: Large answers are rendered in turns, so that many at once do not hold up others.
+        self.turns = Turns()
+        self.stalled_total = 0
+        #: When an answer was refused or had to wait for the last time.
+        self._short_at = float("-inf")
+        #: By transport, the one that has been full for longest in front: what it holds, and since when.
+        self._paused: dict[Any, tuple[Hold, float]] = {}
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
+        self._given_back_at = float("-inf")
+        self._is_giving_back = False
+
+    # -- holding -----------------------------------------------------------------------------------------------------
+
+    async def answer(self, owner: object, size: int, patience_s: float = PATIENCE_S) -> Hold:
+        """Room for an answer, or Overloaded."""
+        return await self._obtain(self.answers, owner, size, patience_s)
+
+    async def body(self, owner: object, size: int) -> Hold:
+        """Room for what a body is decompressed to, or Overloaded."""
+        return await self._obtain(self.bodies, owner, size, PATIENCE_S)
+
+    async def less(self, owner: object, size: int) -> Hold | None:
+        """Room for an answer that may as well be smaller. None: it has to be small."""
+        try:
+            return await self._obtain(self.answers, owner, size, READ_PATIENCE_S, counts=False)
+        except Overloaded:
+            return None
+
+    async def turn(self, size: int) -> None:
+        """Wait for this answer's turn at being rendered, if it is a large one."""
+        if size > SMALL:
+            await self.turns.take(size // BYTES_A_WRITE, lambda: 0)
+
+    def refusal(self, budget: Budget, owner: object, size: int) -> Overloaded:
+        """Counted, and logged."""
+        budget.refused_total += 1
+        if budget is self.bodies:
+            limit, most = BODIES, budget.total
+        elif budget.total and budget.held + size > budget.total:
+            limit, most = ANSWERS, budget.total
+        else:
+            limit, most = ANSWERS_OF_ONE, budget.per_owner
+        if budget is self.answers:
+            self._short_at = monotonic()
+        self._say("memory_refused", limit)
+        return Overloaded(limit=limit, max=most)
+
+    async def _obtain(
+        self, budget: Budget, owner: object, size: int, patience_s: float | None, *, counts: bool = True
+    ) -> Hold:
+        hold = budget.try_hold(owner, size)
+        if hold is not None:
+            return hold
+        if budget is self.answers:
+            self._short_at = monotonic()
+        if budget.waiting < MAX_WAITING or patience_s is None:
+            waited = await _waited(budget, owner, size, patience_s)
+            if waited is not None:
+                return waited
+        if counts:
+            raise self.refusal(budget, owner, size)
+        raise Overloaded(limit=ANSWERS, max=budget.total)
+
+    async def patiently(self, owner: object, size: int) -> Hold:
+        """Room for what is pushed to one who holds a stream: it waits, since there is nobody to refuse."""
+        return await self._obtain(self.answers, owner, size, None)
+
+    # -- clients that take nothing -----------------------------------------------------------------------------------
+
+    @property
+    def is_short(self) -> bool:
+        """Whether answers wait for memory, or were refused it lately: then whoever takes nothing is cut off sooner."""
+        return self.answers.waiting > 0 or self.answers.is_over or monotonic() - self._short_at < self.stall_timeout_s
+
+    def paused(self, transport: Any) -> None:
+        """A transport holds more than its high-water mark."""
+        size = transport.get_write_buffer_size()
+        if transport in self._paused:
+            self._paused[transport][0].resize(size)
+        else:
+            self._paused[transport] = self.answers.hold(transport, size), monotonic()
+
+    def resumed(self, transport: Any) -> None:
+        """It does not any more, or has closed."""
+        found = self._paused.pop(transport, None) if self._paused else None
+        if found is not None:
+            found[0].release()
+
+    def look_again(self, now: float) -> None:
+        """What full transports hold by now. Where that is more than all may hold, those that have been full for longest
+        are cut off: nothing else is left to refuse.
+        """
+        for transport, (hold, _) in list(self._paused.items()):
+            size = transport.get_write_buffer_size()
+            if size:
+                hold.resize(size)
+            else:
+                self.resumed(transport)
+        over = self.answers.held - self.answers.total if self.answers.total else 0
+        for transport, (hold, since) in list(self._paused.items()):
+            if over <= 0 or now - since < LOOK_S:
+                return
+            over -= hold.size
+            self.stalled()
+            transport.abort()
+
+    def stalled(self) -> None:
+        """A client was cut off because it took nothing."""
+        self.stalled_total += 1
+        self._say("stalled_clients_cut_off")
+
+    def _say(self, event: str, limit: str | None = None) -> None:
+        """At once, then once a minute, with how often it has happened since."""
+        key = f"{event} {limit}"
+        self._unlogged[key] = self._unlogged.get(key, 0) + 1
+        now = monotonic()
+        if now - self._logged_at.get(key, float("-inf")) < LOG_S:
+            return
+        self._logged_at[key] = now
+        count = self._unlogged.pop(key)
+        named = {} if limit is None else {"limit": limit}
+        _log.error(
+            event,
+            count=count,
+            answers_bytes=self.answers.held,
+            bodies_bytes=self.bodies.held,
+            connections=self.answers.owners,
+            **named,
+        )
+
+    # -- giving back -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """For ever: look at full transports, give memory back."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look_again(monotonic())
+            self.give_back(monotonic())
+
+    def give_back(self, now: float, give: Callable[[], None] = give_back) -> None:
+        """Freed memory goes back to the system, on a thread, when little is left of much that was held."""
+        peak, held = (sum(getattr(each, name) for each in (self.answers, self.bodies)) for name in ("peak", "held"))
+        if self._is_giving_back or peak < GIVE_BACK_BYTES or held > peak / 4 or now - self._given_back_at < GIVE_BACK_S:
+            return
+        self._given_back_at = now
+        self._is_giving_back = True
+        for each in (self.answers, self.bodies):
+            each.peak = each.held
+        asyncio.get_running_loop().run_in_executor(None, give).add_done_callback(self._gave_back)
+
+    def _gave_back(self, _: object) -> None:
+        self._is_giving_back = False
+
+
+async def _waited(budget: Budget, owner: object, size: int, patience_s: float | None) -> Hold | None:
+    """Room that was waited for; None when there was none in time."""
+    coming: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
+    granted: list[Hold] = []
+
+    def grant(hold: Hold) -> None:
+        granted.append(hold)
+        if not coming.done():
+            coming.set_result(hold)
+
+    waiter = budget.wait(owner, size, grant)
+    try:
+        async with asyncio.timeout(patience_s):
+            await coming
+        return granted.pop()
+    except TimeoutError:
+        return None
+    finally:
+        budget.give_up(waiter)
+        for hold in granted:  # in the moment in which nobody waited for it any more
+            hold.release()

@@ -1,0 +1,73 @@
+"""WebSockets as uvicorn has them, counted: what waits to be read by their clients, and a message that is still coming."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from broker.memory.memory import SMALL
+
+if TYPE_CHECKING:
+    from broker.door import Door
+    from broker.memory.budget import Hold
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """`door` is set by `websockets`."""
+
+    door: ClassVar[Door]
+    #: Of a message that has not come to its end.
+    _coming = 0
+    _body: Hold | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.door.memory.paused(self.transport)
+
+    def resume_writing(self) -> None:
+        self.door.memory.resumed(self.transport)
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        self._coming += len(data)
+        super().data_received(data)
+        if self._coming > SMALL:
+            self._count()
+
+    def send_receive_event_to_app(self) -> None:
+        self._coming = 0
+        self._let_go()
+        super().send_receive_event_to_app()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.door.memory.resumed(self.transport)
+        self._let_go()
+        super().connection_lost(exc)
+
+    def _count(self) -> None:
+        """Where messages that are coming hold all they may, this one is not waited for: its connection ends."""
+        bodies = self.door.memory.bodies
+        if self._body is None:
+            self._body = bodies.hold(self.transport, self._coming)
+        else:
+            self._body.resize(self._coming)
+        if bodies.is_over and bodies.held > self._coming:
+            self.door.memory.refusal(bodies, self.transport, 0)
+            self._let_go()
+            self.transport.abort()
+
+    def _let_go(self) -> None:
+        if self._body is not None:
+            self._body.release()
+            self._body = None
+
+
+def websockets(door: Door) -> type[Any]:
+    """The protocol class of a server's WebSockets."""
+
+    class Socket(SocketProtocol):
+        pass
+
+    Socket.door = door
+    return Socket
