@@ -26,6 +26,9 @@ from broker.slow import Sweeper
 #: How long requests in flight may take to end once the sockets are closed.
 GRACE_S: Final = 10
 BACKLOG: Final = 2048
+#: Connections accepted in one round of the loop. uvloop takes one of each listening socket: a client that comes alone
+#: would wait for as many rounds as there are others in front of it.
+ACCEPTS: Final = 16
 
 
 class BrokerServer(Server):
@@ -89,7 +92,8 @@ class BrokerServer(Server):
             await loop.create_server(
                 connected, sock=each, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=patience_s
             )
-            for each in sockets or ()
+            for given in sockets or ()
+            for each in (given, *(given.dup() for _ in range(ACCEPTS - 1)))
         ]
         self.started = True
         self._accepting.set()

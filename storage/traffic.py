@@ -40,6 +40,13 @@ class Traffic:
             reason = result.tombstone.reason
             self.tombstones[reason] = self.tombstones.get(reason, 0) + 1
 
+    def unanswered(self, result: ReadResult) -> None:
+        """What a read gave was dropped: it is read anew."""
+        self.reads -= 1
+        self.read -= len(result.records)
+        if result.tombstone is not None:
+            self.tombstones[result.tombstone.reason] -= 1
+
     def lost(self, causes: Iterable[str], records: int) -> None:
         """So many live records went, for one of these causes."""
         names = {str(cause) for cause in causes}

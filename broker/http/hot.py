@@ -110,6 +110,8 @@ class HotRequests:
         action = target.action
         if not self._open() or (action.adds and self._broker.pressure.refusing):
             return False
+        if action.reads and self._broker.memory.is_busy:
+            return False  # reads take turns with large answers, the other way
         told = partial(self._answer, target, headers, started, caller)
         try:
             strict_json.check_utf8(body)

@@ -46,6 +46,8 @@ class Action(NamedTuple):
     take: Callable[[Engine, str, Mapping[bytes, bytes], bytes, Told, Callable[[], None]], bool]
     render: Callable[[Any, bytes, float], Answer]
     undo: Callable[[Any], None] | None = None
+    #: Whether it changes nothing, and may find much.
+    reads: bool = False
 
     @property
     def rule(self) -> Rule:
@@ -200,20 +202,28 @@ def _diff(
     )
     task = asyncio.ensure_future(reads.read(engine, read))
     _reading.add(task)
-    task.add_done_callback(partial(_has_read, asked, read, told, hand_over))
+    task.add_done_callback(partial(_has_read, engine, asked, read, told, hand_over))
     return True
 
 
 def _has_read(
-    asked: _Diff, read: reads.Read, told: Told, hand_over: Callable[[], None], task: asyncio.Task[reads.Reading]
+    engine: Engine,
+    asked: _Diff,
+    read: reads.Read,
+    told: Told,
+    hand_over: Callable[[], None],
+    task: asyncio.Task[reads.Reading],
 ) -> None:
     _reading.discard(task)
     # What it waited for was cancelled, or it was with the loop: whoever is left is told all the same.
     error = ShuttingDown() if task.cancelled() else task.exception()
     if error is not None:
         told(error)
-    elif (asked.wait_ms and task.result().empty) or reads.is_cut(read, task.result()):
-        hand_over()  # what there was is not for this reader: now it has to wait; or it is a large answer
+    elif asked.wait_ms and task.result().empty:
+        hand_over()  # what there was is not for this reader: now it has to wait
+    elif reads.is_cut(read, task.result()):
+        reads.dropped(engine, task.result())
+        hand_over()  # a large answer: its memory is counted the other way
     else:
         told(Found(task.result().result, _SHAPES[asked.include_tags, asked.include_meta, asked.include_data]))
 
@@ -236,5 +246,5 @@ BY_NAME: Final = {
     b"": Action("append", _TOPIC, frozenset(_SEQS), True, _append, _appended),
     b"claim": Action("claim", f"{_TOPIC}/claim", _PLAIN, False, _claim, _claimed, Claimed.undo),
     b"ack": Action("ack", f"{_TOPIC}/ack", _PLAIN, False, _ack, _acked),
-    b"diff": Action("read", f"{_TOPIC}/diff", _PLAIN, False, _diff, _found),
+    b"diff": Action("read", f"{_TOPIC}/diff", _PLAIN, False, _diff, _found, reads=True),
 }

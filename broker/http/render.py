@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -21,6 +21,9 @@ from storage.stretch import Stretch, parts_of
 if TYPE_CHECKING:
     from storage.routers.waiting import Waited
 
+
+#: Of large answers so much is rendered without letting others run: about a millisecond.
+SLICE_BYTES: Final = 256 * 1024
 
 DUE_KEY = b',"deliver_at":'
 #: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
@@ -75,6 +78,20 @@ def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
             for seq, ts, node, tag, body in found
         ]
     )
+
+
+async def records_in_turns(
+    found: Sequence[StoredRecord], shape: Shape, size: int, turn: Callable[[int], Awaitable[None]]
+) -> bytes:
+    """The same of records of `size` bytes, in slices, each in its `turn`: others are served in between."""
+    each = max(1, len(found) * SLICE_BYTES // max(1, size))
+    texts: list[bytes] = []
+    for part in parts_of(found):
+        for at in range(0, len(part), each):
+            end = min(len(part), at + each)
+            await turn(SLICE_BYTES)
+            texts.append(records(part.between(at, end) if isinstance(part, Stretch) else part[at:end], shape))
+    return b",".join(texts)
 
 
 def _part(found: Sequence[StoredRecord], shape: Shape) -> bytes:
@@ -158,11 +175,15 @@ def place(address: str) -> bytes:
     return b'%b,"partition":%d' % (quoted(name), partition) if partition else quoted(name)
 
 
-def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"") -> bytes:
-    """The answer to a read; `started` is when its request came, by perf_counter, `more` further fields of it."""
+def diff(
+    result: ReadResult, shape: Shape, started: float, more: bytes = b"", text: bytes | None = None
+) -> bytes:
+    """The answer to a read; `started` is when its request came, by perf_counter, `more` further fields of it. `text`:
+    its records, where they are rendered already."""
     tombstone = b"null" if result.tombstone is None else msgspec.json.encode(result.tombstone)
     corrupt = b"" if not result.corrupt_seqs else b',"corrupt_seqs":' + msgspec.json.encode(result.corrupt_seqs)
-    text = records(result.records, shape)
+    if text is None:
+        text = records(result.records, shape)
     return (
         b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,'
         b'"tombstone":%b%b%b,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
@@ -181,6 +202,15 @@ def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"") ->
         result.records_scanned,
         result.cold_segments_read,
     )
+
+
+async def large_diff(
+    result: ReadResult, shape: Shape, started: float, turn: Callable[[int], Awaitable[None]], more: bytes = b""
+) -> bytes:
+    """The same, rendered in turns. The records are gone from `result` then: an answer is not kept twice."""
+    text = await records_in_turns(result.records, shape, result.bytes, turn)
+    result.records = ()
+    return diff(result, shape, started, more, text)
 
 
 def routed(answer: bytes, waited: Waited | None) -> bytes:

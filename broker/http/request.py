@@ -118,19 +118,26 @@ class Request:
     # -- memory ------------------------------------------------------------------------------------------------------
 
     async def room(self, size: int) -> int:
-        """How large an answer to a read may be that may as well give less than it is asked for: `size`, or SMALL where
-        there is no memory for that.
+        """How large an answer may be to a read that may as well give less than it is asked for: `size`, or what is held
+        already, or SMALL, where there is no memory for more.
         """
+        held = self._room
+        if held is not None:
+            # Whoever holds something does not wait for more: others may wait for what it holds.
+            if self.broker.memory.answers.has_room(held.owner, size - held.size):
+                held.resize(size)
+            return held.size
         if size <= SMALL:
             return size
-        self.release_room()
         self._room = await self.broker.memory.less(self.connection, size)
         return SMALL if self._room is None else size
 
     async def room_for(self, size: int, *, waits: bool = True) -> None:
         """Hold memory for an answer of this size; what was held before may be more or less. Raises Overloaded."""
         held = self._room
-        if held is not None and (size <= held.size or self.broker.memory.answers.has_room(held.owner, size)):
+        if held is not None and (
+            size <= held.size or self.broker.memory.answers.has_room(held.owner, size - held.size)
+        ):
             held.resize(size)
             return
         if held is None and size <= SMALL:

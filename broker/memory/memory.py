@@ -28,6 +28,8 @@ _log = structlog.get_logger("broker")
 SMALL: Final = 64 * 1024
 #: Larger answers go to the transport in pieces of this size.
 PIECE: Final = 64 * 1024
+#: What a read that may find little counts with in a turn.
+LOOK_BYTES: Final = 32 * 1024
 #: So many pieces, then others have a turn.
 STRIDE: Final = 4
 #: How long a request waits for room before it is refused, and a read before it is given less.
@@ -35,8 +37,8 @@ PATIENCE_S: Final = 2.0
 READ_PATIENCE_S: Final = 0.2
 #: So many may wait; the next one is refused at once.
 MAX_WAITING: Final = 2_000
-#: What is rendered of large answers in one round of the loop, in the writes that `Turns` counts (about 15 µs each).
-BYTES_A_WRITE: Final = 16 * 1024
+#: What is rendered in the time of one of the writes that `Turns` counts: so many bytes. A slice fills a round of its.
+BYTES_A_WRITE: Final = 2 * 1024
 #: Cut off connections and refusals are logged this often, with their number.
 LOG_S: Final = 60.0
 #: Freed memory is given back once the peak was so high and little of it is left, and at most this often.
@@ -58,6 +60,8 @@ class Memory:
         self.stall_timeout_s = settings.stall_timeout_s
         #: Large answers are rendered in turns, so that many at once do not hold up others.
         self.turns = Turns()
+        #: One large answer is rendered at a time: it takes several times its size while it is.
+        self.rendering = asyncio.Lock()
         self.stalled_total = 0
         #: When an answer was refused or had to wait for the last time.
         self._short_at = float("-inf")
@@ -85,10 +89,14 @@ class Memory:
         except Overloaded:
             return None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether large answers are being made: then reads take turns, too."""
+        return self.rendering.locked() or self.answers.waiting > 0
+
     async def turn(self, size: int) -> None:
-        """Wait for this answer's turn at being rendered, if it is a large one."""
-        if size > SMALL:
-            await self.turns.take(size // BYTES_A_WRITE, lambda: 0)
+        """Wait for the turn of work on so many bytes of a large answer."""
+        await self.turns.take(size // BYTES_A_WRITE, _same)
 
     def refusal(self, budget: Budget, owner: object, size: int) -> Overloaded:
         """Counted, and logged."""
@@ -178,7 +186,7 @@ class Memory:
         self._logged_at[key] = now
         count = self._unlogged.pop(key)
         named = {} if limit is None else {"limit": limit}
-        _log.error(
+        _log.warning(
             event,
             count=count,
             answers_bytes=self.answers.held,
@@ -209,6 +217,11 @@ class Memory:
 
     def _gave_back(self, _: object) -> None:
         self._is_giving_back = False
+
+
+def _same() -> int:
+    """The priority of all answers."""
+    return 0
 
 
 async def _waited(budget: Budget, owner: object, size: int, patience_s: float | None) -> Hold | None:

@@ -95,10 +95,15 @@ def is_cut(asked: Read, reading: Reading) -> bool:
     )
 
 
-async def read_whole(engine: Engine, reading: Reading, max_bytes: int) -> Reading:
+def dropped(engine: Engine, reading: Reading) -> None:
+    """It is read anew: what it gave does not count as read."""
+    engine.catalog.usage.traffic.unanswered(reading.result)
+
+
+async def read_whole(engine: Engine, topic: str, query: ReadQuery, max_bytes: int) -> Reading:
     """The same read once more, of up to so many bytes. Raises as `read`."""
-    query = msgspec.structs.replace(reading.query, max_bytes=max_bytes)
-    return Reading(topic=reading.topic, query=query, result=await engine.read(reading.topic, query))
+    query = msgspec.structs.replace(query, max_bytes=max_bytes)
+    return Reading(topic=topic, query=query, result=await engine.read(topic, query))
 
 
 def clamped(asked: int, default: int, most: int) -> int:

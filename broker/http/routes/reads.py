@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -12,7 +12,7 @@ from broker.http.answers import Answer
 from broker.http.query import Query, parsed
 from broker.http.render import Shape
 from broker.http.request import Request
-from broker.memory.memory import SMALL
+from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.service import reads, routers
 from broker.service.predicates import tag_match
 from broker.tracing import notes
@@ -43,6 +43,8 @@ class _Body(msgspec.Struct, kw_only=True):
 
 _body = msgspec.json.Decoder(_Body)
 _any = msgspec.json.Decoder()
+#: Reading takes such a part of what rendering does.
+READ_SHARE: Final = 4
 
 
 async def diff(request: Request) -> Answer:
@@ -70,11 +72,14 @@ async def _read(request: Request, body: _Body) -> Answer:
     broker = request.broker
     asked = _asked(request.address(), body)
     waited = await routers.caught_up(broker.engine, asked.topic)
+    if broker.memory.is_busy:
+        await broker.memory.turn(LOOK_BYTES)
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:
         reading = await request.unless_gone(reads.read_on(broker.engine, request.parking, reading, asked.wait_ms))
     request.is_read = True
-    if reads.is_cut(asked, reading):
+    is_large = reads.is_cut(asked, reading)
+    if is_large:
         reading = await _whole(request, asked, reading)
     if broker.tracing is not None:
         request.note = notes.read("read", asked.topic, reading.result.records)
@@ -84,7 +89,11 @@ async def _read(request: Request, body: _Body) -> Answer:
         data=body.include_data is not False,
         stored=body.include_stored is True,
     )
-    return Answer(render.routed(render.diff(reading.result, shape, request.started), waited))
+    if not is_large:
+        return Answer(render.routed(render.diff(reading.result, shape, request.started), waited))
+    async with broker.memory.rendering:
+        text = await render.large_diff(reading.result, shape, request.started, broker.memory.turn)
+    return Answer(render.routed(text, waited))
 
 
 async def _whole(request: Request, asked: reads.Read, reading: reads.Reading) -> reads.Reading:
@@ -92,15 +101,16 @@ async def _whole(request: Request, asked: reads.Read, reading: reads.Reading) ->
     least. Raises Overloaded.
     """
     engine, memory = request.broker.engine, request.broker.memory
-    alone = reading.result.bytes
-    if alone > SMALL:
-        reading.result.records = ()  # not twice while it waits
-        await request.room_for(alone)
-    room = await request.room(max(alone, reads.bytes_asked(asked)))
-    reading = await reads.read_whole(engine, reading, room)
-    await request.room_for(reading.result.bytes)
-    await memory.turn(reading.result.bytes)
-    return reading
+    topic, query, least = reading.topic, reading.query, reading.result.bytes
+    reads.dropped(engine, reading)
+    reading.result.records = ()  # not twice while it is waited for room
+    if least > SMALL:
+        await request.room_for(least)
+    room = await request.room(max(least, reads.bytes_asked(asked)))
+    await memory.turn(room // READ_SHARE)
+    whole = await reads.read_whole(engine, topic, query, room)
+    await request.room_for(whole.result.bytes)
+    return whole
 
 
 def _asked(topic: str, body: _Body) -> reads.Read:

@@ -56,7 +56,7 @@ class StrictRoute(APIRoute):
 router = APIRouter(prefix="/v0/topics", tags=["topics"], route_class=StrictRoute)
 
 
-def current(request: FrameworkRequest) -> Request:
+async def current(request: FrameworkRequest) -> Request:
     """The request as the rest of the broker sees it."""
     return request.scope["topics.request"]
 
