@@ -30,10 +30,15 @@ if TYPE_CHECKING:
 #: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).
 _ENHANCE_YOUR_CALM: Final = 0xB
 _CANCEL: Final = 0x8
+#: Nothing was done: it may be asked again (RFC 9113 §8.7).
+_REFUSED_STREAM: Final = 0x7
 _PROTOCOL_ERROR: Final = 0x1
 
 #: What a stream counts with beside its bytes while they wait for its client.
 STREAM_BYTES: Final = 4096
+
+#: Asked however much there is to do.
+PROBES: Final = frozenset({b"/v0/health", b"/healthz", b"/v0/ready", b"/readyz"})
 
 #: What asks for nothing: see `broker.calm`.
 _IDLE_FRAMES: Final = (zttp.Ping, zttp.Settings, zttp.RstStream)
@@ -210,6 +215,9 @@ class Http2Protocol(ZttpH2Protocol):
         if head_bytes(event.target, event.headers) > self.door.max_header_bytes:
             self.door.metrics.refused(HeadTooLarge(self.door.max_header_bytes))
             self.conn.stream(event.stream_id).reset(_ENHANCE_YOUR_CALM)
+            return
+        if self.door.memory.refuses_stream(len(self.cycles)) and event.path not in PROBES:
+            self.conn.stream(event.stream_id).reset(_REFUSED_STREAM)
             return
         super().handle_request(event)
         cycle: Any = self.cycles.get(event.stream_id)

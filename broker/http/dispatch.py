@@ -64,6 +64,8 @@ class Dispatcher:
         template = UNMATCHED
         refuse = errors.answer if found is None else found[0].refuse
         try:
+            if found is None or not found[0].always:
+                await self.broker.memory.begin()
             if found is not None:
                 route, request.values = found
                 template = route.template

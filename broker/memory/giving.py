@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable
 from functools import cache
 
@@ -17,8 +18,12 @@ def _trim() -> Callable[[int], int] | None:
     return found
 
 
-def give_back() -> None:
-    """Give back all pages, of all arenas, in which nothing is used. It takes as long as there is to give back."""
+def give_back(thorough: bool) -> None:
+    """Give back all pages, of all arenas, in which nothing is used. It takes as long as there is to give back.
+
+    `thorough`: what only the collector finds is looked for first; that stops everything for a moment.
+    """
+    gc.collect(2 if thorough else 0)
     trim = _trim()
     if trim is not None:
         trim(0)

@@ -30,6 +30,14 @@ SMALL: Final = 64 * 1024
 PIECE: Final = 64 * 1024
 #: What a read that may find little counts with in a turn.
 LOOK_BYTES: Final = 32 * 1024
+#: So many pieces of work on large answers may wait for their turn; the next one is refused.
+MAX_TURNS_WAITING: Final = 5_000
+#: What a request counts with in a round of the loop that begins some: 32 of them, the others in the rounds behind it.
+BEGIN_COST: Final = 4
+#: So many requests may wait to be begun before streams of HTTP/2 are refused; HTTP/1.1 has one a connection.
+MAX_BEGINNING: Final = 2_000
+#: While answers lack memory, a connection of HTTP/2 may have so many streams.
+STREAMS_WHILE_SHORT: Final = 16
 #: So many pieces, then others have a turn.
 STRIDE: Final = 4
 #: How long a request waits for room before it is refused, and a read before it is given less.
@@ -43,7 +51,8 @@ BYTES_A_WRITE: Final = 2 * 1024
 LOG_S: Final = 60.0
 #: Freed memory is given back once the peak was so high and little of it is left, and at most this often.
 GIVE_BACK_BYTES: Final = 16 << 20
-GIVE_BACK_S: Final = 5.0
+GIVE_BACK_S: Final = 3.0
+GIVE_BACK_TIMES: Final = 2
 #: How often all of this is looked at.
 LOOK_S: Final = 1.0
 ANSWERS: Final = "max_answer_memory_bytes"
@@ -62,6 +71,7 @@ class Memory:
         self.turns = Turns()
         #: One large answer is rendered at a time: it takes several times its size while it is.
         self.rendering = asyncio.Lock()
+        self._beginnings = Turns()
         self.stalled_total = 0
         #: When an answer was refused or had to wait for the last time.
         self._short_at = float("-inf")
@@ -71,6 +81,8 @@ class Memory:
         self._unlogged: dict[str, int] = {}
         self._given_back_at = float("-inf")
         self._is_giving_back = False
+        self._to_give_back = 0
+        self._gave_much = False
 
     # -- holding -----------------------------------------------------------------------------------------------------
 
@@ -95,8 +107,20 @@ class Memory:
         return self.rendering.locked() or self.answers.waiting > 0
 
     async def turn(self, size: int) -> None:
-        """Wait for the turn of work on so many bytes of a large answer."""
+        """Wait for the turn of work on so many bytes of a large answer. Raises Overloaded when too many wait."""
+        if self.turns.waiting > MAX_TURNS_WAITING:
+            raise self.refusal(self.answers, None, size)
         await self.turns.take(size // BYTES_A_WRITE, _same)
+
+    async def begin(self) -> None:
+        """Wait for a request's turn at being begun. However many come at once, probes are answered in between."""
+        await self._beginnings.take(BEGIN_COST, _same)
+
+    def refuses_stream(self, streams: int) -> bool:
+        """Whether a connection of HTTP/2 that has so many streams may not open one more now."""
+        if self._beginnings.waiting > MAX_BEGINNING:
+            return True
+        return streams >= STREAMS_WHILE_SHORT and self.is_short
 
     def refusal(self, budget: Budget, owner: object, size: int) -> Overloaded:
         """Counted, and logged."""
@@ -204,16 +228,25 @@ class Memory:
             self.look_again(monotonic())
             self.give_back(monotonic())
 
-    def give_back(self, now: float, give: Callable[[], None] = give_back) -> None:
-        """Freed memory goes back to the system, on a thread, when little is left of much that was held."""
-        peak, held = (sum(getattr(each, name) for each in (self.answers, self.bodies)) for name in ("peak", "held"))
-        if self._is_giving_back or peak < GIVE_BACK_BYTES or held > peak / 4 or now - self._given_back_at < GIVE_BACK_S:
+    def give_back(self, now: float, give: Callable[[bool], None] = give_back) -> None:
+        """Freed memory goes back to the system, on a thread, when little is left of much that was held; and once more
+        later, for what was let go behind that.
+        """
+        budgets = (self.answers, self.bodies)
+        peak, held = sum(each.peak for each in budgets), sum(each.held for each in budgets)
+        if self._is_giving_back or now - self._given_back_at < GIVE_BACK_S:
             return
+        if peak >= GIVE_BACK_BYTES and held <= peak / 4:
+            self._to_give_back, self._gave_much = GIVE_BACK_TIMES, any(each.peak * 2 > each.total for each in budgets)
+            for each in budgets:
+                each.peak = each.held
+        if not self._to_give_back:
+            return
+        self._to_give_back -= 1
         self._given_back_at = now
         self._is_giving_back = True
-        for each in (self.answers, self.bodies):
-            each.peak = each.held
-        asyncio.get_running_loop().run_in_executor(None, give).add_done_callback(self._gave_back)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, give, self._gave_much).add_done_callback(self._gave_back)
 
     def _gave_back(self, _: object) -> None:
         self._is_giving_back = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -126,11 +126,18 @@ def left_out(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[byte
     return exclude
 
 
-async def read_on(engine: Engine, parking: Places, reading: Reading, wait_ms: int) -> Reading:
+async def read_on(
+    engine: Engine,
+    parking: Places,
+    reading: Reading,
+    wait_ms: int,
+    turn: Callable[[], Awaitable[None]] | None = None,
+) -> Reading:
     """Go on with a read that was empty until there is something or `wait_ms` have passed.
 
     A write between two reads is not missed: the wait is for a head beyond what the last read examined, whenever it
-    came. At shutdown what there is is returned at once. Raises LimitReached (too many waiting), TopicNotFound
+    came. At shutdown what there is is returned at once. `turn` is waited for before each read: many wait for the same
+    write. Raises LimitReached (too many waiting), TopicNotFound
     (deleted meanwhile).
     """
     deadline = monotonic() + min(wait_ms, MAX_WAIT_MS) / 1000
@@ -147,6 +154,8 @@ async def read_on(engine: Engine, parking: Places, reading: Reading, wait_ms: in
                 break
             if not moved:
                 break
+            if turn is not None:
+                await turn()
             query = msgspec.structs.replace(reading.query, from_seq=position)
             reading = Reading(topic=topic, query=query, result=await engine.read(topic, query))
     return reading
