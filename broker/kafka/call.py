@@ -19,6 +19,7 @@ from broker.kafka.codec.wire import Buffer
 
 if TYPE_CHECKING:
     from broker.auth.access import Access
+    from broker.memory.budget import Hold
     from broker.wiring import Broker
 
 #: The bytes of a body, as one piece or several.
@@ -63,7 +64,7 @@ class Peer:
 class Call:
     """One request."""
 
-    __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "flight", "version")
+    __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "flight", "room", "version")
 
     def __init__(self, api_key: int, version: int, client_id: str | None, connection: Peer, broker: Broker) -> None:
         self.api_key = api_key
@@ -75,6 +76,14 @@ class Call:
         self.errors: list[int] = []
         #: Its place among the requests of its key that are under way: ended when it is done, or waits for something.
         self.flight: Flight = UNCOUNTED
+        #: The memory that its answer holds until the transport has taken it.
+        self.room: Hold | None = None
+
+    def release(self) -> None:
+        """Its answer is not there any more."""
+        if self.room is not None:
+            self.room.release()
+            self.room = None
 
     @property
     def access(self) -> Access:

@@ -1,7 +1,8 @@
 """One connection of a Kafka client: frames in, calls started in order, answers out in order.
 
 What it may hold is bounded: requests that wait or whose answer is on its way by their bytes (then nothing more is
-read), answers by what the transport takes (then nothing more is started). While all connections of its key have as many
+read), answers by what the transport takes (then nothing more is started) and by the budget of all answers (see
+`broker.memory`; a fetch holds its room from before it reads until it is written). While all connections of its key have as many
 requests under way as they may have, nothing more is read or started either. A client that does not take its answers, or
 does not send what it has begun, is cut off by the sweeper (see `broker.slow`).
 """
@@ -24,22 +25,28 @@ from broker.kafka.codec.wire import Malformed
 from broker.kafka.framing import Frames
 from broker.kafka.header import Header
 from broker.kafka.outbox import Outbox, Whole
+from broker.memory.memory import SMALL
 from broker.slow import Look, Phase
 
 if TYPE_CHECKING:
     from broker.auth.access import Access, Flight
     from broker.kafka.port import Port
+    from broker.memory.budget import Hold
 
 _log = structlog.get_logger("broker.kafka")
 
 #: What a request counts with beside its bytes, so that many small ones are bounded, too.
 _REQUEST_BYTES: Final = 512
 #: Answers that the transport may hold before no other is begun.
-_HIGH_WATER_BYTES: Final = 1 << 20
+_HIGH_WATER_BYTES: Final = 128 * 1024
 #: What one that has not said who it is may send at once, as in Kafka (sasl.server.max.receive.size).
 _STRANGER_BYTES: Final = 512 * 1024
 #: Other kinds than Produce: lists of names, members, settings.
 _PLAIN_BYTES: Final = 16 << 20
+#: Calls whose answers may be large: none is begun while all answers together hold more than they may.
+_LARGE: Final = frozenset(
+    {ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH}
+)
 #: Requests of a connection that are begun without letting others run.
 _STRIDE: Final = 16
 #: Calls that wait for something to happen: given up when their client has gone.
@@ -82,6 +89,8 @@ class Connection(asyncio.Protocol):
         self._under_way: int | None = None
         self._closing = False
         self._when_gone: dict[object, Callable[[], None]] = {}
+        #: What its requests hold.
+        self._body: Hold | None = None
 
     # -- what the transport tells --------------------------------------------------------------------------------------
 
@@ -112,17 +121,36 @@ class Connection(asyncio.Protocol):
         if frames:
             self._arrived.set()
             self._watch_held()
+        if self._body is not None or self._held_bytes + self._frames.kept > SMALL:
+            self._count_requests()
+
+    def _count_requests(self) -> None:
+        """What has come and is not answered is counted with the bodies of all; what is one too many ends here."""
+        size, bodies = self._held_bytes + self._frames.kept, self._port.broker.memory.bodies
+        if self._body is None:
+            self._body = bodies.hold(self, 0)
+        before = self._body.size
+        self._body.resize(size if size > SMALL else 0)
+        if self._body.size > before and bodies.is_over and bodies.held > self._body.size:
+            self._port.broker.memory.refusal(bodies, self, size)
+            self._body.resize(0)
+            self._refuse("memory", "requests that are on their way hold all the memory they may")
 
     def pause_writing(self) -> None:
         self._room.clear()
+        self._port.broker.memory.paused(self.transport)
 
     def resume_writing(self) -> None:
         self._resumed += 1
+        self._port.broker.memory.resumed(self.transport)
         self._room.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._port.leave(self)
+        self._port.broker.memory.resumed(self.transport)
+        if self._body is not None:
+            self._body.resize(0)
         self._outbox.close()
         self._waiting.clear()
         self._room.set()
@@ -216,8 +244,13 @@ class Connection(asyncio.Protocol):
         self._under_way = header.api_key
         later = False
         try:
+            if header.api_key in _LARGE:
+                await self._port.broker.memory.room()
             answer = await handler(call, memoryview(frame)[header.body_offset :])
             later = isinstance(answer, Later)
+        except BaseException:
+            call.release()
+            raise
         finally:
             if not later:
                 call.flight.end()
@@ -252,9 +285,12 @@ class Connection(asyncio.Protocol):
         """Its turn has come."""
         self._served += 1
         self._held_bytes -= started.bytes
+        if self._body is not None:
+            self._count_requests()
         self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
         if body is not None:
             self.transport.writelines(headers.framed(started.header, body))
+        started.call.release()
         self._closing |= self._peer.rejected
         if self._closing and not len(self._outbox):
             self.transport.close()

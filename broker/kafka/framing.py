@@ -41,6 +41,11 @@ class Frames:
         """Whether part of a frame is there."""
         return bool(self._head) or self._frame is not None
 
+    @property
+    def kept(self) -> int:
+        """Bytes of the part that is there."""
+        return len(self._head) + (0 if self._frame is None else len(self._frame))
+
     def feed(self, data: bytes) -> list[bytearray]:
         """The frames that are complete with these bytes, without their length. Raises Malformed."""
         self.received += len(data)

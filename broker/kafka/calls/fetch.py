@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.auth.scopes import READ
 from broker.kafka.apis import ApiKey
@@ -19,12 +19,21 @@ from broker.kafka.codec.wire import Buffer
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
 from broker.kafka.places import located, log_start_offset
+from broker.memory.memory import LOOK_BYTES, PATIENCE_S, SMALL
+from broker.memory.refusal import Overloaded
 from storage.errors import ShuttingDown, TopicNotFound
+
+if TYPE_CHECKING:
+    from broker.memory.budget import Hold
 
 #: No request waits for longer.
 MAX_WAIT_MS: Final = 60_000
 #: No answer has more, but for the batch that one has at least.
 MAX_BYTES: Final = 64 << 20
+#: What is read where there is no room for all that is asked for.
+_SOME_BYTES: Final = 1 << 20
+#: What the work on a large answer counts with in its turn at most.
+MAX_TURN_BYTES: Final = 1 << 20
 
 
 async def fetch(call: Call, body: memoryview) -> Answer:
@@ -35,11 +44,54 @@ async def fetch(call: Call, body: memoryview) -> Answer:
         return write_fetched(call.version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
     deadline = monotonic() + min(max(request.max_wait_ms, 0), MAX_WAIT_MS) / 1000
     while True:
-        found = await _read_all(call, request)
+        found = await _read_in_room(call, request, deadline)
         if _is_enough(request, found) or not await _grown(call, request, found, deadline):
             break
+        call.release()
     call.errors += [each.error for each in found if each.error]
     return write_fetched(call.version, 0, found)
+
+
+async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> list[Fetched]:
+    """What there is, within the memory that answers have left: a small part first, and all of it if there is more.
+
+    Where there is no room for more, that is the answer; where a single batch is more than that, and there is no room
+    until its time has come, an empty one. Clients come again for the rest.
+    """
+    memory = call.broker.memory
+    most = min(request.max_bytes, MAX_BYTES, sum(max(0, wanted.max_bytes) for wanted in request.wanted))
+    if memory.is_busy:
+        await memory.turn(LOOK_BYTES)
+    found = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
+    size = sum(each.size for each in found)
+    if most <= SMALL >= size or size < SMALL // 2:
+        return found
+    if size > SMALL:
+        found = []  # not twice while it waits for room
+        call.room = await _room(call, size, deadline)
+        if call.room is None:
+            return [await _read_one(call, wanted, 0) for wanted in request.wanted]
+    answers, connection = memory.answers, call.connection
+    room = call.room or answers.try_hold(connection, most) or answers.try_hold(connection, min(most, _SOME_BYTES))
+    if room is None:
+        return found
+    call.room = room
+    if room.size < most and answers.has_room(connection, most - room.size):
+        room.resize(most)
+    await memory.turn(min(room.size, MAX_TURN_BYTES))
+    found = await _read_all(call, request._replace(max_bytes=min(most, room.size)))
+    room.resize(sum(each.size for each in found))
+    return found
+
+
+async def _room(call: Call, size: int, deadline: float) -> Hold | None:
+    """Room for so many bytes, if there is some before the time of the request has come."""
+    memory = call.broker.memory
+    try:
+        return await memory.answer(call.connection, size, max(0.0, min(PATIENCE_S, deadline - monotonic())))
+    except Overloaded:
+        await asyncio.sleep(max(0.0, deadline - monotonic()))
+        return None
 
 
 def _is_enough(request: FetchRequest, found: Sequence[Fetched]) -> bool:
