@@ -62,7 +62,7 @@ class Broker:
             engine, loop_lag_ms=settings.pressure_loop_lag_ms, commit_ms=settings.pressure_commit_ms
         )
         self.memory = Memory(settings)
-        self.live = Live(engine, self.pressure, max_sessions=settings.max_watch_sessions)
+        self.live = Live(engine, self.pressure, self.memory, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()
         self.kafka_offsets = Offsets(engine)

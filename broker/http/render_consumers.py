@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from storage.consumers.values import ConsumerRead, ConsumerState
 
 
-def read(consumer: str, done: ConsumerRead, shape: Shape, started: float) -> bytes:
-    """The answer to a read: that of a diff, and where the consumer is."""
+def read(consumer: str, done: ConsumerRead, shape: Shape, started: float, text: bytes | None = None) -> bytes:
+    """The answer to a read: that of a diff, and where the consumer is. `text`: its records, if rendered already."""
     more = b',"consumer":%b,"cursor_seq":%d,"unread":%d%b' % (
         quoted(consumer),
         done.cursor_seq,
         done.unread,
         b',"repeated":true' if done.repeated else b"",
     )
-    return render.diff(done.result, shape, started, more)
+    return render.diff(done.result, shape, started, more, text)
 
 
 def entry(state: ConsumerState) -> dict[str, Any]:

@@ -32,6 +32,8 @@ _log = structlog.get_logger("broker.live")
 
 #: Connections written to in one turn: others get theirs in between.
 SLICE: Final = 64
+#: Bytes that count as one of them.
+BYTES_A_WRITE: Final = 64 * 1024
 
 
 class Feed:
@@ -96,15 +98,19 @@ class Feed:
         """How urgent its records are now."""
         return priority_of(self.live.engine, self.topic)
 
-    async def read(self, subscription: Subscription, to_seq: int | None = None) -> ReadResult:
-        """What is behind its position, at most up to `to_seq`. Raises RecordCorrupt, Unreadable, TopicNotFound."""
+    async def read(
+        self, subscription: Subscription, to_seq: int | None = None, *, max_bytes: int | None = None
+    ) -> ReadResult:
+        """What is behind its position, at most up to `to_seq`, and `max_bytes` instead of what it asks for. Raises
+        RecordCorrupt, Unreadable, TopicNotFound.
+        """
         options = subscription.options
         if options.strong:
             to_seq = self.visible(options) if to_seq is None else min(to_seq, self.visible(options))
         query = ReadQuery(
             from_seq=subscription.position,
             limit=options.limit,
-            max_bytes=options.max_batch_bytes,
+            max_bytes=options.max_batch_bytes if max_bytes is None else max_bytes,
             exclude_nodes=options.exclude_nodes,
             epoch=subscription.epoch,
             skip_corrupt=options.skip_corrupt,
@@ -162,9 +168,12 @@ class Feed:
         if reached >= self.visible(options):
             caught_up = frames.caught_up(self.name, reached, Position(epoch, reached))
         members = list(cohort)
-        for begin in range(0, len(members), SLICE):
-            part = members[begin : begin + SLICE]
-            await self.live.turns.take(len(part), self.priority)
+        # Each gets bytes of its own: of large news so many copies are made in one turn, and no more.
+        weight = 1 if news is None else max(1, len(news.data) // BYTES_A_WRITE)
+        size = max(1, SLICE // weight)
+        for begin in range(0, len(members), size):
+            part = members[begin : begin + size]
+            await self.live.turns.take(len(part) * weight, self.priority)
             target = self._cohorts.setdefault((options, reached), {})
             for member in part:
                 if member.cohort is not cohort:

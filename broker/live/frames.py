@@ -65,16 +65,21 @@ class Event:
         return self._message
 
 
-def records(topic: bytes, result: ReadResult, shape: Shape, from_seq: int, epoch: int) -> Event | None:
-    """`topic` is the name as JSON, and the partition behind it (see `render.place`); `from_seq` is the position before.
+def records(
+    topic: bytes, result: ReadResult, shape: Shape, from_seq: int, epoch: int, text: bytes | None = None
+) -> Event | None:
+    """`topic` is the name as JSON, and the partition behind it (see `render.place`); `from_seq` is the position before;
+    `text` the records, where they are rendered already.
 
     None: there is nothing to tell.
     """
     if not result.records and not result.corrupt_seqs:
         return None
+    if text is None:
+        text = render.records(result.records, shape)
     data = b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d%b}' % (
         topic,
-        render.records(result.records, shape),
+        text,
         from_seq,
         result.next_from_seq,
         result.head_seq,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.live.watcher import Watcher
+    from broker.memory.memory import Memory
     from broker.pressure.watch import Pressure
     from storage.catalog import Topic
     from storage.engine import Engine
@@ -38,9 +39,10 @@ class Figures:
 class Live:
     """Made with the broker; touches the engine only when somebody watches."""
 
-    def __init__(self, engine: Engine, pressure: Pressure, *, max_sessions: int) -> None:
+    def __init__(self, engine: Engine, pressure: Pressure, memory: Memory, *, max_sessions: int) -> None:
         self.engine = engine
         self.pressure = pressure
+        self.memory = memory
         self.sessions = Sessions(max_sessions)
         self.turns = Turns(engine.clock.monotonic_ns, lambda: pressure.share)
         self.figures = Figures()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from broker.http import render
 from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.frames import Event
 from broker.live.turns import READING
 from broker.live.wish import Options
+from broker.memory.memory import SMALL
 from storage.errors import RecordCorrupt, TopicNotFound
 from storage.records import ReadResult
 
 if TYPE_CHECKING:
+    from broker.memory.budget import Hold
     from broker.live.feed import Feed
     from broker.live.watcher import Watcher
+
+
+#: What is sent is there so many times while it is made and sent: as records, as an event, as what goes out.
+COPIES: Final = 3
 
 
 class Subscription:
@@ -31,6 +38,7 @@ class Subscription:
         "opening",
         "options",
         "position",
+        "room",
         "watcher",
     )
 
@@ -49,6 +57,8 @@ class Subscription:
         self.opening = True
         #: It has ended: the topic was deleted, or it is not wanted any more.
         self.gone = False
+        #: What is held for what was read for it alone, until that is sent.
+        self.room: Hold | None = None
 
     def end(self) -> None:
         """It is not wanted any more."""
@@ -109,7 +119,14 @@ class Subscription:
             if result.tombstone is not None:
                 found.append(frames.tombstone(self._key, result.tombstone, opening=self.opening, epoch=epoch))
                 self.position, self.epoch = result.tombstone.gap_to, epoch
-            news = frames.records(self._key, result, self.options.shape, self.position, epoch)
+            text = None
+            if self.room is not None:
+                memory, shape = feed.live.memory, self.options.shape
+                async with memory.rendering:
+                    text = await render.records_in_turns(result.records, shape, result.bytes, memory.turn)
+                if self.gone:
+                    return []
+            news = frames.records(self._key, result, self.options.shape, self.position, epoch, text)
             if news is not None:
                 found.append(news)
             self.position = result.next_from_seq
@@ -120,12 +137,42 @@ class Subscription:
             feed.join(self)  # no wait since the look at the head: nothing can have been committed in between
         return found
 
+    def release(self) -> None:
+        """What was read for it has been sent, or nobody wants it any more."""
+        if self.room is not None:
+            self.room.release()
+            self.room = None
+
     async def _read(self) -> ReadResult:
-        """What comes next; what lies in front of a damaged record is given before its time has come to be raised."""
+        """What comes next: a small part of it, unless there is more; the memory of that is held then, and waited for
+        where a single record is more than a small part.
+        """
+        memory, most = self.feed.live.memory, self.options.max_batch_bytes
+        result = await self._read_in_front(min(most, SMALL))
+        large = result.bytes > SMALL
+        if not large and (most <= SMALL or result.next_from_seq >= result.head_seq or not result.records):
+            return result
+        if large:
+            least, result.records = result.bytes, ()
+            self.room = await memory.patiently(self.watcher, least * COPIES)
+        else:
+            self.room = memory.answers.try_hold(self.watcher, most * COPIES)
+        room = self.room
+        if room is None or self.gone:
+            return result
+        if large and memory.answers.has_room(self.watcher, most * COPIES - room.size):
+            room.resize(max(room.size, most * COPIES))
+        await memory.turn(min(most, SMALL))
+        result = await self._read_in_front(min(most, room.size // COPIES))
+        room.resize(result.bytes * COPIES)
+        return result
+
+    async def _read_in_front(self, max_bytes: int) -> ReadResult:
+        """What lies in front of a damaged record is given before its time has come to be raised."""
         try:
-            return await self.feed.read(self)
+            return await self.feed.read(self, max_bytes=max_bytes)
         except RecordCorrupt as error:
-            result = await self.feed.read(self, to_seq=error.detail["seq"] - 1)
+            result = await self.feed.read(self, to_seq=error.detail["seq"] - 1, max_bytes=max_bytes)
             if not result.records and result.tombstone is None:
                 raise
             return result

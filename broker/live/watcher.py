@@ -212,6 +212,13 @@ class Watcher(Generic[P]):
 
     async def _advance(self, subscription: Subscription) -> AsyncGenerator[P]:
         try:
+            async for piece in self._stretch(subscription):
+                yield piece
+        finally:
+            subscription.release()
+
+    async def _stretch(self, subscription: Subscription) -> AsyncGenerator[P]:
+        try:
             events = await subscription.advance()
         except (RecordCorrupt, Unreadable) as error:
             if self.subscriptions.get(subscription.name) is subscription:

@@ -10,6 +10,8 @@ import pytest
 from broker.http import events
 from broker.http.routes import work
 from broker.http.routes.work import Outbox
+from broker.memory.memory import Memory
+from broker.settings import Settings
 from storage.errors import ShuttingDown
 from storage.queues.values import ClaimedJob
 from storage.records import StoredRecord
@@ -39,7 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_no_more_jobs_are_taken_than_fit() -> None:
-    jobs, outbox = Jobs(100), Outbox("q")
+    jobs, outbox = Jobs(100), Outbox("q", Memory(Settings()))
     filling = asyncio.create_task(outbox.fill(aiter(jobs)))
     for expected in (5, 10):
         await until(lambda expected=expected: jobs.taken >= expected)
@@ -51,7 +53,7 @@ async def test_no_more_jobs_are_taken_than_fit() -> None:
 
 
 async def test_all_that_came_before_the_end_is_given() -> None:
-    jobs, outbox = Jobs(3), Outbox("q")
+    jobs, outbox = Jobs(3), Outbox("q", Memory(Settings()))
     filling = asyncio.create_task(outbox.fill(aiter(jobs)))
     given = b""
     while not outbox.ended:
@@ -62,6 +64,6 @@ async def test_all_that_came_before_the_end_is_given() -> None:
 
 async def test_when_nothing_comes_for_long_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_S", 0.01)
-    outbox = Outbox("q")
+    outbox = Outbox("q", Memory(Settings()))
     assert await outbox.take() == b""
     assert not outbox.ended

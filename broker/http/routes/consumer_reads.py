@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -12,10 +12,14 @@ from broker.http import render, render_consumers, strict_json
 from broker.http.answers import Answer
 from broker.http.render import Shape
 from broker.http.request import ClientGone, Request
+from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.service import consumers, reads, routers
 from broker.tracing import notes
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from storage.consumers.values import ConsumerRead
 
 Natural = Annotated[int, Meta(ge=0)]
 
@@ -54,8 +58,16 @@ async def read(request: Request) -> Answer:
     waited = await routers.caught_up(broker.engine, asked.topic)
     if request.left():
         raise ClientGone  # before anything is taken that others might have had
+    memory = broker.memory
+    if memory.is_busy:
+        await memory.turn(LOOK_BYTES)
+    asked.max_batch_bytes = await request.room(
+        reads.clamped(asked.max_batch_bytes, reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES)
+    )
     done = await consumers.read(broker.engine, asked)
     if asked.wait_ms and reads.has_nothing(done.result):
+        request.release_room()
+        asked.max_batch_bytes = min(asked.max_batch_bytes, SMALL)
         waiting = consumers.read_on(broker.engine, request.parking, asked, done, began)
         done = await request.unless_gone(waiting, discard=lambda late: late.undo())
     if broker.tracing is not None:
@@ -63,8 +75,24 @@ async def read(request: Request) -> Answer:
     shape = Shape(
         tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
     )
-    text = render_consumers.read(asked.consumer, done, shape, request.started)
+    try:
+        text = await _rendered(request, asked.consumer, done, shape)
+    except BaseException:
+        done.undo()
+        raise
     return Answer(render.routed(text, waited), withdraw=done.undo)
+
+
+async def _rendered(request: Request, consumer: str, done: ConsumerRead, shape: Shape) -> bytes:
+    """The answer; the memory of a large one is held, and it is made in turns. Raises Overloaded."""
+    result, memory, text = done.result, request.broker.memory, None
+    if result.bytes > SMALL:
+        await request.room_for(result.bytes, waits=False)
+        async with memory.rendering:
+            text = await render.records_in_turns(result.records, shape, result.bytes, memory.turn)
+    else:
+        request.release_room()
+    return render_consumers.read(consumer, done, shape, request.started, text)
 
 
 async def commit(request: Request) -> Answer:

@@ -15,13 +15,15 @@ from broker.http.answers import NO_CONTENT, Answer, Streamed
 from broker.http.request import Request
 from broker.http.routes.proxy_topics import (
     answer,
+    answer_in_memory,
     asked_format,
-    found_answer,
     limits_of,
     pieces,
     streamed,
     wants_events,
+    within_memory,
 )
+from broker.memory.memory import SMALL
 from broker.proxy import media, offsets, reading
 from broker.proxy.assignment import Partition
 from broker.proxy.base_uri import base_of
@@ -213,11 +215,15 @@ async def read(request: Request) -> Answer:
             return _stream(request, member)
         own = member.instance.config
         format, content_type = media.read_as(request.headers.get(b"accept"), own.format)
-        limits = limits_of(request, _own_limits(member))
+        limits = await within_memory(request, limits_of(request, _own_limits(member)))
         proxy = request.broker.proxy
         work = proxy.read(member, limits, request.parking)
         found = await request.unless_gone(work, discard=lambda late: proxy.take_back(member, late))
-    made = found_answer(found, format, content_type)
+    try:
+        made = await answer_in_memory(request, found, format, content_type)
+    except BaseException:
+        proxy.take_back(member, found)
+        raise
     made.withdraw = lambda: proxy.take_back(member, found)
     return made
 
@@ -238,9 +244,10 @@ def _stream(request: Request, member: Member) -> Streamed:
 
 async def _events(request: Request, member: Member, format: Format) -> AsyncGenerator[bytes]:
     proxy, engine = request.broker.proxy, request.broker.engine
-    limits = _own_limits(member)._replace(timeout_ms=int(events.HEARTBEAT_S * 1000))
+    limits = _own_limits(member)._replace(timeout_ms=int(events.HEARTBEAT_S * 1000), max_bytes=SMALL)
     with request.stream_place():
         while True:
+            await request.broker.memory.room()
             try:
                 with _using(request):
                     found: Found = await proxy.read(member, limits, reading.Streaming())

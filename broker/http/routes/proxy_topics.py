@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from broker.http import events
 from broker.http.answers import Answer, Headers, Streamed
 from broker.http.request import Request
 from broker.kafka.cluster import BROKER_ID
+from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.proxy import media, producing, reading, records, topics
 from broker.proxy.assignment import Partition
 from broker.proxy.errors import PartitionMissing, Unprocessable
@@ -24,7 +26,9 @@ from storage.errors import StorageError
 LOST: Final = b"topics-lost"
 CORRUPT: Final = b"topics-corrupt"
 #: How long a stream without records waits before it says that it lives.
-_STREAM_LIMITS: Final = Limits(timeout_ms=int(events.HEARTBEAT_S * 1000))
+_STREAM_LIMITS: Final = Limits(timeout_ms=int(events.HEARTBEAT_S * 1000), max_bytes=SMALL)
+#: Records are there so many times while their answer is made.
+COPIES: Final = 3
 
 
 def answer(request: Request, value: Any) -> Answer:
@@ -94,9 +98,9 @@ async def read_partition(request: Request) -> Answer:
         return await _stream(request, partition, offset)
     format, content_type = media.read_as(request.headers.get(b"accept"), None)
     format = asked_format(request, format)
-    limits = limits_of(request, Limits(timeout_ms=0))
+    limits = await within_memory(request, limits_of(request, Limits(timeout_ms=0)))
     work = reading.read(engine, {partition: offset}, limits, request.parking)
-    return found_answer(await request.unless_gone(work), format, content_type)
+    return await answer_in_memory(request, await request.unless_gone(work), format, content_type)
 
 
 def wants_events(request: Request) -> bool:
@@ -127,6 +131,28 @@ def limits_of(request: Request, default: Limits) -> Limits:
         max_records=default.max_records if not count else min(count, reading.MAX_RECORDS),
         skip_corrupt=query.flag("skip_corrupt", False),
     )
+
+
+async def within_memory(request: Request, limits: Limits) -> Limits:
+    """How much may be read now: less where there is no memory for all of it."""
+    memory = request.broker.memory
+    if memory.is_busy:
+        await memory.turn(LOOK_BYTES)
+    if limits.max_bytes <= SMALL:
+        return limits
+    room = await request.room(limits.max_bytes * COPIES)
+    return limits if room >= limits.max_bytes * COPIES else limits._replace(max_bytes=SMALL)
+
+
+async def answer_in_memory(request: Request, found: Found, format: Format, content_type: bytes) -> Answer:
+    """As `found_answer`, of a read `within_memory`; a large one is made on a thread. Raises Overloaded."""
+    size = sum(len(each.key or b"") + len(each.value or b"") for each in found.records)
+    if size <= SMALL:
+        request.release_room()
+        return found_answer(found, format, content_type)
+    await request.room_for(size * COPIES, waits=False)
+    async with request.broker.memory.rendering:
+        return await asyncio.to_thread(found_answer, found, format, content_type)
 
 
 def found_answer(found: Found, format: Format, content_type: bytes) -> Answer:

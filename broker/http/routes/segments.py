@@ -9,6 +9,7 @@ from broker.http import conditions, ranges, render
 from broker.http.answers import NOT_MODIFIED, OK, PARTIAL_CONTENT, Answer, Streamed
 from broker.http.query import parsed
 from broker.http.request import Request
+from broker.memory.memory import SMALL
 from schemas.fields import parse_u64
 from storage.segment.names import DATA, IDX
 from storage.segment_download import SegmentDownload, open_download
@@ -46,6 +47,8 @@ async def _file(request: Request, ext: str) -> Answer:
     begin, end = asked or (0, size)
     if asked:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (begin, end - 1, size)))
+    # Held until it is sent: a piece at a time, or all of what was read as a whole.
+    await request.room_for(max(SMALL + 1, min(PIECE_BYTES if ext == DATA else size, size)))
     # The first piece now: what is wrong with the files is mostly found by it, and can still be told.
     border = min(end, begin + PIECE_BYTES)
     return Streamed(

@@ -24,7 +24,7 @@ from broker.auth.access import ANYBODY, Access
 from broker.auth.table import rule_of
 from broker.http import errors, events
 from broker.http.answers import Answer, Receive, Scope, Send, with_protection
-from broker.http.push import LINGER_S, send_now
+from broker.http.push import LINGER_S, connection_of, send_now
 from broker.http.request import Request, by_name, request_id
 from broker.http.routes.commands import Commands
 from broker.http.routes.watch import SLOW_READER, TOO_SLOW
@@ -32,6 +32,7 @@ from broker.http1 import WEBSOCKET_PATH
 from broker.live import frames
 from broker.live.frames import Event
 from broker.live.watcher import Watcher
+from broker.memory.memory import SMALL
 from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 if TYPE_CHECKING:
@@ -101,7 +102,13 @@ async def _refuse(answer: Answer, send: Send) -> None:
 
 async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive, send: Send) -> None:
     """Until either side ends it."""
-    watcher.attach(lambda text: send_now(send, _message(text)))
+    memory = watcher.live.memory
+
+    def push(text: str) -> bool:
+        fits = len(text) <= SMALL or memory.answers.has_room(connection_of(send), len(text))
+        return fits and send_now(send, _message(text))
+
+    watcher.attach(push)
     listening = asyncio.create_task(_listen(commands, receive))
     sending = asyncio.create_task(_send(watcher, send))
     try:

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Final
 from broker.http import events, render, render_queues
 from broker.http.answers import Streamed
 from broker.http.request import Request
+from broker.memory.memory import SMALL
 from broker.service import queues
 from storage.errors import StorageError, TopicNotFound
 from storage.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
+    from broker.memory.budget import Hold
+    from broker.memory.memory import Memory
     from storage.queues.work import Worker
 
 #: Jobs are taken from the queue while no more than so many bytes of them wait for the client to take them.
-MAX_BUFFERED_BYTES: Final = 1 << 20
+MAX_BUFFERED_BYTES: Final = 256 * 1024
 
 
 async def work(request: Request) -> Streamed:
@@ -53,7 +56,7 @@ async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator
     topic = engine.topic(name)
     with request.stream_place():
         async with worker:
-            outbox = Outbox(name)
+            outbox = Outbox(name, broker.memory)
             filling = asyncio.create_task(outbox.fill(worker))
             try:
                 yield events.RETRY
@@ -63,6 +66,7 @@ async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator
                         yield piece or events.heartbeat(engine.now_ms())
                 yield _last(filling.exception(), name, topic.log.head)
             finally:
+                outbox.release()
                 filling.cancel()
                 with suppress(asyncio.CancelledError, StorageError):
                     await filling
@@ -82,13 +86,16 @@ def _last(reason: BaseException | None, topic: str, head_seq: int) -> bytes:
 class Outbox:
     """Jobs on their way from the queue to the client, as events."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, memory: Memory) -> None:
         self._topic = render.quoted(topic)
+        self._memory = memory
+        #: What its jobs hold, beyond a small part.
+        self._room: Hold | None = None
         self._frames: list[bytes] = []
         self._bytes = 0
         self._filled = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._free = asyncio.Event()
+        self._free.set()
         self._over = False
 
     @property
@@ -103,10 +110,13 @@ class Outbox:
                 frame = render_queues.job_event(self._topic, job)
                 self._frames.append(frame)
                 self._bytes += len(frame)
+                if self._bytes > SMALL:
+                    self._count()
                 self._filled.set()
+                await self._memory.room()  # no further job while all answers together hold too much
                 if self._bytes > MAX_BUFFERED_BYTES:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._free.clear()
+                    await self._free.wait()
         finally:
             self._over = True
             self._filled.set()
@@ -118,8 +128,24 @@ class Outbox:
                 async with asyncio.timeout(events.HEARTBEAT_S):
                     await self._filled.wait()
             self._filled.clear()
+        self.release()
         taken = b"".join(self._frames)
+        if len(taken) > SMALL:
+            self._count(len(taken))
         self._frames.clear()
         self._bytes = 0
-        self._room.set()
+        self._free.set()
         return taken
+
+    def _count(self, sent: int = 0) -> None:
+        size = self._bytes + sent
+        if self._room is None:
+            self._room = self._memory.answers.hold(self, size)
+        else:
+            self._room.resize(size)
+
+    def release(self) -> None:
+        """What was taken has been sent, or nobody wants it any more."""
+        if self._room is not None:
+            self._room.release()
+            self._room = None

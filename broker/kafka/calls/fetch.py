@@ -60,6 +60,7 @@ async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> l
     """
     memory = call.broker.memory
     most = min(request.max_bytes, MAX_BYTES, sum(max(0, wanted.max_bytes) for wanted in request.wanted))
+    most = min(most, memory.answers.per_owner or most)
     if memory.is_busy:
         await memory.turn(LOOK_BYTES)
     found = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
