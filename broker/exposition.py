@@ -9,6 +9,7 @@ from broker import VERSION, process
 from broker.auth.access import Access
 from broker.auth.gate import Gate
 from broker.live.hub import Live
+from broker.memory.memory import Memory
 from broker.metric_table import MAX_KEY_SERIES, METRICS
 from broker.metrics import Labels
 from broker.pressure.watch import Pressure
@@ -31,6 +32,7 @@ def families(broker: Broker) -> Iterator[Family]:
     yield METRICS.whole("topics_sse_connections", broker.streams.parked)
     yield METRICS.whole("topics_sse_refused", broker.streams.refused_total)
     yield from _pressing(broker.pressure)
+    yield from _remembering(broker.memory)
     yield from _watching(broker.live)
     yield from process.families()
     yield from broker.http_metrics.families()
@@ -47,6 +49,14 @@ def _pressing(pressure: Pressure) -> Iterator[Family]:
     yield METRICS.whole("topics_pressure", pressure.governor.pressure)
     yield METRICS.whole("topics_pressure_step", pressure.governor.step)
     yield METRICS.whole("topics_pressure_refused", pressure.refused_total)
+
+
+def _remembering(memory: Memory) -> Iterator[Family]:
+    budgets = (("answers", memory.answers), ("bodies", memory.bodies))
+    for name, field in (("bytes", "held"), ("max_bytes", "total"), ("waiting", "waiting"), ("refused", "refused_total")):
+        samples = [Sample((("of", of),), getattr(budget, field)) for of, budget in budgets]
+        yield METRICS.family(f"topics_memory_{name}", samples)
+    yield METRICS.whole("topics_stalled_clients", memory.stalled_total)
 
 
 def reaching(found: Iterable[Family], access: Access) -> Iterator[Family]:

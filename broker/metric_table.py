@@ -25,6 +25,12 @@ METRICS: Final = MetricTable(
     Metric("topics_pressure", GAUGE, "share", "Load as a share of what means refusing writes."),
     Metric("topics_pressure_step", GAUGE, "0 to 4", "0 calm, 1 to 3 relieving, 4 refusing writes."),
     Metric("topics_pressure_refused", COUNTER, "writes", "Writes refused under pressure."),
+    # -- memory ------------------------------------------------------------------------------------------------------
+    Metric("topics_memory_bytes", GAUGE, "bytes", "Held by answers or by bodies that are on their way.", "of"),
+    Metric("topics_memory_max_bytes", GAUGE, "bytes", "Most they may hold; 0 = no limit.", "of"),
+    Metric("topics_memory_waiting", GAUGE, "requests", "Requests that wait for memory.", "of"),
+    Metric("topics_memory_refused", COUNTER, "requests", "Requests refused for want of memory.", "of"),
+    Metric("topics_stalled_clients", COUNTER, "connections", "Clients cut off because they took nothing."),
     # -- requests ----------------------------------------------------------------------------------------------------
     Metric("topics_http_requests", COUNTER, "requests", "Requests answered.", "route method status"),
     Metric(

@@ -58,10 +58,13 @@ class Broker:
         self.streams = Parking(
             settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"
         )
-        self.pressure = Pressure(
-            engine, loop_lag_ms=settings.pressure_loop_lag_ms, commit_ms=settings.pressure_commit_ms
-        )
         self.memory = Memory(settings)
+        self.pressure = Pressure(
+            engine,
+            loop_lag_ms=settings.pressure_loop_lag_ms,
+            commit_ms=settings.pressure_commit_ms,
+            memory=lambda: self.memory.answers.fill,
+        )
         self.live = Live(engine, self.pressure, self.memory, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()

@@ -71,6 +71,11 @@ class Budget:
         """How many hold something."""
         return len(self._owners)
 
+    @property
+    def fill(self) -> float:
+        """Which part of all that may be held is."""
+        return self.held / self.total if self.total else 0.0
+
     def held_by(self, owner: object) -> int:
         """Bytes that one owner holds."""
         return self._owners.get(owner, 0)

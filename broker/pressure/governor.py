@@ -38,11 +38,13 @@ class Step(enum.IntEnum):
 
 
 class Signals(NamedTuple):
-    """`queue` is the fuller of the log's two bounds, 0 to 1; times are ms."""
+    """`queue` is the fuller of the log's two bounds, 0 to 1; times are ms. `memory`: which part answers hold of what
+    they may."""
 
     loop_lag_ms: float = 0.0
     queue: float = 0.0
     commit_ms: float = 0.0
+    memory: float = 0.0
 
 
 class Limits(NamedTuple):
@@ -51,6 +53,7 @@ class Limits(NamedTuple):
     loop_lag_ms: float
     queue: float
     commit_ms: float
+    memory: float = 0.0
 
 
 class Governor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -18,6 +19,9 @@ _log = structlog.get_logger("broker")
 SAMPLE_S: Final = 0.1
 #: The queue is a tenth wider than what clients may fill: at this share they would have to wait for room.
 QUEUE_FULL: Final = 0.8
+#: Answers that hold all they may mean work that can wait does: not that writes are refused, which readers could bring
+#: about by not reading.
+MEMORY_FULL: Final = 1.25
 #: By step: how long news are gathered before they are sent; how much more company a group commit waits for.
 COALESCE_S: Final = (0.0, 0.01, 0.02, 0.05, 0.05)
 STRETCH: Final = (1, 1, 2, 4, 4)
@@ -28,10 +32,14 @@ SHARE: Final = (1, 1, 1, 4, 4)
 class Pressure:
     """What a step does to the engine is done here; `coalesce_s` and `share` are for live reading to heed."""
 
-    def __init__(self, engine: Engine, *, loop_lag_ms: int, commit_ms: int) -> None:
-        """Where loop lag and the age of an uncommitted write mean refusing, in ms; 0 = they are not looked at."""
+    def __init__(
+        self, engine: Engine, *, loop_lag_ms: int, commit_ms: int, memory: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """Where loop lag and the age of an uncommitted write mean refusing, in ms; 0 = they are not looked at.
+        `memory` says which part answers hold of what they may."""
         self._engine = engine
-        self.governor = Governor(Limits(loop_lag_ms, QUEUE_FULL, commit_ms))
+        self._memory = memory
+        self.governor = Governor(Limits(loop_lag_ms, QUEUE_FULL, commit_ms, MEMORY_FULL))
         self.loop_lag_ms = 0.0
         self.refused_total = 0
         self.coalesce_s = COALESCE_S[Step.CALM]
@@ -74,7 +82,7 @@ class Pressure:
     def sample(self, now_ms: float) -> None:
         """Look at everything once; act when that calls for another step than before."""
         before = self.governor.step
-        step = self.governor.take(Signals(self.loop_lag_ms, *self._log()), now_ms)
+        step = self.governor.take(Signals(self.loop_lag_ms, *self._log(), min(1.0, self._memory())), now_ms)
         if step is not before:
             _say(step, before, round(self.governor.pressure, 2))
             self._relieve(step)
