@@ -1,0 +1,74 @@
+"""Clients that ask for much and read nothing: the broker's memory is bounded, and it says how it is meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.unread import RECORD_BYTES, Unread, Watch, get, resident
+
+#: Without bounds each of these would hold 8 MB or more.
+CLIENTS, LONG_CLIENTS = 80, 1000
+MAX_BYTES = 600 << 20
+BUDGET_BYTES = 32 << 20
+TARGET = "/v0/topics/t/records?limit=10&max_batch_bytes=8388608"
+DIFF = json.dumps({"max_batch_bytes": 8 << 20}).encode()
+SUBSCRIBE = json.dumps({"type": "subscribe", "topics": {"t": {"from_seq": 0}}, "max_batch_bytes": 8 << 20}).encode()
+
+
+def post(path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+def streams(broker: BrokerProcess, clients: Unread, count: int) -> None:
+    wish = {"topics": {"t": {"from_seq": 0}}, "max_batch_bytes": 8 << 20}
+    for _ in range(count):
+        clients.http1(1, get(broker.ok("POST", "/v0/watch", wish)["stream_url"]))
+
+
+DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
+    "http1": lambda _, clients, count: clients.http1(count, get(TARGET)),
+    "pipelined": lambda _, clients, count: clients.http1(count, get(TARGET) * 20),
+    "past asgi": lambda _, clients, count: clients.http1(count, post("/v0/topics/t/diff", DIFF)),
+    "http2": lambda _, clients, count: clients.http2(count // 10, TARGET, 100),
+    "http2, open windows": lambda _, clients, count: clients.http2(count // 10, TARGET, 100, window=1 << 30),
+    "events": streams,
+    "websocket": lambda _, clients, count: clients.websockets(count, SUBSCRIBE),
+    "kafka": lambda _, clients, count: clients.kafka(count, "t", fetches=3),
+    "proxy": lambda _, clients, count: clients.http1(
+        count, get("/topics/t/partitions/0/records?offset=0&max_bytes=8388608")
+    ),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("door", DOORS)
+def test_answers_that_nobody_reads_are_bounded(tmp_path: Path, door: str, long_mode: bool) -> None:
+    count = LONG_CLIENTS if long_mode else CLIENTS
+    kafka_port = tmp_path / "kafka"
+    settings = {} if long_mode else {"max_answer_memory_bytes": BUDGET_BYTES}
+    with BrokerProcess(
+        tmp_path, kafka_port=0, kafka_port_file=kafka_port, wal_file_bytes=16 << 20, **settings
+    ) as broker:
+        broker.start()
+        broker.ok("PUT", "/v0/topics/t", {"durability": "disk"})
+        for _ in range(3):
+            broker.ok("POST", "/v0/topics/t", {"records": [{"data": "x" * RECORD_BYTES}] * 5})
+        before = resident(broker)
+        port = int(kafka_port.read_text()) if door == "kafka" else broker.port
+        with Watch(broker) as watch, Unread(port) as clients:
+            DOORS[door](broker, clients, count)
+            time.sleep(1.5)
+        seen = watch.seen()
+        print(door, count, f"{before >> 20} -> {seen.peak_bytes >> 20} MiB, health {seen.slowest_s:.3f} s")
+        assert not watch.killed
+        assert seen.answered > 0
+        assert seen.peak_bytes < (MAX_BYTES if long_mode else before + 6 * BUDGET_BYTES)
+        assert broker.ok("GET", "/v0/topics/t")["head_seq"] == 15
+        assert broker.complaints() == []
