@@ -53,7 +53,12 @@ def _pressing(pressure: Pressure) -> Iterator[Family]:
 
 def _remembering(memory: Memory) -> Iterator[Family]:
     budgets = (("answers", memory.answers), ("bodies", memory.bodies))
-    for name, field in (("bytes", "held"), ("max_bytes", "total"), ("waiting", "waiting"), ("refused", "refused_total")):
+    for name, field in (
+        ("bytes", "held"),
+        ("max_bytes", "total"),
+        ("waiting", "waiting"),
+        ("refused", "refused_total"),
+    ):
         samples = [Sample((("of", of),), getattr(budget, field)) for of, budget in budgets]
         yield METRICS.family(f"topics_memory_{name}", samples)
     yield METRICS.whole("topics_stalled_clients", memory.stalled_total)

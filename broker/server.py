@@ -19,9 +19,9 @@ from broker.http.dispatch import Dispatcher
 from broker.http.hot import HotRequests
 from broker.listening import CannotListen, tls_context
 from broker.protocols import one_port, plain
-from broker.sockets import websockets
 from broker.settings import HttpServer, Settings
 from broker.slow import Sweeper
+from broker.sockets import websockets
 
 #: How long requests in flight may take to end once the sockets are closed.
 GRACE_S: Final = 10

@@ -144,8 +144,10 @@ class Sweeper:
     def _stalls(self, mark: _Mark, now: float) -> bool:
         """Whether it takes nothing of an answer while others wait for the memory."""
         memory = self._memory
-        return mark.look.phase is Phase.ANSWER and mark.progress.last_moved + memory.stall_timeout_s <= now and (
-            memory.is_short
+        return (
+            mark.look.phase is Phase.ANSWER
+            and mark.progress.last_moved + memory.stall_timeout_s <= now
+            and (memory.is_short)
         )
 
 

@@ -175,9 +175,7 @@ def place(address: str) -> bytes:
     return b'%b,"partition":%d' % (quoted(name), partition) if partition else quoted(name)
 
 
-def diff(
-    result: ReadResult, shape: Shape, started: float, more: bytes = b"", text: bytes | None = None
-) -> bytes:
+def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"", text: bytes | None = None) -> bytes:
     """The answer to a read; `started` is when its request came, by perf_counter, `more` further fields of it. `text`:
     its records, where they are rendered already."""
     tombstone = b"null" if result.tombstone is None else msgspec.json.encode(result.tombstone)

@@ -15,9 +15,9 @@ from storage.errors import RecordCorrupt, TopicNotFound
 from storage.records import ReadResult
 
 if TYPE_CHECKING:
-    from broker.memory.budget import Hold
     from broker.live.feed import Feed
     from broker.live.watcher import Watcher
+    from broker.memory.budget import Hold
 
 
 #: What is sent is there so many times while it is made and sent: as records, as an event, as what goes out.

@@ -76,9 +76,7 @@ async def _read(request: Request, body: _Body) -> Answer:
         await broker.memory.turn(LOOK_BYTES)
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:
-        waiting = reads.read_on(
-            broker.engine, request.parking, reading, asked.wait_ms, turn=broker.memory.begin
-        )
+        waiting = reads.read_on(broker.engine, request.parking, reading, asked.wait_ms, turn=broker.memory.begin)
         reading = await request.unless_gone(waiting)
     request.is_read = True
     is_large = reads.is_cut(asked, reading)

@@ -121,6 +121,6 @@ def test_whatever_happens_the_sum_is_that_of_the_holds(seed: int) -> None:
         assert all(budget.held_by(owner) <= 400 for owner in range(5))
     for each in waiters:
         budget.give_up(each)
-    for each in list(holds):
+    for each in holds:
         each.release()
     assert (budget.held, budget.owners, budget.waiting) == (0, 0, 0)
