@@ -177,7 +177,7 @@ class Http2Protocol(ZttpH2Protocol):
     def on_response_complete(self, stream_id: int) -> None:
         cycle: Any = self.cycles.get(stream_id)
         left = 0 if cycle is None else waiting(cycle.stream)
-        if left:
+        if cycle is not None and left:
             self._keep(stream_id, cycle.stream, left)
         super().on_response_complete(stream_id)
 

@@ -1,4 +1,4 @@
-"""WebSockets as uvicorn has them, counted: what waits to be read by their clients, and a message that is still coming."""
+"""WebSockets as uvicorn has them, counted: what waits to be read by their clients, and messages that still come."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ async def read_body(
     a Content-Type whether a body may have it.
 
     Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (it does not keep `pace`), InvalidRequest (bad gzip),
-    Overloaded (there is no memory for it in `room`). A body that is refused is not read to its end here: the server below drops the rest.
+    Overloaded (there is no memory for it in `room`). A body that is refused is not read to its end here: the server
+    below drops the rest.
     """
     content_type = headers.get(b"content-type")
     typed = content_type is not None and is_taken(content_type)

@@ -53,8 +53,6 @@ LOG_S: Final = 60.0
 GIVE_BACK_BYTES: Final = 16 << 20
 GIVE_BACK_S: Final = 3.0
 GIVE_BACK_TIMES: Final = 2
-#: How often those look again who wait until answers hold no more than they may.
-ROOM_S: Final = 0.1
 #: How often all of this is looked at.
 LOOK_S: Final = 1.0
 ANSWERS: Final = "max_answer_memory_bytes"
@@ -160,8 +158,8 @@ class Memory:
 
     async def room(self) -> None:
         """Until answers hold no more than they may."""
-        while self.answers.is_over:
-            await asyncio.sleep(ROOM_S)
+        if self.answers.is_over:
+            (await self.patiently(None, 1)).release()
 
     # -- clients that take nothing -----------------------------------------------------------------------------------
 

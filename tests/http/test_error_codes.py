@@ -75,6 +75,13 @@ async def another_etag(rig: Rig) -> httpx.Response:
     return await rig.http.get(await _sealed(rig), headers={"if-match": '"other"'})
 
 
+async def read_without_memory(rig: Rig) -> httpx.Response:
+    await append(rig.http, "t", {"data": "x" * 100_000})
+    memory = rig.server.broker.memory
+    memory.answers.hold("others", memory.answers.total)
+    return await rig.http.get(f"{T}/records")
+
+
 async def body_that_does_not_come(rig: Rig) -> Reply:
     return await rig.server.ask(post("t", ONE, length=500))
 
@@ -168,6 +175,7 @@ WAYS: dict[str, Way] = {
     "not_ready": recovering,
     "shutting_down": stopping,
     "wal_saturated": slow_log,
+    "overloaded": read_without_memory,
     "storage_failed": disk_says(errno.EIO),
     "storage_full": disk_says(errno.ENOSPC),
 }  # fmt: skip
