@@ -3,8 +3,8 @@
 What it may hold is bounded: requests that wait or whose answer is on its way by their bytes (then nothing more is
 read), answers by what the transport takes (then nothing more is started) and by the budget of all answers (see
 `broker.memory`; a fetch holds its room from before it reads until it is written). While all connections of its key have
-as many requests under way as they may have, nothing more is read or started either. A client that does not take its answers, or
-does not send what it has begun, is cut off by the sweeper (see `broker.slow`).
+as many requests under way as they may have, nothing more is read or started either. A client that does not take its
+answers, or does not send what it has begun, is cut off by the sweeper (see `broker.slow`).
 """
 
 from __future__ import annotations

@@ -133,7 +133,9 @@ class Memory:
             limit, most = ANSWERS_OF_ONE, budget.per_owner
         if budget is self.answers:
             self._short_at = monotonic()
-        self._say("memory_refused", limit)
+        if count := self._due(limit):
+            answers, bodies = self.answers.held, self.bodies.held
+            _log.warning("memory_refused", limit=limit, count=count, answers_bytes=answers, bodies_bytes=bodies)
         return Overloaded(limit=limit, max=most)
 
     async def _obtain(
@@ -203,26 +205,17 @@ class Memory:
     def stalled(self) -> None:
         """A client was cut off because it took nothing."""
         self.stalled_total += 1
-        self._say("stalled_clients_cut_off")
+        if count := self._due("stalled"):
+            _log.warning("stalled_clients_cut_off", count=count, answers_bytes=self.answers.held)
 
-    def _say(self, event: str, limit: str | None = None) -> None:
-        """At once, then once a minute, with how often it has happened since."""
-        key = f"{event} {limit}"
-        self._unlogged[key] = self._unlogged.get(key, 0) + 1
+    def _due(self, of: str) -> int:
+        """How often it has happened since it was logged last; 0 while that is less than a minute ago."""
+        self._unlogged[of] = self._unlogged.get(of, 0) + 1
         now = monotonic()
-        if now - self._logged_at.get(key, float("-inf")) < LOG_S:
-            return
-        self._logged_at[key] = now
-        count = self._unlogged.pop(key)
-        named = {} if limit is None else {"limit": limit}
-        _log.warning(
-            event,
-            count=count,
-            answers_bytes=self.answers.held,
-            bodies_bytes=self.bodies.held,
-            connections=self.answers.owners,
-            **named,
-        )
+        if now - self._logged_at.get(of, float("-inf")) < LOG_S:
+            return 0
+        self._logged_at[of] = now
+        return self._unlogged.pop(of)
 
     # -- giving back -------------------------------------------------------------------------------------------------
 
