@@ -91,6 +91,16 @@ LOGGED: Final = (
     ),
     # -- the whole ---------------------------------------------------------------------------------------------------
     Event(
+        "memory_refused", "warning", "limit count answers_bytes bodies_bytes",
+        "Answers or bodies hold all the memory they may, and requests were refused; once a minute, with their number.",
+        "Look for clients that do not read; raise the limit where memory allows.",
+    ),
+    Event(
+        "stalled_clients_cut_off", "warning", "count answers_bytes",
+        "Clients took nothing of their answers and were cut off; once a minute, with their number.",
+        "Look at the clients.",
+    ),
+    Event(
         "pressure", "info, warning", "step was pressure",
         "The broker relieves itself, or stops doing so; a warning when it begins or ceases to refuse writes.",
         "[Pressure](#pressure).",
