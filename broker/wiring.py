@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from broker.auth.gate import Gate
+from broker.heavy import Heavy
 from broker.kafka.groups.coordinator import Coordinator
 from broker.kafka.groups.offsets import Offsets
 from broker.kafka.groups.values import Limits
@@ -47,6 +48,7 @@ class Broker:
         "stopping",
         "streams",
         "tracing",
+        "unpacking",
     )
 
     def __init__(self, engine: Engine, settings: Settings, tracing: Tracing | None = None) -> None:
@@ -73,6 +75,8 @@ class Broker:
             idle_s=settings.kafka_rest_idle_s,
             most=settings.max_kafka_rest_instances,
         )
+        #: Reads large record batches.
+        self.unpacking = Heavy()
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()

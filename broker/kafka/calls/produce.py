@@ -1,8 +1,8 @@
 """Produce: one atomic append a batch, acked as the topic's class says (source: kafka.md §1, §2).
 
 Appends are begun within the turn in which the request is started, and nothing waits between two requests of a
-connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed.
-What is answered waits for its commits outside of the connection's turn.
+connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed; and
+the reading of a large batch, which is done on a thread. What is answered waits for its commits outside of the connection's turn.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from broker.kafka.codec.produce import (
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
 from broker.kafka.mapping import to_stored
 from broker.kafka.places import located, log_start_offset
+from broker.kafka.records.compression import MAX_BATCH_BYTES
 from broker.kafka.records.errors import (
     BatchError,
     BatchTooLarge,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 #: A producer's wish: the answer comes when nothing can be lost any more, as far as the topic's class says so.
 ALL: Final = -1
 NO_ANSWER: Final = 0
+#: Larger batches, uncompressed, are read on a thread.
+_ON_LOOP_BYTES: Final = 256 << 10
 
 _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
     CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
@@ -147,7 +150,7 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     most = topic.config.max_message_bytes
     if most and len(batch.records or b"") > most:
         raise BatchTooLarge(f"A batch of {batch.topic} has at most {most} bytes.")
-    stored, header = _stored(batch, engine.options.max_batch_records)
+    stored, header = await _read(call, batch)
     producer = _producer_of(header)
     hasten = request.acks == ALL
     told = outcomes.settled(number, topic)
@@ -156,10 +159,24 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
         told(await engine.append(place, stored, create=False, producer=producer, hasten=hasten))
 
 
-def _stored(batch: PartitionData, max_records: int) -> tuple[StoredBodies, BatchHeader]:
+async def _read(call: Call, batch: PartitionData) -> tuple[StoredBodies, BatchHeader]:
+    """What there is to store. Raises BatchError.
+
+    How large a batch is shows only as it is uncompressed: on the loop no further than to what takes a moment.
+    """
+    most = call.broker.engine.options.max_batch_records
+    if len(batch.records or b"") <= _ON_LOOP_BYTES:
+        try:
+            return _stored(batch, most, _ON_LOOP_BYTES)
+        except BatchTooLarge:
+            pass  # for the loop, or altogether
+    return await call.broker.unpacking.run(_stored, batch, most, MAX_BATCH_BYTES)
+
+
+def _stored(batch: PartitionData, max_records: int, max_bytes: int) -> tuple[StoredBodies, BatchHeader]:
     if batch.records is None:
         raise CorruptBatch("There is no batch.")
-    found = read_batch(batch.records, max_records=max_records)
+    found = read_batch(batch.records, max_records=max_records, max_bytes=max_bytes)
     return to_stored(found.keys, found.values, found.headers, found.stamps), found.header
 
 

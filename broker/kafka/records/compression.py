@@ -7,24 +7,30 @@ refuse it; all else is written into a buffer that grows up to the bound.
 from __future__ import annotations
 
 import enum
-import zlib
 from typing import Any, Final
 
 import cramjam
 
+from broker.inflate import Damaged, TooLarge, TooManyMembers, gunzip
 from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
 
 _cramjam: Any = cramjam
+
+#: Records of one batch, uncompressed, have so many bytes at most; compressed as well.
+MAX_BATCH_BYTES: Final = 64 << 20
 
 #: Frame of the Java client's snappy: magic, version, oldest version that can read it; then blocks with their lengths.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = 16
 _BLOCK_LENGTH: Final = 4
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_GZIP_WBITS: Final = 31
 #: How much larger than its input the first buffer is, and each further one than that before.
 _GROWTH: Final = 4
 _LEAST_BYTES: Final = 1 << 16
+#: Most blocks in a frame of snappy: the Java client makes them 1 KiB large at least.
+MAX_SNAPPY_BLOCKS: Final = MAX_BATCH_BYTES >> 10
+#: Snappy makes nothing smaller than this share of it (64 bytes by a copy of three): what says so is not believed.
+_MAX_SNAPPY_RATIO: Final = 22
 
 
 class Codec(enum.IntEnum):
@@ -39,6 +45,8 @@ class Codec(enum.IntEnum):
 
 def uncompress(codec: int, data: bytes, max_bytes: int) -> bytes:
     """What was compressed. Raises UnsupportedCodec, CorruptBatch, BatchTooLarge (more than `max_bytes`)."""
+    if len(data) > MAX_BATCH_BYTES:
+        raise BatchTooLarge(f"Compressed, the records of a batch are more than {MAX_BATCH_BYTES} bytes.")
     try:
         match codec:
             case Codec.NONE:
@@ -54,7 +62,7 @@ def uncompress(codec: int, data: bytes, max_bytes: int) -> bytes:
                 found = _growing(_cramjam.zstd.decompress_into, data, max_bytes)
             case _:
                 raise UnsupportedCodec(f"There is no codec {codec}.")
-    except (zlib.error, _cramjam.DecompressionError) as error:
+    except _cramjam.DecompressionError as error:
         raise CorruptBatch(f"Records cannot be uncompressed: {error}") from None
     if len(found) > max_bytes:
         raise _too_large(max_bytes)
@@ -66,27 +74,26 @@ def _too_large(max_bytes: int) -> BatchTooLarge:
 
 
 def _gzip(data: bytes, max_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while data:
-        member = zlib.decompressobj(_GZIP_WBITS)
-        part = member.decompress(data, max_bytes - size + 1)
-        size += len(part)
-        if size > max_bytes:
-            raise _too_large(max_bytes)
-        if not member.eof:
-            raise CorruptBatch("Records cannot be uncompressed: they end too early.")
-        parts.append(part)
-        data = member.unused_data
-    return b"".join(parts)
+    try:
+        return gunzip(data, max_bytes)
+    except TooLarge:
+        raise _too_large(max_bytes) from None
+    except TooManyMembers as error:
+        # Not as corrupt: clients send such a batch again, as it is.
+        raise BatchTooLarge(f"Records cannot be uncompressed: {error}.") from None
+    except Damaged as error:
+        raise CorruptBatch(f"Records cannot be uncompressed: {error}") from None
 
 
 def _snappy(data: bytes, max_bytes: int) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
         return _snappy_block(data, max_bytes)
     parts: list[bytes] = []
-    at, size = _XERIAL_HEADER, 0
+    at, size, blocks = _XERIAL_HEADER, 0, 0
     while at < len(data):
+        blocks += 1
+        if blocks > MAX_SNAPPY_BLOCKS:
+            raise BatchTooLarge(f"Records compressed by snappy have at most {MAX_SNAPPY_BLOCKS} blocks.")
         length = int.from_bytes(data[at : at + _BLOCK_LENGTH], "big")
         at += _BLOCK_LENGTH
         if at + length > len(data):
@@ -102,6 +109,8 @@ def _snappy_block(data: bytes, max_bytes: int) -> bytes:
     size = _cramjam.snappy.decompress_raw_len(data)
     if size > max_bytes:
         raise _too_large(max_bytes)
+    if size > _MAX_SNAPPY_RATIO * len(data):
+        raise CorruptBatch(f"Records cannot be uncompressed: {len(data)} bytes of snappy say that they are {size}.")
     out = bytearray(size)
     written = _cramjam.snappy.decompress_raw_into(data, out)
     return bytes(out) if written == size else bytes(out[:written])
