@@ -7,6 +7,7 @@ refuse it; all else is written into a buffer that grows up to the bound.
 from __future__ import annotations
 
 import enum
+import mmap
 from typing import Any, Final
 
 import cramjam
@@ -27,6 +28,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 #: How much larger than its input the first buffer is, and each further one than that before.
 _GROWTH: Final = 4
 _LEAST_BYTES: Final = 1 << 16
+_LARGE_BYTES: Final = 1 << 20
 #: Most blocks in a frame of snappy: the Java client makes them 1 KiB large at least.
 MAX_SNAPPY_BLOCKS: Final = MAX_BATCH_BYTES >> 10
 #: Snappy makes nothing smaller than this share of it (64 bytes by a copy of three): what says so is not believed.
@@ -111,24 +113,32 @@ def _snappy_block(data: bytes, max_bytes: int) -> bytes:
         raise _too_large(max_bytes)
     if size > _MAX_SNAPPY_RATIO * len(data):
         raise CorruptBatch(f"Records cannot be uncompressed: {len(data)} bytes of snappy say that they are {size}.")
-    out = bytearray(size)
-    written = _cramjam.snappy.decompress_raw_into(data, out)
-    return bytes(out) if written == size else bytes(out[:written])
+    return _written(_cramjam.snappy.decompress_raw_into, data, size)
 
 
 def _growing(into: Any, data: bytes, max_bytes: int) -> bytes:
     size = max(_LEAST_BYTES, _GROWTH * len(data))
     while True:
         size = min(size, max_bytes)
-        out = bytearray(size)
         try:
-            return bytes(memoryview(out)[: into(data, out)])
+            return _written(into, data, size)
         except _cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
                 raise
             if size == max_bytes:
                 raise _too_large(max_bytes) from None
         size *= _GROWTH
+
+
+def _written(into: Any, data: bytes, size: int) -> bytes:
+    """What `into` writes into a buffer of that size. Raises as it does."""
+    if size <= _LARGE_BYTES:
+        out = bytearray(size)
+        return bytes(memoryview(out)[: into(data, out)])
+    # Memory of its own, which is not written to before there is something to write, nor while others have to wait.
+    with mmap.mmap(-1, size) as pages:
+        count: int = into(data, pages)
+        return pages[:count]
 
 
 def _check_window(data: bytes, max_bytes: int) -> None:
