@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from broker.auth.gate import Gate
 from broker.heavy import Heavy
+from broker.kafka.codecs import Codecs
 from broker.kafka.groups.coordinator import Coordinator
 from broker.kafka.groups.offsets import Offsets
 from broker.kafka.groups.values import Limits
 from broker.kafka.metrics import KafkaMetrics
+from broker.kafka.packed import Packed
 from broker.kafka.share.shares import Shares
 from broker.live.hub import Live
 from broker.metrics import HttpMetrics
@@ -35,9 +37,11 @@ class Broker:
         "engine",
         "gate",
         "http_metrics",
+        "kafka_codecs",
         "kafka_groups",
         "kafka_metrics",
         "kafka_offsets",
+        "kafka_packed",
         "kafka_shares",
         "live",
         "parking",
@@ -67,7 +71,9 @@ class Broker:
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
         self.kafka_shares = Shares(engine, max_members=settings.kafka_max_group_members)
-        self.kafka_metrics = KafkaMetrics(self.kafka_groups)
+        self.kafka_codecs = Codecs(engine)
+        self.kafka_packed = Packed(Heavy())
+        self.kafka_metrics = KafkaMetrics(self.kafka_groups, self.kafka_packed)
         self.proxy = Instances(
             engine,
             # Kafka clients can be in a group only where there is a port for them.

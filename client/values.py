@@ -365,3 +365,4 @@ class TopicSettings(TypedDict, total=False):
     retry_backoff_max_ms: int
     cleanup_policy: str
     max_message_bytes: int
+    compression_type: str

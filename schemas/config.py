@@ -13,6 +13,7 @@ Discard = Literal["old", "reject"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Retention = Literal["all", "consumed"]
 CleanupPolicy = Literal["delete", "compact", "compact,delete"]
+CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 Partitions = Annotated[int, Field(strict=True, ge=1, le=1024)]
 
 EXAMPLE_SETTINGS: dict[str, Any] = {"ttl_ms": 86_400_000, "cap_records": 1_000_000, "durability": "fsync"}
@@ -41,6 +42,7 @@ EXAMPLE_CONFIG: dict[str, Any] = {
     "retry_backoff_max_ms": 3_600_000,
     "cleanup_policy": "delete",
     "max_message_bytes": 0,
+    "compression_type": "producer",
 }
 
 
@@ -71,6 +73,7 @@ class TopicSettings(RequestModel):
     retry_backoff_max_ms: U64 = 3_600_000
     cleanup_policy: CleanupPolicy = Field("delete", description="compact: nothing is dropped, no ttl_ms and caps.")
     max_message_bytes: U64 = Field(0, description="Largest batch of a Kafka producer; 0 = as large as records may be.")
+    compression_type: CompressionType = Field("producer", description="How Kafka clients get batches of records.")
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SETTINGS]})
 
@@ -109,3 +112,4 @@ class TopicConfig(AnswerModel):
     retry_backoff_max_ms: int
     cleanup_policy: CleanupPolicy
     max_message_bytes: int
+    compression_type: CompressionType

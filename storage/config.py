@@ -47,6 +47,17 @@ class CleanupPolicy(enum.StrEnum):
     BOTH = "compact,delete"
 
 
+class CompressionType(enum.StrEnum):
+    """How Kafka clients get records. PRODUCER: as the producers of the partition compress theirs."""
+
+    PRODUCER = "producer"
+    UNCOMPRESSED = "uncompressed"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One topic's settings, already clamped when made by `make`."""
 
@@ -73,6 +84,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retry_backoff_max_ms: int = 3_600_000
     cleanup_policy: CleanupPolicy = CleanupPolicy.DELETE
     max_message_bytes: int = 0
+    compression_type: CompressionType = CompressionType.PRODUCER
 
     @property
     def durable(self) -> bool:

@@ -136,6 +136,4 @@ def gunzip(body: bytes, max_bytes: int) -> bytes:
     except inflate.TooManyMembers as error:
         raise InvalidRequest(f"body: {error}; send it as one.", field="body") from None
     except inflate.Damaged:
-        raise InvalidRequest(
-            "body: not valid gzip, which Content-Encoding says it is.", field="body"
-        ) from None
+        raise InvalidRequest("body: not valid gzip, which Content-Encoding says it is.", field="body") from None

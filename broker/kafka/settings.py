@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from storage.config import CleanupPolicy, Durability, TopicConfig, TopicType
+from storage.config import CleanupPolicy, CompressionType, Durability, TopicConfig, TopicType
 
 MAX_I64: Final = (1 << 63) - 1
 MAX_I32: Final = (1 << 31) - 1
@@ -101,6 +101,13 @@ def _cleanup(config: TopicConfig, text: str) -> TopicConfig:
     return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(joined))
 
 
+def _compression(config: TopicConfig, text: str) -> TopicConfig:
+    kind = "uncompressed" if text.lower() == "none" else text.lower()
+    if kind not in list(CompressionType):
+        raise InvalidConfig(f"compression.type: {text!r} is none of {', '.join(CompressionType)}.")
+    return msgspec.structs.replace(config, compression_type=CompressionType(kind))
+
+
 def _durability(config: TopicConfig, text: str) -> TopicConfig:
     if text not in list(Durability):
         raise InvalidConfig(f"topics.durability: {text!r} is none of {', '.join(Durability)}.")
@@ -183,10 +190,14 @@ SETTINGS: Final[dict[str, Setting]] = {
         _fixed("min.insync.replicas", Kind.INT, "1", about="There is one broker; see topics.durability for acks."),
         _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false", about="There are no elections."),
         _fixed("remote.storage.enable", Kind.BOOLEAN, "false", about="The cold tier is set for the whole broker."),
-        _fixed(
-            "compression.type", Kind.STRING, "producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd",
-            about="Records are stored uncompressed, whatever producers send.",
+        _mapped(
+            "compression.type", Kind.STRING, "producer",
+            "How fetched batches are compressed; producer = as the producers of the partition compress theirs.",
+            _compression, lambda config, _: config.compression_type.value,
         ),
+        _tuning("compression.gzip.level", Kind.INT, "-1"),
+        _tuning("compression.lz4.level", Kind.INT, "9"),
+        _tuning("compression.zstd.level", Kind.INT, "3"),
         _tuning("delete.retention.ms", Kind.LONG, "86400000"),
         _tuning("file.delete.delay.ms", Kind.LONG, "60000"),
         _tuning("flush.messages", Kind.LONG, str(MAX_I64)),

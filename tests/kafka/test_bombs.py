@@ -110,7 +110,9 @@ def test_no_bomb_takes_more_memory_than_the_bound() -> None:
 def with_headers(count: int, records: int, filling: int) -> bytes:
     """A batch of so many headers, all of the last record, and of records that fill it."""
     headers = [[("", None)] if number == records - 1 else [] for number in range(records)]
-    columns = Columns(None, [bytes(filling)] * records, headers, [1_700_000_000_000 + (n << 40) for n in range(records)])
+    columns = Columns(
+        None, [bytes(filling)] * records, headers, [1_700_000_000_000 + (n << 40) for n in range(records)]
+    )
     batch = write_batch(0, range(records), columns, 0)
     last = b"\0" + varint((records - 1) << 40) + varint(records - 1) + varint(-1) + varint(filling) + bytes(filling)
     old, new = last + varint(1) + b"\0\1", last + varint(count) + b"\0\1" * count

@@ -18,6 +18,7 @@ from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, 
 from broker.kafka.codec.wire import Buffer
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
+from broker.kafka.packing import packed
 from broker.kafka.places import located, log_start_offset
 from storage.errors import ShuttingDown, TopicNotFound
 
@@ -43,7 +44,8 @@ async def fetch(call: Call, body: memoryview) -> Answer:
 
 
 def _is_enough(request: FetchRequest, found: Sequence[Fetched]) -> bool:
-    return any(each.error for each in found) or sum(each.size for each in found) >= request.min_bytes
+    # Uncompressed: what is read for one answer is bounded so, too, and might never be enough compressed.
+    return any(each.error for each in found) or sum(each.bare_size for each in found) >= request.min_bytes
 
 
 async def _read_all(call: Call, request: FetchRequest) -> list[Fetched]:
@@ -73,9 +75,12 @@ async def _read_one(call: Call, wanted: Wanted, room: int) -> Fetched:
         log = topic.log
         check_offset(topic, wanted.offset)
         batches: Sequence[Buffer] = ()
+        bare_size = 0
         if room > 0 and wanted.offset < log.head:
-            batches = (await read_from(call.broker.engine, place, topic, wanted.offset, room)).batches
-        return Fetched(name, partition, 0, log.head, log_start_offset(topic), batches)
+            found = (await read_from(call.broker.engine, place, topic, wanted.offset, room)).batches
+            bare_size = sum(map(len, found))
+            batches = await packed(call.broker, topic, found, call.version)
+        return Fetched(name, partition, 0, log.head, log_start_offset(topic), batches, bare_size)
     except OffsetOutOfRange:
         return Fetched(name, partition, ErrorCode.OFFSET_OUT_OF_RANGE, topic.log.head, log_start_offset(topic))
     except Exception as error:

@@ -157,6 +157,7 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     if not engine.append_now(place, stored, told, producer=producer, hasten=hasten):
         # Waited for here: no later batch of this connection overtakes it.
         told(await engine.append(place, stored, create=False, producer=producer, hasten=hasten))
+    call.broker.kafka_codecs.sent(topic, header.codec)
 
 
 async def _read(call: Call, batch: PartitionData) -> tuple[StoredBodies, BatchHeader]:

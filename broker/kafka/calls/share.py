@@ -31,8 +31,9 @@ from broker.kafka.messages.share import (
     SharePartition,
     ShareTopic,
 )
+from broker.kafka.packing import packed
 from broker.kafka.share.acks import InvalidBatches, plan
-from broker.kafka.share.acquiring import Acquired, Room, acquire, ranges_of, records_of
+from broker.kafka.share.acquiring import Acquired, Room, acquire, batches_of, ranges_of
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, MAX_TOPICS
 from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
 
@@ -228,7 +229,8 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
         call.flight.end()
     room = Room(request.max_records, max(1, request.max_bytes), wait_ms)
     for acquired in await acquire(call.broker.kafka_shares, session, topics, room):
-        answers.acquired(acquired)
+        batches = await packed(call.broker, acquired.topic, batches_of(acquired.jobs), None)
+        answers.acquired(acquired, b"".join(batches))
     if session.queues:
         session.turn()
     answers.lock_ms = min((topic.config.lease_ms for topic in topics), default=_LOCK_MS)
@@ -259,13 +261,13 @@ class _Answers:
         part = self._part(topic_id, partition)
         part.error_code, part.error_message = code, sentence
 
-    def acquired(self, acquired: Acquired) -> None:
+    def acquired(self, acquired: Acquired, records: bytes) -> None:
         topic_id = cluster.uuid_of(acquired.topic)
         if acquired.error is not None:
             self.failed(topic_id, 0, *_refusal(acquired.error))
             return
         part = self._part(topic_id, 0)
-        part.records = records_of(acquired.jobs)
+        part.records = records
         part.acquired_records = ranges_of(acquired.jobs)
 
     def done(self) -> ShareFetchResponse:

@@ -48,6 +48,8 @@ class Fetched(NamedTuple):
     high_watermark: int = -1
     log_start_offset: int = -1
     batches: Sequence[Buffer] = ()
+    #: Bytes of the batches before they were compressed.
+    bare_size: int = 0
 
     @property
     def size(self) -> int:

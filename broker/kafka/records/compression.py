@@ -1,4 +1,4 @@
-"""Uncompresses what producers send, never into more memory than a bound. Pure.
+"""Uncompresses what producers send, never into more memory than a bound, and compresses what consumers get. Pure.
 
 gzip, snappy (raw, and framed as the Java client does it), lz4 and zstd. What says how large it is is believed only to
 refuse it; all else is written into a buffer that grows up to the bound.
@@ -6,13 +6,14 @@ refuse it; all else is written into a buffer that grows up to the bound.
 
 from __future__ import annotations
 
-import enum
 import mmap
+import zlib
 from typing import Any, Final
 
 import cramjam
 
 from broker.inflate import Damaged, TooLarge, TooManyMembers, gunzip
+from broker.kafka.records.codecs import Codec
 from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
 
 _cramjam: Any = cramjam
@@ -22,8 +23,15 @@ MAX_BATCH_BYTES: Final = 64 << 20
 
 #: Frame of the Java client's snappy: magic, version, oldest version that can read it; then blocks with their lengths.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_VERSIONS: Final = b"\0\0\0\1\0\0\0\1"
 _XERIAL_HEADER: Final = 16
+_XERIAL_BLOCK_BYTES: Final = 32 << 10
 _BLOCK_LENGTH: Final = 4
+#: Where each codec has come near to what it can do and is not slow yet, for batches of JSON.
+_GZIP_LEVEL: Final = 3
+_GZIP_WBITS: Final = 31
+_LZ4_LEVEL: Final = 1
+_ZSTD_LEVEL: Final = 3
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 #: How much larger than its input the first buffer is, and each further one than that before.
 _GROWTH: Final = 4
@@ -33,16 +41,6 @@ _LARGE_BYTES: Final = 1 << 20
 MAX_SNAPPY_BLOCKS: Final = MAX_BATCH_BYTES >> 10
 #: Snappy makes nothing smaller than this share of it (64 bytes by a copy of three): what says so is not believed.
 _MAX_SNAPPY_RATIO: Final = 22
-
-
-class Codec(enum.IntEnum):
-    """How records are compressed, as the attributes of a batch say it."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
 
 
 def uncompress(codec: int, data: bytes, max_bytes: int) -> bytes:
@@ -69,6 +67,33 @@ def uncompress(codec: int, data: bytes, max_bytes: int) -> bytes:
     if len(found) > max_bytes:
         raise _too_large(max_bytes)
     return found
+
+
+def compress(codec: Codec, data: bytes) -> bytes:
+    """What `uncompress`, and the client of every language, makes the same bytes of."""
+    match codec:
+        case Codec.NONE:
+            return data
+        case Codec.GZIP:
+            return zlib.compress(data, _GZIP_LEVEL, _GZIP_WBITS)
+        case Codec.SNAPPY:
+            return _framed_snappy(data)
+        case Codec.LZ4:
+            # Blocks that lean on those before them are refused by Java's client.
+            lz4 = _cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            lz4.compress(data)
+            return bytes(lz4.finish())
+        case Codec.ZSTD:
+            return bytes(_cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+def _framed_snappy(data: bytes) -> bytes:
+    """As the Java client frames it: bare snappy is not read by all others."""
+    parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
+    for begin in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(_cramjam.snappy.compress_raw(data[begin : begin + _XERIAL_BLOCK_BYTES]))
+        parts += len(block).to_bytes(_BLOCK_LENGTH, "big"), block
+    return b"".join(parts)
 
 
 def _too_large(max_bytes: int) -> BatchTooLarge:
