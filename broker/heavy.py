@@ -33,8 +33,8 @@ class Heavy:
         try:
             return await asyncio.shield(working)
         finally:
-            # An error leads to this frame, and the frame to what holds the error: without this, all that the work had in
-            # its hands would stay until the garbage collector comes by, which is seldom.
+            # An error leads to this frame, and the frame to what holds the error: without this, all that the work had
+            # in memory would stay until the garbage collector comes by, which is seldom.
             del working
 
     def _ended(self, working: asyncio.Future[T]) -> None:

@@ -1,8 +1,8 @@
 """By which codec the consumers of a partition get their batches.
 
-A topic whose compression.type names a codec: by that. With `producer`, the default: by the codec in which a producer has
-sent to the partition last, which is kept with the log, over restarts. Batches that come uncompressed change nothing:
-clients send small ones so whatever they are set to.
+A topic whose compression.type names a codec: by that. With `producer`, the default: by the codec in which a producer
+has sent to the partition last, which is kept with the log, over restarts. Batches that come uncompressed change
+nothing: clients send small ones so whatever they are set to.
 """
 
 from __future__ import annotations

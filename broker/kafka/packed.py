@@ -1,7 +1,7 @@
 """Compressed batches: each made once for all consumers that fetch the same records, and kept for a while.
 
-A batch is known by a digest of its uncompressed bytes, so nothing has to be taken back when records are deleted: what is
-read is what is looked up. The digest has a seed of its own in every process and counts within one log only.
+A batch is known by a digest of its uncompressed bytes, so nothing has to be taken back when records are deleted: what
+is read is what is looked up. The digest has a seed of its own in every process and counts within one log only.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ MAX_KEPT_BYTES: Final = 32 << 20
 _ON_LOOP_BYTES: Final = 16 << 10
 
 _Key: TypeAlias = tuple[int, Codec, bytes]
+Compress: TypeAlias = Callable[[Buffer, Codec], Buffer]
 
 
 class Packed:
@@ -40,9 +41,7 @@ class Packed:
         #: Batches that were compressed, and those that were there or on their way.
         self.made = self.found = 0
 
-    async def get(
-        self, topic_id: int, codec: Codec, batch: Buffer, compress: Callable[[Buffer, Codec], Buffer]
-    ) -> Buffer:
+    async def get(self, topic_id: int, codec: Codec, batch: Buffer, compress: Compress) -> Buffer:
         """What `compress` makes of the batch, now or before."""
         key = (topic_id, codec, xxhash.xxh3_128_digest(batch, seed=self._seed))
         kept = self._kept.get(key)
@@ -61,7 +60,7 @@ class Packed:
             self.found += 1
         return await asyncio.shield(coming)
 
-    async def _make(self, key: _Key, batch: Buffer, compress: Callable[[Buffer, Codec], Buffer]) -> Buffer:
+    async def _make(self, key: _Key, batch: Buffer, compress: Compress) -> Buffer:
         try:
             return self._keep(key, await self._heavy.run(compress, batch, key[1]))
         finally:

@@ -20,7 +20,7 @@ _LEAST_BYTES: Final = HEADER_SIZE + 256
 
 
 async def packed(broker: Broker, topic: Topic, batches: Sequence[Buffer], fetch_version: int | None) -> list[Buffer]:
-    """These batches compressed, where that makes them smaller. `fetch_version` None: of a call that is newer than zstd."""
+    """These batches, compressed where that makes them smaller. `fetch_version` None: of a call newer than zstd."""
     codec = broker.kafka_codecs.of(topic)
     if codec is Codec.ZSTD and fetch_version is not None and fetch_version < ZSTD_SINCE:
         codec = Codec.GZIP

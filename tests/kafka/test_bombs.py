@@ -1,4 +1,4 @@
-"""Batches that are small on the wire and much once uncompressed: refused, in bounded memory, while others are served."""
+"""Batches that are small on the wire and much once uncompressed: refused in bounded memory while others are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small inputs that a careless decompressor turns into much work or much memory, one of each kind; nothing of them stays.
+"""Small inputs that a careless decompressor turns into much work or much memory, one of each kind. None is stored.
 
 None is larger than 4 MiB, and all of them are more than 64 MiB, many pieces or not sound, once somebody looks.
 """

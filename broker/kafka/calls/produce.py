@@ -1,8 +1,8 @@
 """Produce: one atomic append a batch, acked as the topic's class says (source: kafka.md §1, §2).
 
 Appends are begun within the turn in which the request is started, and nothing waits between two requests of a
-connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed; and
-the reading of a large batch, which is done on a thread. What is answered waits for its commits outside of the connection's turn.
+connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed; or
+for a thread that reads a large batch. What is answered waits for its commits outside of the connection's turn.
 """
 
 from __future__ import annotations
