@@ -151,6 +151,10 @@ class AsyncClient:
         """Creates a topic or replaces its settings; those not given take their defaults."""
         return await self.run(calls.put_topic(topic, settings))
 
+    async def change_topic(self, topic: str, **settings: Unpack[TopicSettings]) -> TopicPut:
+        """Changes the settings that are given; all others stay. Raises TopicNotFound."""
+        return await self.run(calls.change_topic(topic, settings))
+
     async def state(self, topic: str, *, touch: bool = True) -> TopicState:
         """The topic as it is now; `touch` counts as a read in last_read_ts."""
         return await self.run(calls.state(topic, touch=touch))
@@ -304,6 +308,10 @@ class AsyncClient:
         A router of that name gets these settings; its source and dest cannot be changed. Raises RouterCycle.
         """
         return await self.run(router_calls.put_router(router, source, dest, options))
+
+    async def change_router(self, router: str, **options: Unpack[RouterOptions]) -> RouterPut:
+        """Changes what is given of a router; all else stays. Raises RouterNotFound, RouterCycle."""
+        return await self.run(router_calls.change_router(router, options))
 
     async def get_router(self, router: str) -> Router:
         """The router as it is now. Raises RouterNotFound."""

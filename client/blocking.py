@@ -150,6 +150,10 @@ class Client:
         """Creates a topic or replaces its settings; those not given take their defaults."""
         return self.run(calls.put_topic(topic, settings))
 
+    def change_topic(self, topic: str, **settings: Unpack[TopicSettings]) -> TopicPut:
+        """Changes the settings that are given; all others stay. Raises TopicNotFound."""
+        return self.run(calls.change_topic(topic, settings))
+
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
         """The topic as it is now; `touch` counts as a read in last_read_ts."""
         return self.run(calls.state(topic, touch=touch))
@@ -297,6 +301,10 @@ class Client:
         A router of that name gets these settings; its source and dest cannot be changed. Raises RouterCycle.
         """
         return self.run(router_calls.put_router(router, source, dest, options))
+
+    def change_router(self, router: str, **options: Unpack[RouterOptions]) -> RouterPut:
+        """Changes what is given of a router; all else stays. Raises RouterNotFound, RouterCycle."""
+        return self.run(router_calls.change_router(router, options))
 
     def get_router(self, router: str) -> Router:
         """The router as it is now. Raises RouterNotFound."""

@@ -127,6 +127,13 @@ class Engine(Embedded):
         created = await self.admin.put(name, config or TopicConfig(), keep_partitions=keep_partitions)
         return self.state_of(self.topic(name)), created
 
+    async def change_topic(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicState:
+        """Give a topic the config that `changed` makes of the one it has; no other change comes between. Durable on
+        return. Raises TopicNotFound, and as `changed` and `put_topic`."""
+        self.check_open()
+        await self.admin.alter(name, changed)
+        return self.state_of(self.topic(name))
+
     async def delete_topic(self, name: str, if_empty: bool = False) -> bool:
         """Delete the topic, all its records and routers; False when absent. Raises TopicNotEmpty."""
         return await self.remove_topic(name, if_empty=if_empty) is not None

@@ -6,7 +6,7 @@ While a topic is being changed or deleted, writes to it wait, so that none falls
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -92,6 +92,20 @@ class TopicAdmin:
         if any(self._differs(each, config) for each in (topic, *topic.others)):
             await self._exclusively((topic, *topic.others), self.growth.change(topic, config))
         return False
+
+    async def alter(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
+        """Give a topic the config that `changed` makes of the one it has; durable on return.
+
+        No other change comes between looking and writing, and a topic that is being deleted is not made again. Raises
+        TopicNotFound, and as `changed` and `put`.
+        """
+        while True:
+            topic = self._engine.topic(name)
+            changing = self._engine.changing.get(topic.topic_id)
+            if changing is None:
+                await self.put(name, changed(topic.config))  # which does not wait before it holds back other changes
+                return
+            await asyncio.wait([changing])
 
     def _differs(self, topic: Topic, config: TopicConfig) -> bool:
         # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.

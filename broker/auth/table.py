@@ -46,6 +46,7 @@ _SETTLE: Final = Rule(WRITE, settles=True)
 #: By method and template, its parameters without their names.
 _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("PUT", _T): Rule(ADMIN),
+    ("PATCH", _T): Rule(ADMIN),
     ("GET", _T): Rule(READ),
     ("GET", "/v0/topics"): Rule(READ),
     ("DELETE", _T): Rule(DELETE),
@@ -70,11 +71,13 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", f"{_T}/consumers"): Rule(READ),
     ("GET", _C): Rule(READ),
     ("PUT", _C): Rule(READ_WRITE),
+    ("PATCH", _C): Rule(READ_WRITE),
     ("DELETE", _C): Rule(READ_WRITE),
     ("POST", f"{_C}/read"): Rule(READ_WRITE),
     ("POST", f"{_C}/commit"): Rule(READ_WRITE),
     ("POST", f"{_C}/seek"): Rule(READ_WRITE),
     ("PUT", _R): Rule(ADMIN),
+    ("PATCH", _R): Rule(ADMIN),
     ("GET", _R): Rule(READ),
     ("GET", "/v0/routers"): Rule(READ),
     ("DELETE", _R): Rule(DELETE),

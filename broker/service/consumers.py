@@ -15,7 +15,7 @@ from broker.service import reads
 from broker.service.limits import Places
 from broker.service.predicates import check_consumer_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from schemas.consumers import ConsumerRequest, SeekRequest
+from schemas.consumers import ConsumerChange, ConsumerRequest, SeekRequest
 from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import InvalidRequest, ShuttingDown
 from storage.records import ReadQuery
@@ -50,6 +50,18 @@ async def put(engine: Engine, topic: str, consumer: str, asked: ConsumerRequest)
     check_consumer_name(consumer)
     config = ConsumerConfig(consistency=Consistency(asked.consistency), persist_every=asked.persist_every)
     return await engine.consumers.put(topic, consumer, config, asked.start)
+
+
+async def change(engine: Engine, topic: str, consumer: str, asked: ConsumerChange) -> ConsumerState:
+    """Change the settings that are named. On return the change is durable.
+
+    Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable.
+    """
+    check_consumer_name(consumer)
+    named = asked.model_dump(include=asked.model_fields_set)
+    return await engine.consumers.change(
+        topic, consumer, lambda config: ConsumerConfig.from_map({**config.to_map(), **named})
+    )
 
 
 def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:

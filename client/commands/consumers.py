@@ -20,7 +20,8 @@ from client.commands.connection import (
 )
 from client.commands.consuming import read
 from client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
-from client.consumer_values import Consumer, ConsumerDeleted, ConsumerOptions, ConsumerPut
+from client.consumer_values import Consumer, ConsumerChanges, ConsumerDeleted, ConsumerOptions, ConsumerPut
+from client.errors import ConsumerNotFound
 
 consumers = typer.Typer(no_args_is_help=True, help="Read on where the last read ended: the broker keeps the position.")
 
@@ -78,26 +79,41 @@ def put(
         str, typer.Option("--from", metavar="WHERE", help="Where a new one begins: earliest, head, or behind a seq.")
     ] = "earliest",
     consistency: Annotated[
-        Consistency,
-        typer.Option("--consistency", help="After a crash of the broker: some records come again, or none ever does."),
-    ] = Consistency.AT_LEAST_ONCE,
+        Consistency | None,
+        typer.Option(
+            "--consistency",
+            help="After a crash of the broker: some records come again, or none ever does.",
+            show_default="at_least_once",
+        ),
+    ] = None,
     persist_every: Annotated[
-        int, typer.Option("--persist-every", min=1, metavar="RECORDS", help="At most so many come again.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--persist-every", min=1, metavar="RECORDS", help="At most so many come again.", show_default="1000"
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set what is not given back to its default, consistency too.")
+    ] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
-    """Make a consumer, or change the settings of one: where that one is, it stays."""
-    options: ConsumerOptions = {
-        "start": _where(start, "--from"),
-        "consistency": consistency.value,
-        "persist_every": persist_every,
-        "partition": partition,
-    }
+    """Make a consumer, or change the settings of one that are given: all others stay, and so does where it is."""
+    changes: ConsumerChanges = {"partition": partition}
+    if consistency is not None:
+        changes["consistency"] = consistency.value
+    if persist_every is not None:
+        changes["persist_every"] = persist_every
+    options: ConsumerOptions = {"start": _where(start, "--from"), **changes}
     with broker(url, token, as_json) as client:
-        answer = client.run(calls.verbatim(consumer_calls.put(topic, consumer, options)))
+        made = consumer_calls.put(topic, consumer, options)
+        try:
+            change = made if replace else consumer_calls.change(topic, consumer, changes)
+            answer = client.run(calls.verbatim(change))
+        except ConsumerNotFound:
+            answer = client.run(calls.verbatim(made))
         if as_json:
             emit(answer)
             return

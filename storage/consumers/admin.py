@@ -6,7 +6,7 @@ What is asked about one name goes one at a time; different ones never wait for o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from storage.consumers.consumer import Consumer
 from storage.consumers.desk import desk_of
 from storage.consumers.values import ConsumerConfig, Start
 from storage.encode import encode_controls
-from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
+from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
 from storage.start import settle_debt
 from storage.state_table import OFFSET
@@ -69,39 +69,61 @@ class ConsumerAdmin:
         when made."""
         async with self._one_at_a_time(self._engine.topic(topic_name), name):
             topic = await self._settled(topic_name)
+            return await self._put(topic, name, config, start, metadata)
+
+    async def alter(
+        self, topic_name: str, name: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
+    ) -> tuple[Topic, Consumer]:
+        """Give the consumer the config that `changed` makes of the one it has; durable on return.
+
+        No other change comes between looking and writing. Raises ConsumerNotFound, and as `changed` and `put`.
+        """
+        async with self._one_at_a_time(self._engine.topic(topic_name), name):
+            topic = await self._settled(topic_name)
             check_kind(topic)
-            engine, table = self._engine, topic.log.consumers
-            shard = engine.shards[topic.log.shard]
-            old = table.by_name.get(name)
-            if old is not None and old.config == config and shard.log.failed is None:
-                return old, False
-            shard.refuse_when_full()
-            seq = None
+            old = topic.log.consumers.by_name.get(name)
             if old is None:
-                seq = start_seq(topic, start)
-                self._check_limit()
-            value = control.Consumer(
-                consumer_id=engine.catalog.claim_id() if old is None else old.consumer_id,
-                name=name,
-                event="put",
-                config=config.to_map(),
-                seq=seq,
-            )
-            behind = [] if seq is None else _kept(name, metadata)
-            encoded = encode_controls([value, *behind], topic.topic_id, engine.now_ms())
-            done = engine.submit_controls(topic.log, encoded, generation=shard.generation)
-            making = self._making.setdefault(topic.topic_id, set())
-            making.add(done)
-            try:
-                await done
-            finally:
-                making.discard(done)
-                if not making:
-                    self._making.pop(topic.topic_id, None)
-            made = table.by_name.get(name)
-            if made is None or engine.catalog.by_id.get(topic.topic_id) is not topic:
-                raise TopicNotFound(topic_name)  # its deletion was on its way
-            return made, old is None
+                self._check_writable(topic)
+                raise ConsumerNotFound(topic.name, name)
+            consumer, _ = await self._put(topic, name, changed(old.config), 0, None)
+            return topic, consumer
+
+    async def _put(
+        self, topic: Topic, name: str, config: ConsumerConfig, start: Start, metadata: bytes | None
+    ) -> tuple[Consumer, bool]:
+        check_kind(topic)
+        engine, table = self._engine, topic.log.consumers
+        shard = engine.shards[topic.log.shard]
+        old = table.by_name.get(name)
+        if old is not None and old.config == config and shard.log.failed is None:
+            return old, False
+        shard.refuse_when_full()
+        seq = None
+        if old is None:
+            seq = start_seq(topic, start)
+            self._check_limit()
+        value = control.Consumer(
+            consumer_id=engine.catalog.claim_id() if old is None else old.consumer_id,
+            name=name,
+            event="put",
+            config=config.to_map(),
+            seq=seq,
+        )
+        behind = [] if seq is None else _kept(name, metadata)
+        encoded = encode_controls([value, *behind], topic.topic_id, engine.now_ms())
+        done = engine.submit_controls(topic.log, encoded, generation=shard.generation)
+        making = self._making.setdefault(topic.topic_id, set())
+        making.add(done)
+        try:
+            await done
+        finally:
+            making.discard(done)
+            if not making:
+                self._making.pop(topic.topic_id, None)
+        made = table.by_name.get(name)
+        if made is None or engine.catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)  # its deletion was on its way
+        return made, old is None
 
     def _check_limit(self) -> None:
         limit = self._engine.options.max_consumers

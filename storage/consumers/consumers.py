@@ -6,7 +6,7 @@ All methods belong to the loop that started the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -121,6 +121,21 @@ class Consumers:
         check_consumer_config(config)
         made, created = await _whole(self._admin.put(topic, consumer, config, start))
         return self._state_of(self._engine.topic(topic), made), created
+
+    async def change(
+        self, topic: str, consumer: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
+    ) -> ConsumerState:
+        """Give the consumer the config that `changed` makes of the one it has. Durable on return. A cancelled call
+        goes on. Raises ConsumerNotFound, and as `changed` and `put`."""
+        self._engine.check_open()
+        check_consumer_name(consumer)
+
+        def checked(config: ConsumerConfig) -> ConsumerConfig:
+            config = changed(config)
+            check_consumer_config(config)
+            return config
+
+        return self._state_of(*await _whole(self._admin.alter(topic, consumer, checked)))
 
     def state(self, topic: str, consumer: str) -> ConsumerState:
         """A consumer's figures now. Raises ConsumerNotFound."""

@@ -6,6 +6,7 @@ All methods belong to the loop that started the engine.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -109,6 +110,17 @@ class Routers:
         router, created = await self._admin.put(name, definition)
         self._kick(router)
         return self.state_of(router), created
+
+    async def change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
+        """Give the router the definition that `changed` makes of the one it has. Durable on return. A cancelled call
+        goes on. Raises RouterNotFound, and as `changed` and `put`."""
+        self._engine.check_open()
+        return await asyncio.shield(asyncio.ensure_future(self._change(name, changed)))
+
+    async def _change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
+        router = await self._admin.alter(name, changed)
+        self._kick(router)
+        return self.state_of(router)
 
     async def delete(self, name: str) -> bool:
         """Delete the router; False when there is none. Durable on return. A cancelled call goes on."""

@@ -13,6 +13,7 @@ from broker.http.routes.topics import Current, PartitionNumber, StrictRoute, Top
 from broker.service import consumers, partitions
 from schemas.consumers import (
     ConsumerAnswer,
+    ConsumerChange,
     ConsumerDeleteAnswer,
     ConsumerListAnswer,
     ConsumerPutAnswer,
@@ -60,6 +61,22 @@ async def put_consumer(
     if created:
         response.status_code = CREATED
     return ConsumerPutAnswer.model_validate({**entry(state), "created": created, "performance": performance(current)})
+
+
+@router.patch(
+    "/{consumer}",
+    summary="Change settings of a consumer",
+    response_model_exclude_unset=True,
+    description="Those that are named; all others stay, and so does its position.",
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
+    ),
+)
+async def change_consumer(
+    current: Current, topic: TopicName, consumer: ConsumerName, body: ConsumerChange, partition: PartitionNumber = None
+) -> ConsumerPutAnswer:
+    state = await consumers.change(current.broker.engine, _place(current, topic, partition), consumer, body)
+    return ConsumerPutAnswer.model_validate({**entry(state), "created": False, "performance": performance(current)})
 
 
 @router.get(

@@ -16,7 +16,7 @@ from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.request import Request
 from broker.service import deletes, partitions, routers, topics
-from schemas.config import TopicConfig, TopicSettings
+from schemas.config import TopicChange, TopicConfig, TopicSettings
 from schemas.fields import QueryFlag, QueryU64
 from schemas.names import TOPIC_NAME_PATTERN
 from schemas.performance import Performance, RoutedPerformance
@@ -82,6 +82,22 @@ async def put_topic(current: Current, response: Response, topic: TopicName, sett
     if created:
         response.status_code = CREATED
     return TopicPutAnswer(topic=topic, created=created, config=_config(state), performance=performance(current))
+
+
+@router.patch(
+    "/{topic}",
+    summary="Change settings of a topic",
+    description="Those that are named; all others stay. null counts as a value in priority and dead_letter. type "
+    "cannot be changed.",
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", "wal_saturated",
+        "storage_failed", "storage_full",
+    ),
+)  # fmt: skip
+async def change_topic(current: Current, topic: TopicName, settings: TopicChange) -> TopicPutAnswer:
+    current.access.require(ADMIN, topics.names_in_change(topic, settings))
+    state = await topics.change(current.broker.engine, topic, settings)
+    return TopicPutAnswer(topic=topic, created=False, config=_config(state), performance=performance(current))
 
 
 @router.get(
