@@ -72,7 +72,7 @@ class ConsumerChange(_Promise, ChangeModel):
     def _start_is_over(cls, value: Any) -> Any:
         if isinstance(value, dict) and "start" in value:
             raise ValueError("start counts when a consumer is made; seek moves one that is there")
-        return value
+        return value  # pyright: ignore[reportUnknownVariableType]
 
 
 class ConsumerEntry(AnswerModel):

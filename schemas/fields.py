@@ -106,7 +106,7 @@ class ConfigModel(RequestModel):
         if isinstance(value, dict):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             check_known(value, known)  # pyright: ignore[reportUnknownArgumentType]
-        return value
+        return value  # pyright: ignore[reportUnknownVariableType]
 
 
 class ChangeModel(ConfigModel):

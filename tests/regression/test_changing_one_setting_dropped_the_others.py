@@ -84,4 +84,4 @@ async def test_a_change_survives_a_power_cut(machine: Machine) -> None:
     assert (config.durability, config.cap_records, config.ttl_ms) == (Durability.FSYNC, 1000, 60_000)
     definition = engine.routers.state("r").definition
     assert (definition.filter, definition.preserve_node) == (["tag", "Eq", "x"], False)
-    assert engine.consumers.state("t", "c").persist_every == 9
+    assert engine.consumers.state("t", "c").config.persist_every == 9
