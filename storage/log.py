@@ -113,7 +113,11 @@ class Log:
     @property
     def earliest_seq(self) -> int:
         """First live record, head + 1 when there is none."""
-        found = self.held.first_live(self.marks.live_floor, self.head + 1)
+        return self.earliest_from(self.marks.live_floor)
+
+    def earliest_from(self, floor: int) -> int:
+        """First live record from `floor` on, head + 1 when there is none."""
+        found = self.held.first_live(floor, self.head + 1)
         return self.head + 1 if found is None else found
 
     def _use(self, size_bytes: int, memory_bytes: int = 0) -> None:

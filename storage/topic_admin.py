@@ -169,6 +169,9 @@ class TopicAdmin:
         if log.topic_id in engine.debts:
             await settle_debt(engine, log)
         leases = await self._leases_to_write(topic, config)
+        if topic.config.ttl_ms and topic.config.ttl_ms != config.ttl_ms:
+            # By the old ttl, and in the log in front of the new one: nobody was given it any more, and nobody will be.
+            await engine.expiry.expire_if_possible(topic)
         pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
             pending = self._write_out(log)
@@ -257,6 +260,8 @@ class TopicAdmin:
         Durable on return.
         """
         check_topic_name(name)
+        if if_empty and (found := self._engine.catalog.topics.get(name)) is not None:
+            await self._engine.expiry.let_expire((found,))  # it holds nothing that a read would give
         while True:
             topic = self._engine.catalog.topics.get(name)
             if topic is None:

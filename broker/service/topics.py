@@ -110,16 +110,17 @@ async def change(engine: Engine, topic: str, asked: TopicChange) -> TopicState:
     return await engine.change_topic(topic, lambda config: _changed(config, asked))
 
 
-def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
+async def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
     """The topic as found; with `touch` the look counts as a read from now on."""
     check_topic_name(topic)
+    await engine.let_expire((topic,))
     state = partitions.summed(partitions.states(engine, topic))
     if touch:
         engine.touch(topic)
     return state
 
 
-def page(
+async def page(
     engine: Engine, *, prefix: str, page_size: int | None, cursor: str | None, only: tuple[str, ...] = ()
 ) -> tuple[list[TopicState], str | None]:
     """One page of topics in byte order, and the cursor of the next one when more follow.
@@ -128,7 +129,10 @@ def page(
     """
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor is not None else ""
-    found = list(islice(_named(engine, narrowed(only, prefix), after, size + 1), size + 1))
+    names = narrowed(only, prefix)
+    found = list(islice(_named(engine, names, after, size + 1), size + 1))
+    if await engine.let_expire([state.topic for state in found if state.config.ttl_ms]):
+        found = list(islice(_named(engine, names, after, size + 1), size + 1))
     if len(found) <= size:
         return found, None
     return found[:size], encode_cursor(found[size - 1].topic)

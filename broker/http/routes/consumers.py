@@ -88,7 +88,7 @@ async def change_consumer(
 async def get_consumer(
     current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
 ) -> ConsumerAnswer:
-    state = consumers.describe(current.broker.engine, _place(current, topic, partition), consumer)
+    state = await consumers.describe(current.broker.engine, _place(current, topic, partition), consumer)
     return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})
 
 
@@ -107,7 +107,7 @@ async def list_consumers(
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
     partition: PartitionNumber = None,
 ) -> ConsumerListAnswer:
-    states, next_cursor = consumers.page(
+    states, next_cursor = await consumers.page(
         current.broker.engine, _place(current, topic, partition), prefix=prefix, page_size=page_size, cursor=cursor
     )
     fields: dict[str, Any] = {

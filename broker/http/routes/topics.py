@@ -113,7 +113,7 @@ async def get_topic(
     touch: Annotated[QueryFlag, Query(description="Count this look as a read, from the next answer on.")] = True,
 ) -> TopicAnswer:
     waited = await routers.caught_up(current.broker.engine, topic)
-    state = topics.describe(current.broker.engine, topic, touch=touch)
+    state = await topics.describe(current.broker.engine, topic, touch=touch)
     answer = TopicAnswer(
         topic=state.topic,
         type=state.config.type.value,
@@ -156,7 +156,7 @@ async def list_topics(
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> TopicListAnswer:
-    states, next_cursor = topics.page(
+    states, next_cursor = await topics.page(
         current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor, only=current.access.prefixes
     )
     return TopicListAnswer(
