@@ -57,9 +57,10 @@ TagPredicate = Annotated[
     Any,
     WithJsonSchema(
         {
-            "description": 'A tag: "x" or ["tag","Eq","x"] for equal, ["tag","Glob","x*"] for beginning with x.',
+            "description": 'A tag: "x" or ["tag","Eq","x"] for equal, ["tag","Glob","x*"] for beginning with x. '
+            "A plain one has no *.",
             "anyOf": [
-                {"type": "string"},
+                {"type": "string", "pattern": "^[^*]*$"},
                 {
                     "type": "array",
                     "prefixItems": [{"const": "tag"}, {"enum": ["Eq", "Glob"]}, {"type": "string"}],
