@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
@@ -58,7 +59,9 @@ class AsyncClient:
     """Talks to one broker; may be shared by the tasks of one event loop. Close it, or use it in an `async with` block.
 
     `timeout` (seconds) bounds one try; `retry` bounds all tries of a call together. `on_retry` is told of every wait
-    before a repetition. `http` stands in for the network. Every method raises the errors of `client.errors`.
+    before a repetition. `ca_file`: the authorities in this PEM file are trusted, and no others; without it those of
+    SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` stands in for the network. Every method raises the
+    errors of `client.errors`.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class AsyncClient:
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
         on_retry: Callable[[Pause], None] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = transport.base_url(url)
@@ -79,7 +83,7 @@ class AsyncClient:
         self._workers: list[AsyncRenewing] = []
         #: Readers whose position the broker keeps.
         self.consumers = AsyncConsumers(self)
-        self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http)
+        self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http, ca_file)
 
     async def __aenter__(self) -> Self:
         return self

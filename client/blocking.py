@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -57,7 +58,9 @@ class Client:
     """Talks to one broker; may be shared by threads. Close it, or use it in a `with` block.
 
     `timeout` (seconds) bounds one try; `retry` bounds all tries of a call together. `on_retry` is told of every wait
-    before a repetition. `http` stands in for the network. Every method raises the errors of `client.errors`.
+    before a repetition. `ca_file`: the authorities in this PEM file are trusted, and no others; without it those of
+    SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` stands in for the network. Every method raises the
+    errors of `client.errors`.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Client:
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
         on_retry: Callable[[Pause], None] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
         http: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = transport.base_url(url)
@@ -78,7 +82,7 @@ class Client:
         self._workers: list[Renewing] = []
         #: Readers whose position the broker keeps.
         self.consumers = Consumers(self)
-        self._http = transport.opened(httpx.Client, self.url, token, timeout, http)
+        self._http = transport.opened(httpx.Client, self.url, token, timeout, http, ca_file)
 
     def __enter__(self) -> Self:
         return self

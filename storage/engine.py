@@ -98,7 +98,7 @@ class Engine(Embedded):
             head_seq=log.head,
             next_seq=log.head + 1,
             earliest_seq=earliest,
-            evict_floor=max(log.marks.evict_floor, expired),
+            evict_floor=log.marks.evict_floor,
             count=count,
             bytes=size,
             last_write_ts=log.last_write_ts,

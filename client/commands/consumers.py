@@ -11,6 +11,7 @@ import typer
 from client import calls, consumer_calls
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     PartitionOption,
     TokenOption,
@@ -44,12 +45,13 @@ def list_consumers(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """List the consumers of a topic, sorted by name.
 
     With --json: one object a line, as `topics consumers get` has it.
     """
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         found = client.consumers.list(topic, prefix, partition=partition)
         if as_json:
             for consumer in found:
@@ -99,6 +101,7 @@ def put(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Make a consumer, or change the settings of one that are given: all others stay, and so does where it is."""
     changes: ConsumerChanges = {"partition": partition}
@@ -107,7 +110,7 @@ def put(
     if persist_every is not None:
         changes["persist_every"] = persist_every
     options: ConsumerOptions = {"start": _where(start, "--from"), **changes}
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         made = consumer_calls.put(topic, consumer, options)
         try:
             change = made if replace else consumer_calls.change(topic, consumer, changes)
@@ -129,9 +132,10 @@ def get(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Show a consumer and how far it has come."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(consumer_calls.get(topic, consumer, partition)))
         if as_json:
             emit(answer)
@@ -161,9 +165,10 @@ def delete(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Forget a consumer. Records stay; a consumer that does not exist is no error."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(consumer_calls.delete(topic, consumer, partition)))
         if as_json:
             emit(answer)
@@ -185,9 +190,10 @@ def commit(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Say that everything up to SEQ is done: reads go on behind it."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         _moved(client.run(calls.verbatim(consumer_calls.commit(topic, consumer, seq, partition))), as_json)
 
 
@@ -207,6 +213,7 @@ def seek(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Go on from elsewhere, forward or back."""
     if (where is None) == (ts is None):
@@ -220,7 +227,7 @@ def seek(
         to=None if isinstance(place, int) else place,
         partition=partition,
     )
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         _moved(client.run(calls.verbatim(call)), as_json)
 
 

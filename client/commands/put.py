@@ -10,7 +10,15 @@ import typer
 
 from client import calls
 from client.blocking import Client
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, TopicArgument, UrlOption, broker
+from client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
 from client.commands.terminal import emit, say
 from client.errors import TopicNotFound
 from client.values import TopicPut
@@ -73,6 +81,7 @@ def put(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Create a topic, or change the settings that are given; of a topic that exists, all others stay.
 
@@ -91,7 +100,7 @@ def put(
     }
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= dict(_setting(text) for text in others or [])
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(calls.put_topic(topic, settings))) if replace else None
         answer = answer or _changed(client, topic, settings)
         if as_json:

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from client import calls, router_calls
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
 from client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
 from client.errors import RouterNotFound
 from client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
@@ -36,12 +36,13 @@ def list_routers(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """List routers, sorted by name.
 
     With --json: one object a line, as `topics routers get` has it.
     """
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         found = client.list_routers(prefix, source=source, dest=dest)
         if as_json:
             for router in found:
@@ -98,6 +99,7 @@ def put(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Copy what is appended to SOURCE to DEST, each record once, in order.
 
@@ -120,7 +122,7 @@ def put(
         options["filter"] = ["tag", "Glob", tag] if tag.endswith("*") else ["tag", "Eq", tag]
     elif all_tags:
         options["filter"] = None
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         made = router_calls.put_router(router, source, dest, options)
         try:
             change = made if replace else router_calls.change_router(router, options, source=source, dest=dest)
@@ -136,10 +138,14 @@ def put(
 
 @routers.command("get", epilog=EXIT_CODES_HELP)
 def get(
-    router: RouterArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    router: RouterArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Show a router and how far it has come."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(router_calls.get_router(router)))
         if as_json:
             emit(answer)
@@ -160,10 +166,14 @@ def get(
 
 @routers.command("delete", epilog=EXIT_CODES_HELP)
 def delete(
-    router: RouterArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    router: RouterArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Copy no more. What was copied stays; a router that does not exist is no error."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(router_calls.delete_router(router)))
         if as_json:
             emit(answer)

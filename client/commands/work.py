@@ -12,6 +12,7 @@ import typer
 from client.blocking import Client
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     RetryForOption,
     TokenOption,
@@ -40,6 +41,7 @@ def work(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Do the jobs of a queue, one after another as they come, until Ctrl-C.
 
@@ -50,7 +52,7 @@ def work(
     if (command is None) is not ack:
         message = "Say what is to become of the jobs: --exec COMMAND runs one for each, --ack only prints them."
         fail(message, ExitCode.USAGE, as_json=as_json)
-    with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
         printer = JobPrinter(as_json=as_json)
         with closing(client.work(queue, node, lease_ms=lease_ms)) as jobs:
             for count, job in enumerate(jobs, 1):
