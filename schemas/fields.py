@@ -16,7 +16,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
 
 MAX_U64 = 2**64 - 1
 
@@ -91,8 +90,13 @@ class RequestModel(BaseModel):
         return value
 
 
-#: The kind of complaint that names a field nobody knows; its context has `field` and, if one is near, `nearest`.
-UNKNOWN_FIELD = "unknown_field"
+class UnknownField(ValueError):
+    """A field that settings do not have; `nearest`: the one that may have been meant, None: none is near."""
+
+    def __init__(self, field: str, nearest: str | None) -> None:
+        super().__init__(f"unknown field {field}")
+        self.field = field
+        self.nearest = nearest
 
 
 class ConfigModel(RequestModel):
@@ -128,7 +132,7 @@ class ChangeModel(ConfigModel):
         return value
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Without defaults: a field left out stays as it is."""
         schema = handler(core_schema)
         for described in handler.resolve_ref_schema(schema).get("properties", {}).values():
@@ -137,13 +141,12 @@ class ChangeModel(ConfigModel):
 
 
 def check_known(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises the complaint about the first field of `given` that is not `known`."""
+    """Raises UnknownField for the first field of `given` that is not `known`."""
     names = list(known)
     for name in given:
         if name not in names:
             near = get_close_matches(name, names, n=1)
-            context: dict[str, Any] = {"field": name} | ({"nearest": near[0]} if near else {})
-            raise PydanticCustomError(UNKNOWN_FIELD, "unknown field {field}", context)
+            raise UnknownField(name, near[0] if near else None)
 
 
 class AnswerModel(BaseModel):
