@@ -321,7 +321,7 @@ class AsyncClient:
         try:
             async with worker:
                 while True:
-                    await worker.wait_for_room(max)
+                    await worker.wait_for_room(max or 1)
                     try:
                         claimed = await self.run(working.call(), retry=_ONCE)
                     except TopicsError as error:

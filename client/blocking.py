@@ -316,7 +316,7 @@ class Client:
         try:
             with worker:
                 while True:
-                    worker.wait_for_room(max)
+                    worker.wait_for_room(max or 1)
                     try:
                         claimed = self.run(working.call(), retry=_ONCE)
                     except TopicsError as error:

@@ -31,6 +31,7 @@ from storage.errors import NotReady, ShuttingDown
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
+from storage.partitions import split
 from storage.queues.metrics import collect_queues
 from storage.read import Reader
 from storage.records import (
@@ -124,8 +125,8 @@ class Engine(Embedded):
     async def let_expire(self, names: Iterable[str]) -> bool:
         """Evict what has expired by now of these topics, all partitions, as far as log and segments let it: figures
         that are taken next agree with what a read gives. False: there was nothing. Topics that are not there are passed
-        over."""
-        found = (self.catalog.topics.get(name) for name in names)
+        over; the address of a partition stands for its topic."""
+        found = (self.catalog.topics.get(split(name)[0]) for name in names)
         return await self.expiry.let_expire([topic for topic in found if topic is not None])
 
     async def put_topic(

@@ -18,7 +18,6 @@ from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_curso
 from schemas.consumers import ConsumerChange, ConsumerRequest, SeekRequest
 from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import InvalidRequest, ShuttingDown
-from storage.partitions import split
 from storage.records import ReadQuery
 from storage.validation import check_text
 
@@ -68,7 +67,7 @@ async def change(engine: Engine, topic: str, consumer: str, asked: ConsumerChang
 async def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:
     """Raises InvalidRequest, TopicNotFound, ConsumerNotFound."""
     check_consumer_name(consumer)
-    await engine.let_expire((split(topic)[0],))
+    await engine.let_expire((topic,))
     return engine.consumers.state(topic, consumer)
 
 
@@ -78,7 +77,7 @@ async def page(
     """One page of a topic's consumers in byte order, and the cursor of the next one when more follow."""
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor is not None else ""
-    await engine.let_expire((split(topic)[0],))
+    await engine.let_expire((topic,))
     found = engine.consumers.list(topic, prefix, after, size + 1)
     if len(found) <= size:
         return found, None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
 
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
 from tests.http.calls import append, refused
 from tests.http.conftest import SMALL, client_of
+from tests.http.hot_server import HotServer
 
 QUEUE = {"type": "queue", "dead_letter": "dead"}
 
@@ -48,6 +51,19 @@ async def _refuses(
     assert error["detail"]["field"] == field
     assert f"did you mean {near}?" in error["message"]
     assert "unknown field" in error["message"]
+
+
+async def test_a_publish_and_a_write_past_asgi_refuse_them_too() -> None:
+    async with HotServer() as server:
+        body = {"records": [{"data": 1}], "config": QUEUE | {"max_deliveris": 3}}
+        async with httpx.AsyncClient(base_url=server.server.url) as http:
+            await _refuses(http, "POST", "/v0/topics/t", body, "config.max_deliveris", "max_deliveries")
+        async with connect(f"{server.server.url.replace('http', 'ws')}/v0/ws") as socket:
+            await socket.send(json.dumps({"type": "publish", "topic": "t", **body}))
+            error = json.loads(await socket.recv())
+        assert (error["type"], error["code"]) == ("error", "invalid_request")
+        assert "did you mean max_deliveries?" in error["message"]
+        assert server.engine.topics() == []
 
 
 async def test_a_word_that_is_near_to_nothing_is_refused_by_its_name_alone(tmp_path: Path) -> None:

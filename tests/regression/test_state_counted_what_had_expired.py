@@ -94,6 +94,17 @@ async def test_a_consumer_has_not_unread_what_expired(client: httpx.AsyncClient,
     assert (await client.get("/v0/topics/t/consumers")).json()["consumers"][0]["unread"] == 0
 
 
+async def test_a_deletion_counts_what_it_takes(client: httpx.AsyncClient, machine: Machine) -> None:
+    await expired(client, machine)
+    answer = (await client.post("/v0/topics/t/delete", json={"before_seq": 3})).json()
+    assert (answer["deleted"], answer["earliest_seq"], answer["count"]) == (0, 3, 1)
+
+
+async def test_bulk_readers_begin_where_reads_do(client: httpx.AsyncClient, machine: Machine) -> None:
+    await expired(client, machine)
+    assert (await client.get("/v0/topics/t/segments")).json()["earliest_seq"] == 3
+
+
 async def test_a_topic_of_expired_records_is_empty(client: httpx.AsyncClient, machine: Machine) -> None:
     await expired(client, machine)
     refused(await client.delete("/v0/topics/t?if_empty=true"), 409, "topic_not_empty")
