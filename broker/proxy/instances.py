@@ -32,7 +32,7 @@ from broker.proxy.membership import UNDEFINED, Group, Member, count_of
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Found, Limits
 from broker.service.limits import Places
-from storage.errors import InvalidRequest, LimitReached, StorageError
+from storage.errors import LimitReached, StorageError
 
 if TYPE_CHECKING:
     from broker.kafka.groups.coordinator import Coordinator
@@ -290,7 +290,7 @@ class Instances:
     async def commit(self, member: Member, wanted: Mapping[Partition, tuple[int, str | None]] | None) -> None:
         """The group has these offsets and metadata; None: all that was read. Durable on return.
 
-        Raises TopicMissing, PartitionMissing, InvalidRequest (beyond the end), Unavailable.
+        Raises TopicMissing, PartitionMissing, InvalidRequest (a topic without consumers), Unavailable.
         """
         if wanted is None:
             wanted = {each: (offset, None) for each, offset in member.instance.positions.items() if offset != UNDEFINED}
@@ -307,7 +307,8 @@ class Instances:
         engine, group = self._engine, member.instance.group
         for partition, offset in list(member.given.items()):
             if count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0]):
-                with suppress(InvalidRequest):  # the topic is another one by now, and has not come so far
+                # A topic that has not come so far is another one by now.
+                if offset <= reading.bounds(engine, partition)[1]:
                     await offsets.commit(engine, group, partition, offset)
             member.given.pop(partition, None)
 
@@ -340,10 +341,22 @@ class Instances:
         instance = member.instance
         if instance.subscribed:
             self._group(instance.group).share_out()
+        for partition, at in list(instance.positions.items()):
+            if at != UNDEFINED and partition[1] < count_of(self._engine, partition[0]):
+                self._return_from_beyond(member, partition, at)
         undefined = [f"{topic}-{number}" for (topic, number), at in instance.positions.items() if at == UNDEFINED]
         if undefined:
             raise IllegalState(f"Undefined offset with no reset policy for partitions: {undefined}")
         return {each: at for each, at in instance.positions.items() if each[1] < count_of(self._engine, each[0])}
+
+    def _return_from_beyond(self, member: Member, partition: Partition, at: int) -> None:
+        """No record has an offset behind the end: as in Kafka, `auto.offset.reset` says where it goes on."""
+        first, end = reading.bounds(self._engine, partition)
+        if at <= end:
+            return
+        reset = member.instance.config.reset
+        member.instance.positions[partition] = {"earliest": first, "latest": end}.get(reset, UNDEFINED)
+        member.dirty = True
 
     @staticmethod
     def _passed(member: Member, found: Found) -> Found:

@@ -45,7 +45,8 @@ async def lags(engine: Engine, instances: Instances, group: str, prefixes: tuple
             consumer = log.consumers.by_name.get(name or "")
             if consumer is not None:
                 owner = owners.get((topic.name, number), "")
-                found.append(Lag(topic.name, number, consumer.durable_seq, log.head, owner))
+                offset = engine.consumers.committed(address(topic.name, number), consumer.name).seq
+                found.append(Lag(topic.name, number, offset, log.head, owner))
         if count % _TURN == _TURN - 1:
             await asyncio.sleep(0)
     return found

@@ -148,7 +148,7 @@ class Group:
         """Where a member that gets a partition starts. Raises TopicNotFound."""
         engine, instance = self._engine, member.instance
         committed = offsets.committed(engine, self.name, partition)
-        if committed is not None:
+        if committed is not None and committed[0] >= 0:
             return committed[0]
         if partition in self._left:
             return self._left[partition]

@@ -18,13 +18,19 @@ Shape = dict[str, Any]
 
 
 class Lag(NamedTuple):
-    """How far a group is in a partition. `member`: who reads it now."""
+    """How far a group is in a partition. `offset`: as committed, which may be negative or beyond the end; `member`: who
+    reads it now."""
 
     topic: str
     partition: int
     offset: int
     end: int
     member: str = ""
+
+    @property
+    def records(self) -> int:
+        """How many are still to be read."""
+        return max(0, self.end - max(0, self.offset))
 
 
 class V3:
@@ -178,7 +184,7 @@ class V3:
             partition_id=lag.partition,
             current_offset=lag.offset,
             log_end_offset=lag.end,
-            lag=lag.end - lag.offset,
+            lag=lag.records,
             consumer_id=lag.member,
             instance_id=None,
             client_id=lag.member,
@@ -187,7 +193,7 @@ class V3:
     def lag_summary(self, group: str, lags: Iterable[Lag]) -> Shape:
         """Of at least one lag."""
         found = list(lags)
-        most = max(found, key=lambda each: each.end - each.offset)
+        most = max(found, key=lambda each: each.records)
         path = _group(group)
         partition = f"/topics/{quote(most.topic, safe='')}/partitions/{most.partition}"
         return self._thing(
@@ -198,8 +204,8 @@ class V3:
             max_lag_client_id=most.member,
             max_lag_topic_name=most.topic,
             max_lag_partition_id=most.partition,
-            max_lag=most.end - most.offset,
-            total_lag=sum(each.end - each.offset for each in found),
+            max_lag=most.records,
+            total_lag=sum(each.records for each in found),
             max_lag_consumer=self._to(f"{path}/consumers/{quote(most.member, safe='')}"),
             max_lag_partition=self._to(partition),
         )  # fmt: skip

@@ -172,7 +172,7 @@ async def commit(request: Request) -> Answer:
     body = await request.body(media.is_known)
     given = await strict_json.decode(body, _commit) if body else _Commit()
     # The offset that is sent is that of the last record which is done with; what is kept is the next one.
-    wanted = {each.pair: (_natural(each.offset) + 1, each.metadata) for each in given.offsets or ()}
+    wanted = {each.pair: (_natural(each.offset + 1), each.metadata) for each in given.offsets or ()}
     request.access.require(READ_WRITE, [topic for topic, _ in wanted])
     with _using(request) as member:
         _may(request, member)

@@ -11,7 +11,7 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.group_reach import may_commit
-from broker.kafka.groups.offsets import Committed, OffsetBeyondHead
+from broker.kafka.groups.offsets import Committed
 from broker.kafka.groups.states import State
 from broker.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -42,7 +42,6 @@ _NO_OFFSET: Final = -1
 #: What stands against a commit, as clients of a coordinator understand it: the first that fits.
 _CODES: Final = (
     (TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    (OffsetBeyondHead, ErrorCode.OFFSET_OUT_OF_RANGE),
     (LimitReached, ErrorCode.POLICY_VIOLATION),
     # A queue, or a topic in memory only, whose offsets would outlive its records.
     ((TopicIncompatible, InvalidRequest), ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -97,7 +96,9 @@ async def _commit_one(call: Call, group_id: str, topic: str, asked: OffsetCommit
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     offsets = call.broker.kafka_offsets
     try:
-        await offsets.commit(group_id, topic, asked.partition_index, asked.committed_offset, metadata)
+        await offsets.commit(
+            group_id, topic, asked.partition_index, asked.committed_offset, metadata, asked.committed_leader_epoch
+        )
     except Exception as error:
         return _code_of(error)
     return ErrorCode.NONE
@@ -133,6 +134,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
                     OffsetFetchResponsePartition(
                         partition_index=each.partition_index,
                         committed_offset=each.committed_offset,
+                        committed_leader_epoch=each.committed_leader_epoch,
                         metadata=each.metadata,
                         error_code=each.error_code,
                     )
@@ -181,6 +183,7 @@ def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
             OffsetFetchResponsePartitions(
                 partition_index=partition,
                 committed_offset=_NO_OFFSET if committed is None else committed.offset,
+                committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
                 metadata="" if committed is None else committed.metadata,
                 error_code=error,
             )

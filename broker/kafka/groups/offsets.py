@@ -1,8 +1,9 @@
 """Committed offsets: cursors of the consumers that a group has, one in each partition it has committed for.
 
 An offset is the next one to be read, and so the seq of the last record that is done with. What was committed is
-durable, whatever the class of the topic, with its metadata; `/v0` sees the consumer, reads as it and seeks it, and
-clients of the group go on from there. Source: kafka.md §1.
+durable, whatever the class of the topic, with its metadata and leader epoch; `/v0` sees the consumer, reads as it and
+seeks it, and clients of the group go on from there. As in Kafka, any number is taken: of one that is negative or beyond
+the head, the cursor says where records are kept for it, and clients decide by `auto.offset.reset`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,8 @@ class Committed(NamedTuple):
     partition: int
     offset: int
     metadata: str
-
-
-class OffsetBeyondHead(InvalidRequest):
-    """No record has that offset, nor is it the next one's."""
+    #: -1: none was committed.
+    leader_epoch: int = -1
 
 
 class Offsets:
@@ -36,25 +35,27 @@ class Offsets:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def commit(self, group_id: str, topic: str, partition: int, offset: int, metadata: str) -> None:
+    async def commit(
+        self, group_id: str, topic: str, partition: int, offset: int, metadata: str, leader_epoch: int = -1
+    ) -> None:
         """Durable on return, over any crash. Also back: the group has said so.
 
-        Raises TopicNotFound, OffsetBeyondHead, LimitReached, Unavailable; TopicIncompatible for a queue, InvalidRequest
-        for a topic in memory only or more metadata than is kept.
+        Raises TopicNotFound, LimitReached, Unavailable; TopicIncompatible for a queue, InvalidRequest for a topic in
+        memory only or more metadata than is kept.
         """
         where = self._place(topic, partition)
-        if not 0 <= offset <= self._engine.catalog.topics[where].log.head:
-            raise OffsetBeyondHead(f"{topic} has no offset {offset}.", field="offset")
         kept = metadata.encode() if metadata else None
-        await self._engine.consumers.commit_offset(where, _name(group_id), offset, kept)
+        epoch = leader_epoch if leader_epoch >= 0 else None
+        await self._engine.consumers.commit_offset(where, _name(group_id), offset, kept, leader_epoch=epoch)
 
     def fetch(self, group_id: str, topic: str, partition: int) -> Committed | None:
         """None: nothing is committed. Raises TopicNotFound."""
         try:
-            seq, metadata = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
+            found = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
         except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, of which nobody commits
             return None
-        return Committed(topic, partition, seq, (metadata or b"").decode())
+        epoch = -1 if found.leader_epoch is None else found.leader_epoch
+        return Committed(topic, partition, found.seq, (found.metadata or b"").decode(), epoch)
 
     def all(self, group_id: str) -> list[Committed]:
         """Everything a group has committed, by topic and partition."""

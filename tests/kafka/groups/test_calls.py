@@ -173,7 +173,7 @@ async def test_every_version_of_commit(wired: KafkaServer, version: int) -> None
     told = await wire.ask(ApiKey.OFFSET_COMMIT, version, request, o.OffsetCommitResponse)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes(told) == [("a", 0, 0), ("a", 3, unknown), ("none", 0, unknown)]
-    assert wired.broker.kafka_offsets.all("g") == [("a", 0, 1, "meta")]
+    assert wired.broker.kafka_offsets.all("g") == [("a", 0, 1, "meta", -1)]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
