@@ -306,10 +306,10 @@ class Instances:
             return
         engine, group = self._engine, member.instance.group
         for partition, offset in list(member.given.items()):
-            if count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0]):
-                # A topic that has not come so far is another one by now.
-                if offset <= reading.bounds(engine, partition)[1]:
-                    await offsets.commit(engine, group, partition, offset)
+            there = count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0])
+            # A topic that has not come so far is another one by now.
+            if there and offset <= reading.bounds(engine, partition)[1]:
+                await offsets.commit(engine, group, partition, offset)
             member.given.pop(partition, None)
 
     # -- reading -------------------------------------------------------------------------------------------------------

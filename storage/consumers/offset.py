@@ -7,7 +7,7 @@ such a group may still read.
     value of the State frame         when
     none                             the cursor says it all
     the metadata                     the offset is the cursor's, and there is no leader epoch
-    NUL [offset] "," [epoch] NUL …   otherwise; decimal digits, an offset only where it is not the cursor's, then metadata
+    NUL [offset] "," [epoch] NUL …   otherwise; an offset only where it is not the cursor's, then the metadata
 
 Source: docs/format.md (State).
 """

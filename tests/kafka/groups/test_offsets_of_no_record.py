@@ -9,7 +9,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.kafka.groups.server import Server
 
-
 OFFSET = 1 << 40
 
 
