@@ -116,6 +116,8 @@ class Catalog:
         #: What a recovery has changed of routers and consumers, and has to be written: (topic_id, frame).
         self.unannounced: list[tuple[int, control.Control]] = []
         self.next_topic_id = 1
+        #: Grows with every consumer that is made or deleted, and every topic that goes.
+        self.consumer_changes = 0
         #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
         self.superseded: dict[int, str] = {}
         #: Deleted logs whose folder of segments is still to be removed.
@@ -209,6 +211,7 @@ class Catalog:
     def remove(self, topic: Topic) -> None:
         """Forget a log and what it used. With partition 0 the others are found no more, but for their frames."""
         self.by_id.pop(topic.topic_id, None)
+        self.consumer_changes += 1
         for each in (topic, *topic.others):
             if self.topics.get(each.name) is each:
                 del self.topics[each.name]
@@ -340,6 +343,7 @@ class Catalog:
             return
         before = log.consumers.lowest_durable()
         self.usage.consumers += log.consumers.apply(value)
+        self.consumer_changes += value.event != "cursor"
         if log.states is not None and (value.seq is not None or value.event == "delete"):
             # What was kept with the cursor's last place says nothing of this one; a State behind this frame does.
             for kind in (OFFSET, ATTEMPT):

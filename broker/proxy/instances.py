@@ -94,7 +94,7 @@ class Instances:
             await group.part(always=True)
 
     def _load(self) -> None:
-        if self._loaded:
+        if self._loaded or not self._engine.ready:
             return
         self._loaded = True
         now_ms = self._engine.monotonic_ms()
@@ -169,8 +169,11 @@ class Instances:
 
     # -- one instance --------------------------------------------------------------------------------------------------
 
-    async def create(self, group: str, given: dict[str, Any]) -> Instance:
-        """Durable on return. Raises InstanceExists, InvalidConsumerConfig, Unprocessable, LimitReached, Unavailable."""
+    async def create(self, group: str, given: dict[str, Any], prefixes: Sequence[str] = ()) -> Instance:
+        """Durable on return. `prefixes`: of the key that makes it.
+
+        Raises InstanceExists, InvalidConsumerConfig, Unprocessable, LimitReached, Unavailable.
+        """
         self._load()
         check_name(group, "group")
         offsets.check_group(group)
@@ -188,7 +191,8 @@ class Instances:
             self.refused_total += 1
             limit = "max_kafka_rest_instances"
             raise LimitReached(f"There are {self._most} consumer instances already.", limit=limit, max=self._most)
-        member = Member(Instance(group=group, name=name, config=config), self._engine.monotonic_ms())
+        instance = Instance(group=group, name=name, config=config, prefixes=list(prefixes))
+        member = Member(instance, self._engine.monotonic_ms())
         self._group(group).members[name] = member
         try:
             await self._keep(member)

@@ -22,8 +22,8 @@ _TURN: Final = 1000
 
 
 async def groups(engine: Engine, instances: Instances, prefixes: tuple[str, ...]) -> list[str]:
-    """All groups with members or commits in topics that a caller may know of, sorted."""
-    found = {name for name, group in instances.groups().items() if not prefixes or _reads(group, prefixes)}
+    """All groups with instances, or commits in topics that a caller may know of, sorted."""
+    found = set(instances.groups())
     for count, topic in enumerate(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
             for consumer in engine.catalog.topics[address(topic.name, number)].log.consumers.named(GROUP_PREFIX, ""):
@@ -61,7 +61,3 @@ def _topics(engine: Engine, prefixes: tuple[str, ...]) -> Iterator[Topic]:
 
 def _owners(group: Group) -> dict[tuple[str, int], str]:
     return {each: name for name, member in group.members.items() for each in member.instance.positions}
-
-
-def _reads(group: Group, prefixes: tuple[str, ...]) -> bool:
-    return any(topic.startswith(prefixes) for topic, _ in _owners(group))

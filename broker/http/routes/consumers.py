@@ -10,6 +10,7 @@ from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.render_consumers import entry
 from broker.http.routes.topics import Current, PartitionNumber, StrictRoute, TopicName, performance
+from broker.kafka.group_reach import require_consumer
 from broker.service import consumers, partitions
 from schemas.consumers import (
     ConsumerAnswer,
@@ -57,6 +58,7 @@ async def put_consumer(
     body: ConsumerRequest,
     partition: PartitionNumber = None,
 ) -> ConsumerPutAnswer:
+    require_consumer(current.broker, current.access, consumer)
     state, created = await consumers.put(current.broker.engine, _place(current, topic, partition), consumer, body)
     if created:
         response.status_code = CREATED

@@ -22,6 +22,7 @@ from broker.http.routes.proxy_topics import (
     streamed,
     wants_events,
 )
+from broker.kafka.group_reach import require_group
 from broker.proxy import media, offsets, reading
 from broker.proxy.assignment import Partition
 from broker.proxy.base_uri import base_of
@@ -79,7 +80,8 @@ async def create(request: Request) -> Answer:
     given = await strict_json.decode(body, _instance) if body else {}
     if config_of(given).auto_commit:
         request.access.require(READ_WRITE)
-    instance = await request.broker.proxy.create(request.values[0], given)
+    require_group(request.broker, request.access, request.values[0])
+    instance = await request.broker.proxy.create(request.values[0], given, request.access.prefixes)
     scope = request.scope
     base = base_of(request.headers, scope.get("scheme", "http"), request.broker.settings.kafka_rest_prefix or "")
     made = {
@@ -256,6 +258,8 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
 
 
 def _using(request: Request) -> AbstractContextManager[Member]:
+    """The instance of the path. Raises Forbidden before it tells whether there is one."""
+    require_group(request.broker, request.access, request.values[0])
     return request.broker.proxy.using(request.values[0], request.values[1])
 
 

@@ -13,6 +13,7 @@ from broker.http.request import Request
 from broker.kafka import settings
 from broker.kafka.changes import change
 from broker.kafka.cluster import BROKER_ID
+from broker.kafka.group_reach import listed, reaches_group
 from broker.kafka.settings import InvalidConfig, Setting
 from broker.proxy import lags, topics, v3
 from broker.proxy.base_uri import base_of
@@ -260,13 +261,14 @@ def _text(value: Any) -> str | None:
 
 async def list_groups(request: Request) -> Answer:
     cluster, broker = told(request), request.broker
-    names = await lags.groups(broker.engine, broker.proxy, request.access.prefixes)
+    is_shown = listed(broker, request.access)
+    names = [name for name in await lags.groups(broker.engine, broker.proxy, request.access.prefixes) if is_shown(name)]
     found = [cluster.group(name, members=_members(request, name)) for name in names]
     return _answer(cluster.listed("ConsumerGroup", "/consumer-groups", found))
 
 
 async def get_group(request: Request) -> Answer:
-    cluster, group = told(request), request.values[1]
+    cluster, group = told(request), _group(request)
     members = _members(request, group)
     if not members:
         await _lags(request)
@@ -274,7 +276,7 @@ async def get_group(request: Request) -> Answer:
 
 
 async def list_members(request: Request) -> Answer:
-    cluster, group = told(request), request.values[1]
+    cluster, group = told(request), _group(request)
     members = request.broker.proxy.groups().get(group)
     if members is None:
         await _lags(request)
@@ -304,10 +306,17 @@ async def get_lag_summary(request: Request) -> Answer:
     return _answer(cluster.lag_summary(request.values[1], found))
 
 
+def _group(request: Request) -> str:
+    """The group of the path. Raises GroupMissing for one that is not for the key, as for one that is not there."""
+    if not reaches_group(request.broker, request.access, request.values[1]):
+        raise GroupMissing
+    return request.values[1]
+
+
 async def _lags(request: Request) -> list[Lag]:
     """Raises GroupMissing where nothing is committed."""
     broker = request.broker
-    found = await lags.lags(broker.engine, broker.proxy, request.values[1], request.access.prefixes)
+    found = await lags.lags(broker.engine, broker.proxy, _group(request), request.access.prefixes)
     if not found:
         raise GroupMissing
     return found

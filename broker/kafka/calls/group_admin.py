@@ -16,7 +16,7 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls import share
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import is_for, listed, reaches
+from broker.kafka.group_reach import listed, reaches, reaches_shares, topics_of
 from broker.kafka.groups.coordinator import Described
 from broker.kafka.groups.states import State
 from broker.kafka.messages.groups import (
@@ -95,7 +95,7 @@ async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse
 
 
 def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
-    is_shown = listed(call)
+    is_shown = listed(call.broker, call.access)
     for each in call.broker.kafka_groups.all_groups():
         if is_shown(each.group_id):
             yield ListGroupsListedGroup(
@@ -105,8 +105,8 @@ def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
 
 def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
     shares = call.broker.kafka_shares
-    for group_id, queues in sorted(shares.groups().items()):
-        if is_for(call.access, queues):
+    for group_id in sorted(shares.groups()):
+        if reaches_shares(call, group_id):
             state = State.STABLE if shares.members.size(group_id) else State.EMPTY
             yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state)
 
@@ -115,9 +115,11 @@ async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
     """With their offsets, in topics that the key is for."""
     results: list[DeleteGroupsDeletableGroupResult] = []
     for group_id in request.groups_names:
-        groups, offsets = call.broker.kafka_groups, call.broker.kafka_offsets
+        groups = call.broker.kafka_groups
         error = groups.refusal(group_id)
-        if error is ErrorCode.NONE and not may(call.access, DELETE, *offsets.topics(group_id)):
+        # Whose a group without topics is, `reaches` knows.
+        mine = reaches(call, group_id, DELETE) and may(call.access, DELETE, *topics_of(call.broker, group_id))
+        if error is ErrorCode.NONE and not mine:
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if error is ErrorCode.NONE:
             error = await groups.delete(group_id)

@@ -15,6 +15,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.group_reach import reaches_shares
 from broker.kafka.messages.share import (
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
@@ -104,6 +105,8 @@ def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str
         raise Refused(ErrorCode.INVALID_REQUEST, f"member id: 1 to {MAX_MEMBER_ID_CHARS} bytes.")
     if not may(call.access, READ):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key may not read.")
+    if not reaches_shares(call, group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key is not for all topics of that share group.")
     return group_id, member_id
 
 
@@ -113,7 +116,7 @@ async def delete(call: Call, group_id: str) -> ErrorCode:
     queues = shares.owners.queues(group_id)
     if not queues:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if not may(call.access, DELETE, *(topic.name for topic in queues)):
+    if not may(call.access, DELETE, *shares.topics(group_id)):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if shares.members.size(group_id):
         return ErrorCode.NON_EMPTY_GROUP

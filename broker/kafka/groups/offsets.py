@@ -8,7 +8,7 @@ the head, the cursor says where records are kept for it, and clients decide by `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from storage.errors import ConsumerNotFound, InvalidRequest, TopicIncompatible, TopicNotFound
@@ -16,6 +16,10 @@ from storage.partitions import address, split
 
 if TYPE_CHECKING:
     from storage.engine import Engine
+
+
+#: Groups whose topics are remembered: keys with prefixes ask for them with every heartbeat.
+_MAX_REMEMBERED: Final = 10_000
 
 
 class Committed(NamedTuple):
@@ -34,6 +38,9 @@ class Offsets:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        #: What `topics` found, by group, as long as no consumer is made or deleted.
+        self._topics: dict[str, set[str]] = {}
+        self._topics_of = -1
 
     async def commit(
         self, group_id: str, topic: str, partition: int, offset: int, metadata: str, leader_epoch: int = -1
@@ -73,7 +80,14 @@ class Offsets:
 
     def topics(self, group_id: str) -> set[str]:
         """Those that it has committed offsets for."""
-        return {split(where)[0] for where in self._addresses(group_id)}
+        changes = self._engine.catalog.consumer_changes
+        if changes != self._topics_of or len(self._topics) >= _MAX_REMEMBERED:
+            self._topics.clear()
+            self._topics_of = changes
+        found = self._topics.get(group_id)
+        if found is None:
+            found = self._topics[group_id] = {split(where)[0] for where in self._addresses(group_id)}
+        return found
 
     def topics_of_all(self) -> dict[str, set[str]]:
         """The same of all groups that have committed any, by id."""

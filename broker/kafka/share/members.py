@@ -67,6 +67,12 @@ class Members:
         """Those that have members."""
         return {*self._sizes}
 
+    def wanted(self, group_id: str) -> set[str]:
+        """The topics that members of that group want."""
+        if group_id not in self._sizes:
+            return set()
+        return {name for (group, _), member in self._members.items() if group == group_id for name in member.wanted}
+
     def heartbeat(
         self, group_id: str, member_id: str, epoch: int, wanted: Sequence[str] | None, now_ms: int
     ) -> Member | ErrorCode:

@@ -157,6 +157,10 @@ class Shares:
             found.setdefault(group_id, set()).add(topic.name)
         return found
 
+    def topics(self, group_id: str) -> set[str]:
+        """Its queues, and what its members want."""
+        return {topic.name for topic in self.owners.queues(group_id)} | self.members.wanted(group_id)
+
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     async def claim(self, session: Session, topic: Topic, count: int, wait_ms: int) -> list[ClaimedJob]:

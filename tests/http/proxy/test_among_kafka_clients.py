@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from broker.kafka.errors import ErrorCode
+from broker.kafka.groups import consumer_protocol
 from broker.kafka.groups.values import Join, JoinAnswer
-from broker.proxy import consumer_protocol
 from broker.proxy.assignment import Partition, by_range
 from broker.settings import Settings
 from broker.wiring import Broker
