@@ -64,6 +64,27 @@ async def test_topics_in_bodies_count(client: httpx.AsyncClient, path: str, rest
     refused(await client.post(f"/consumers/h/instances/j{rest}", json=body, headers=headers), 403, 40301)
 
 
+@pytest.mark.parametrize("rest", ["/positions/end", "/positions/beginning", "/positions", "/offsets", "/assignments"])
+async def test_nothing_tells_whether_a_topic_of_others_is_there(
+    client: httpx.AsyncClient, path: str, rest: str
+) -> None:
+    headers = {**V2, **bearer(key("r+w", "beta"))}
+    made = {"name": "j", "auto.commit.enable": "false"}
+    assert (await client.post("/consumers/h", json=made, headers=headers)).is_success
+    told = set[str]()
+    for topic, number in (("alpha", 0), ("alpha", 7), ("alphabet", 0)):
+        place = {"topic": topic, "partition": number}
+        body = {"partitions": [place], "offsets": [{**place, "offset": 0}]}
+        answer = await client.post(f"/consumers/h/instances/j{rest}", json=body, headers=headers)
+        refused(answer, 403, 40301)
+        told.add(answer.json()["message"])
+        if rest == "/offsets":
+            body = {"partitions": [place]}
+            answer = await client.request("GET", f"/consumers/h/instances/j{rest}", json=body, headers=headers)
+            refused(answer, 403, 40301)
+    assert len(told) == 1
+
+
 async def test_a_group_of_others_is_out_of_reach_whether_it_has_such_an_instance_or_not(
     client: httpx.AsyncClient, path: str
 ) -> None:
