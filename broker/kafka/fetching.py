@@ -62,8 +62,8 @@ def check_offset(topic: Topic, offset: int) -> None:
         raise OffsetOutOfRange
 
 
-async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_bytes: int) -> Read:
-    """What there is from an offset on: at least one record if there is any, and about `max_bytes` at most.
+async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_bytes: int, *, least: int = 1) -> Read:
+    """What there is from an offset on, in `max_bytes` at most; but the first `least` records whatever their size.
 
     Raises OffsetOutOfRange, and as the engine does: RecordCorrupt only where the record is the first.
     """
@@ -80,7 +80,18 @@ async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_b
         found = await engine.read(place, query)
     if found.tombstone is not None:
         check_offset(topic, offset)  # evicted meanwhile, unless it is a loss within the log
-    return Read(batches_of(found.records, offset, found.next_from_seq), found.next_from_seq)
+    return _within(found.records, offset, found.next_from_seq, max_bytes, least)
+
+
+def _within(records: Sequence[StoredRecord], offset: int, next_offset: int, max_bytes: int, least: int) -> Read:
+    """As many of them as fit. The engine counts what is stored, and a batch may be larger: there is more around it."""
+    while True:
+        batches = batches_of(records, offset, next_offset)
+        size = sum(map(len, batches))
+        if size <= max_bytes or len(records) <= least:
+            return Read(batches, next_offset) if size <= max_bytes or least else Read([], offset)
+        records = records[: max(least, min(len(records) - 1, len(records) * max_bytes // size))]
+        next_offset = records[-1].seq if records else offset
 
 
 async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:

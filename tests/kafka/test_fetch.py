@@ -94,6 +94,36 @@ async def test_what_one_partition_takes_is_not_there_for_the_next(server: KafkaS
     assert 0 < len(records_of(second.records)) < 100
 
 
+@pytest.mark.parametrize("max_bytes", [1, 500, 5_000, 60_000, 120_000])
+async def test_only_the_first_partition_gives_more_than_was_asked_for(server: KafkaServer, max_bytes: int) -> None:
+    names = ("a", "b", "c")
+    for name in names:
+        wire = await with_records(server, 0, name)
+        await server.engine.append(name, PlainBinary([b"x" * 50_000, b"1", b"2"]))  # pyright: ignore
+    wire = await server.connect()
+    at, seen = dict.fromkeys(names, 0), {name: list[int]() for name in names}
+    for turn in range(30):
+        order = [names[(turn + place) % 3] for place in range(3)]
+        answers = await fetch(wire, *((name, 0, at[name]) for name in order), max_bytes=max_bytes)
+        sizes = [len(one.records) for one in answers]
+        first = next((place for place, size in enumerate(sizes) if size), 0)
+        beyond = len(records_of(answers[first].records)) == 1 and not any(sizes[first + 1 :])
+        assert sum(sizes) <= max_bytes or beyond, sizes
+        for name, one in zip(order, answers, strict=True):
+            offsets = [offset for offset, _ in records_of(one.records)]
+            seen[name] += offsets
+            at[name] = offsets[-1] + 1 if offsets else at[name]
+    assert seen == dict.fromkeys(names, [0, 1, 2])
+
+
+async def test_a_fetch_that_wants_more_than_it_may_have_does_not_wait(server: KafkaServer) -> None:
+    wire = await with_records(server, 100)
+    body = fetch_body(12, ("t", 0, 0), max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=300)
+    wire.send(ApiKey.FETCH, 12, body)
+    (one,) = await fetched(wire)
+    assert 0 < len(one.records) <= 300
+
+
 async def test_waiting_ends_with_what_is_written(server: KafkaServer) -> None:
     wire = await with_records(server, 3)
     await with_records(server, 0, "other")
