@@ -12,7 +12,7 @@ TopicType = Literal["log", "queue"]
 Discard = Literal["old", "reject"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Retention = Literal["all", "consumed"]
-CleanupPolicy = Literal["delete", "compact", "compact,delete"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete", "none"]
 Partitions = Annotated[int, Field(strict=True, ge=1, le=1024)]
 
 EXAMPLE_SETTINGS: dict[str, Any] = {"ttl_ms": 86_400_000, "cap_records": 1_000_000, "durability": "fsync"}
@@ -67,7 +67,7 @@ class _Settings(ConfigModel):
     leases_durable: Flag = False
     retry_backoff_ms: U64 = 0
     retry_backoff_max_ms: U64 = 3_600_000
-    cleanup_policy: CleanupPolicy = Field("delete", description="compact: nothing is dropped, no ttl_ms and caps.")
+    cleanup_policy: CleanupPolicy = Field("delete", description="compact, none: nothing is dropped; no ttl_ms, caps.")
     max_message_bytes: U64 = Field(0, description="Largest batch of a Kafka producer; 0 = as large as records may be.")
 
 

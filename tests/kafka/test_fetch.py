@@ -113,7 +113,7 @@ async def test_only_the_first_partition_gives_more_than_was_asked_for(server: Ka
             offsets = [offset for offset, _ in records_of(one.records)]
             seen[name] += offsets
             at[name] = offsets[-1] + 1 if offsets else at[name]
-    assert seen == dict.fromkeys(names, [0, 1, 2])
+    assert seen == {name: [0, 1, 2] for name in names}
 
 
 async def test_a_fetch_that_wants_more_than_it_may_have_does_not_wait(server: KafkaServer) -> None:

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import READ, WRITE
-from broker.kafka import cluster
+from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
@@ -34,7 +34,7 @@ from storage.config import TopicConfig
 if TYPE_CHECKING:
     from storage.catalog import Topic
 
-#: Of key types: coordinators of groups, and of transactions, which are refused at InitProducerId with a clear error.
+#: Of key types: coordinators of groups, and of transactions, which there are not.
 _COORDINATED: Final = (0, 1)
 #: Of endpoint types.
 _BROKERS: Final = 1
@@ -159,11 +159,14 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker, for every group."""
+    """This broker, for every group; for transactions none."""
     if request.key_type not in _COORDINATED:
         return FindCoordinatorResponse(
             error_code=ErrorCode.INVALID_REQUEST, error_message=f"There is no key type {request.key_type}.", node_id=-1
         )
+    if request.key_type == no_transactions.TRANSACTION:
+        code = no_transactions.refusal(call)
+        return FindCoordinatorResponse(error_code=code, error_message=no_transactions.SENTENCE, node_id=-1)
     host, port = cluster.address(call)
     return FindCoordinatorResponse(node_id=BROKER_ID, host=host, port=port)
 

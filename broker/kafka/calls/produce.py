@@ -22,6 +22,7 @@ from broker.kafka.codec.produce import (
     read_produce,
     write_produced,
 )
+from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
 from broker.kafka.mapping import to_stored
 from broker.kafka.places import located, log_start_offset
@@ -30,6 +31,7 @@ from broker.kafka.records.errors import (
     BatchTooLarge,
     CorruptBatch,
     InvalidTimestamp,
+    KeyMissing,
     UnsupportedCodec,
     UnsupportedMagic,
 )
@@ -50,6 +52,7 @@ _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
     UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    KeyMissing: ErrorCode.INVALID_RECORD,
 }
 
 
@@ -147,7 +150,7 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     most = topic.config.max_message_bytes
     if most and len(batch.records or b"") > most:
         raise BatchTooLarge(f"A batch of {batch.topic} has at most {most} bytes.")
-    stored, header = _stored(batch, engine.options.max_batch_records)
+    stored, header = _stored(batch, engine.options.max_batch_records, keyed=is_compacted(topic.config))
     producer = _producer_of(header)
     hasten = request.acks == ALL
     told = outcomes.settled(number, topic)
@@ -156,10 +159,12 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
         told(await engine.append(place, stored, create=False, producer=producer, hasten=hasten))
 
 
-def _stored(batch: PartitionData, max_records: int) -> tuple[StoredBodies, BatchHeader]:
+def _stored(batch: PartitionData, max_records: int, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
     if batch.records is None:
         raise CorruptBatch("There is no batch.")
     found = read_batch(batch.records, max_records=max_records)
+    if keyed and None in found.keys:
+        raise KeyMissing(key_missing(batch.topic, batch.partition))
     return to_stored(found.keys, found.values, found.headers, found.stamps), found.header
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
 
 from broker.wiring import Broker
-from storage import Engine
+from storage import Engine, TopicConfig
+from storage.config import CleanupPolicy
 from tests.http.calls import read
-from tests.http.proxy.calls import b64, produce, refused, send, subscribed, values
+from tests.http.proxy.calls import ACCEPT_JSON, b64, produce, refused, send, subscribed, values
 
 
 @pytest.fixture
@@ -244,6 +246,51 @@ async def test_a_batch_says_of_each_entry_what_became_of_it(client: httpx.AsyncC
     done = answer.json()
     assert [(each["id"], each["offset"]) for each in done["successes"]] == [("a", 0), ("c", 1)]
     assert [(each["id"], each["error_code"]) for each in done["failures"]] == [("b", 40002)]
+
+
+async def test_a_partition_that_is_not_there_fails_its_records_alone(
+    client: httpx.AsyncClient, cluster: str, engine: Engine
+) -> None:
+    await engine.put_topic("t", TopicConfig(partitions=2))
+    one = {"type": "JSON", "data": 1}
+    entries = [{"id": f"p{number}", "partition_id": number, "value": one} for number in (0, 2, 1)]
+    answer = await client.post(f"{cluster}/topics/t/records:batch", json={"entries": entries})
+    assert answer.status_code == 207
+    done = answer.json()
+    assert [(each["id"], each["partition_id"]) for each in done["successes"]] == [("p0", 0), ("p1", 1)]
+    assert [(each["id"], each["error_code"]) for each in done["failures"]] == [("p2", 40402)]
+    body = b"".join(json.dumps(each).encode() for each in entries)
+    receipts = await post(client, f"{cluster}/topics/t/records", body)
+    assert [each["error_code"] for each in receipts] == [200, 40402, 200]
+
+
+async def test_a_receipt_has_the_timestamp_of_the_record(client: httpx.AsyncClient, cluster: str) -> None:
+    sent: list[Any] = [{"value": {"type": "JSON", "data": 1}, "timestamp": 1_700_000_000_123}]
+    sent += [{"value": {"type": "JSON", "data": 2}}]
+    body = b"".join(json.dumps(each).encode() for each in sent)
+    for _ in range(2):
+        receipts = await post(client, f"{cluster}/topics/t/records", body, **{"idempotency-key": "k"})
+        assert [each["offset"] for each in receipts] == [0, 1]
+        stamps = [datetime.fromisoformat(each["timestamp"]) for each in receipts]
+        records = (await client.get("/topics/t/partitions/0/records", headers=ACCEPT_JSON)).json()
+        assert [round(each.timestamp() * 1000) for each in stamps] == [each["timestamp"] for each in records]
+        assert receipts[0]["timestamp"] == "2023-11-14T22:13:20.123Z"
+
+
+async def test_a_compacted_topic_takes_no_record_without_a_key(
+    client: httpx.AsyncClient, cluster: str, engine: Engine
+) -> None:
+    await engine.put_topic("t", TopicConfig(cleanup_policy=CleanupPolicy.COMPACT))
+    value = {"type": "JSON", "data": 1}
+    entries = [{"id": "a", "value": value}, {"id": "b", "value": value, "key": {"type": "STRING", "data": "k"}}]
+    done = (await client.post(f"{cluster}/topics/t/records:batch", json={"entries": entries})).json()
+    assert [each["id"] for each in done["successes"]] == ["b"]
+    [failed] = done["failures"]
+    assert (failed["id"], failed["error_code"]) == ("a", 50002)
+    assert "without key" in failed["message"]
+    [offset] = await produce(client, "t", 1)
+    assert (offset["offset"], offset["error_code"]) == (None, 50002)
+    assert engine.state("t").head_seq == 1
 
 
 @pytest.mark.parametrize("entries", [[], [{"value": None}], [{"id": "a"}, {"id": "a"}], [{"id": "a b"}]])

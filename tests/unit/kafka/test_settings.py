@@ -28,6 +28,7 @@ def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
         ("max.message.bytes", "5000", "max_message_bytes", 5000),
         ("cleanup.policy", "compact", "cleanup_policy", CleanupPolicy.COMPACT),
         ("cleanup.policy", "delete,compact", "cleanup_policy", CleanupPolicy.BOTH),
+        ("cleanup.policy", "", "cleanup_policy", CleanupPolicy.NONE),
         ("topics.durability", "fsync", "durability", Durability.FSYNC),
     ],
 )
@@ -43,7 +44,7 @@ def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, 
     ("name", "value"),
     [
         ("retention.ms", "0"), ("retention.ms", "-2"), ("retention.ms", "a day"), ("retention.bytes", "0"),
-        ("retention.ms", str(1 << 63)), ("max.message.bytes", str(1 << 31)), ("cleanup.policy", ""),
+        ("retention.ms", str(1 << 63)), ("max.message.bytes", str(1 << 31)), ("cleanup.policy", "none"),
         ("cleanup.policy", "keep"), ("topics.durability", "maybe"), ("topics.type", "stream"),
         ("message.timestamp.type", "LogAppendTime"), ("min.insync.replicas", "2"), ("segment.ms", "soon"),
         ("preallocate", "1"), ("min.cleanable.dirty.ratio", "half"), ("compression.type", "brotli"), ("colour", "red"),
