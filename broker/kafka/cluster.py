@@ -29,14 +29,20 @@ _UUIDS: Final = b"topics\x00\x01"
 #: Bits of Kafka's operations, by what a key needs for them here.
 _TOPIC_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (3, 8, 10)),  # read, describe, describe configs
-    (WRITE, (4,)),
+    (WRITE, (4, 5)),  # write; create, by naming it
     (ADMIN, (7, 11)),  # alter, alter configs
     (DELETE, (6,)),
 )
 _CLUSTER_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (8, 10)),
     (WRITE, (12,)),  # idempotent write
-    (ADMIN, (5, 7, 11)),  # create, alter, alter configs
+    (ADMIN, (5, 7, 9, 11)),  # create, alter, cluster action, alter configs
+)
+#: The topics of the group are looked at besides.
+_GROUP_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
+    (READ, (3, 8, 10)),  # read, describe, describe configs
+    (ADMIN, (11,)),  # alter configs
+    (DELETE, (6,)),
 )
 
 
@@ -66,6 +72,11 @@ def topic_operations(access: Access, name: str) -> int:
 def cluster_operations(access: Access) -> int:
     """And with the cluster."""
     return _bits(access, _CLUSTER_OPERATIONS)
+
+
+def group_operations(access: Access) -> int:
+    """And with a group that is for it."""
+    return _bits(access, _GROUP_OPERATIONS)
 
 
 def _bits(access: Access, operations: tuple[tuple[Scopes, tuple[int, ...]], ...], *names: str) -> int:

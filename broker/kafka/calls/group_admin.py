@@ -14,7 +14,7 @@ from broker.auth.scopes import DELETE, READ
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls import share
-from broker.kafka.cluster import may
+from broker.kafka.cluster import group_operations, may
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import listed, reaches, reaches_shares, topics_of
 from broker.kafka.groups.coordinator import Described
@@ -34,9 +34,6 @@ from broker.kafka.messages.groups import (
 
 #: The protocol type of a share group.
 _SHARE: Final = "share"
-#: Bits of Kafka's operations on a group: read and describe, delete.
-_READ_BITS: Final = 1 << 3 | 1 << 8
-_DELETE_BITS: Final = 1 << 6
 
 
 async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
@@ -63,7 +60,7 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeG
         members=_members(found),
     )
     if tell_operations:
-        told.authorized_operations = _READ_BITS | (_DELETE_BITS if may(call.access, DELETE) else 0)
+        told.authorized_operations = group_operations(call.access)
     return told
 
 
