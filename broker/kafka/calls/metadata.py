@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 #: Of key types: coordinators of groups, and of transactions, which there are not.
 _COORDINATED: Final = (0, 1)
+_NO_ID: Final = bytes(16)
 #: Of endpoint types.
 _BROKERS: Final = 1
 #: Versions before this have no say in whether topics are made.
@@ -76,8 +77,8 @@ async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTop
 async def _asked_for(
     call: Call, asked: MetadataRequestTopic, request: MetadataRequest, *, makes: bool
 ) -> MetadataResponseTopic:
-    """By its name, or by its id where that is all there is."""
-    if asked.name is not None:
+    """By its name, or by its id where there is one: Java's client gives an empty name with it."""
+    if asked.name is not None and asked.topic_id == _NO_ID:
         return await _named(call, asked.name, request, makes=makes)
     topic = cluster.with_uuid(call.broker.engine, asked.topic_id)
     if topic is not None and (
