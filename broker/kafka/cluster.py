@@ -74,6 +74,17 @@ def cluster_operations(access: Access) -> int:
     return _bits(access, _CLUSTER_OPERATIONS)
 
 
+_NAMES: Final = {
+    3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
+}  # fmt: skip
+
+
+def named_operations(bits: int) -> list[str]:
+    """The operations of a bit field, by their names."""
+    return [name for bit, name in _NAMES.items() if bits & 1 << bit]
+
+
 def group_operations(access: Access) -> int:
     """And with a group that is for it."""
     return _bits(access, _GROUP_OPERATIONS)

@@ -75,7 +75,9 @@ async def test_every_route_takes_the_scopes_and_the_prefix_it_needs(broker: Brok
             expected = EXPECTED[method, template]
             for scopes in GRANTS:
                 for prefix in ("", "alpha", "beta"):
-                    path = path_of(template, "alpha-1", named)
+                    # Groups are of the key that made them: each key has one of its own.
+                    own = template.startswith("/consumers/")
+                    path = path_of(template, f"alpha-{prefix}-{scopes}" if own else "alpha-1", named)
                     body = BODIES.get((method, template))
                     answer = await _call(client, method, path, key(scopes, prefix), body)
                     enough = expected == OPEN or set(expected) <= set(scopes)

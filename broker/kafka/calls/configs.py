@@ -9,6 +9,7 @@ from typing import Final
 from broker.auth.scopes import ADMIN, READ, Scopes
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
+from broker.kafka.broker_settings import broker_settings
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.changes import change, check
 from broker.kafka.errors import ErrorCode
@@ -29,7 +30,7 @@ from broker.kafka.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from broker.kafka.refusals import Refused, refusal
-from broker.kafka.settings import Kind, Operation, Setting
+from broker.kafka.settings import Operation, Setting
 from storage.config import TopicConfig
 
 
@@ -113,34 +114,12 @@ def _of_group(setting: GroupSetting, request: DescribeConfigsRequest) -> Describ
 
 
 def _of_broker(call: Call) -> list[DescribeConfigsResourceResult]:
-    """What tools look for in a broker; it is set by variables, at the start."""
-    ours = call.broker.settings
     host, port = cluster.address(call)
-    values = (
-        ("advertised.listeners", Kind.STRING, f"{'SASL_' * (call.broker.gate is not None)}"
-         f"{'SSL' if ours.tls_cert else 'PLAINTEXT'}://{host}:{port}"),
-        ("auto.create.topics.enable", Kind.BOOLEAN, "true"),
-        ("broker.id", Kind.INT, str(cluster.BROKER_ID)),
-        ("compression.type", Kind.STRING, "producer"),
-        ("connections.max.idle.ms", Kind.LONG, str(ours.kafka_idle_s * 1000)),
-        ("default.replication.factor", Kind.INT, "1"),
-        ("delete.topic.enable", Kind.BOOLEAN, "true"),
-        ("log.cleanup.policy", Kind.LIST, "delete"),
-        ("log.dirs", Kind.STRING, str(ours.data_dir.absolute())),
-        ("log.message.timestamp.type", Kind.STRING, "CreateTime"),
-        ("log.retention.bytes", Kind.LONG, "-1"),
-        ("log.retention.ms", Kind.LONG, "-1"),
-        ("message.max.bytes", Kind.INT, str(call.broker.engine.options.max_record_bytes)),
-        ("min.insync.replicas", Kind.INT, "1"),
-        ("num.partitions", Kind.INT, str(ours.kafka_auto_partitions)),
-        ("offsets.retention.minutes", Kind.INT, "10080"),
-        ("socket.request.max.bytes", Kind.INT, str(ours.kafka_max_request_bytes)),
-    )  # fmt: skip
     return [
         DescribeConfigsResourceResult(
-            name=name, value=value, read_only=True, config_source=_OF_BROKER, config_type=kind
+            name=each.name, value=each.value, read_only=True, config_source=_OF_BROKER, config_type=each.kind
         )
-        for name, kind, value in values
+        for each in broker_settings(call.broker, host, port)
     ]
 
 

@@ -223,10 +223,13 @@ class Coordinator:
         record = self._record(group_id)
         return None if record is None else record.owner
 
+    def known(self) -> set[str]:
+        """Those with members, and those that are remembered."""
+        return {*(group_id for group_id, _ in self._engine.states.items(KIND)), *self._hosted}
+
     def all_groups(self) -> list[Described]:
-        """By id: those with members, those that are remembered, and those that have committed offsets."""
-        known = {group_id for group_id, _ in self._engine.states.items(KIND)}
-        return [self.describe(group_id) for group_id in sorted({*known, *self._hosted, *self._offsets.groups()})]
+        """By id: those that are known, and those that have committed offsets."""
+        return [self.describe(group_id) for group_id in sorted(self.known() | self._offsets.groups())]
 
     async def delete(self, group_id: str) -> ErrorCode:
         """The group and its offsets. Durable on return. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or what stands against."""

@@ -104,7 +104,60 @@ async def test_partitions_are_described(client: httpx.AsyncClient, cluster: str)
     assert await get(client, f"{cluster}/topics/t/partitions/0") == partition
     [replica] = (await get(client, f"{cluster}/topics/t/partitions/0/replicas"))["data"]
     assert (replica["broker_id"], replica["is_leader"], replica["is_in_sync"]) == (1, True, True)
-    refused(await client.get(f"{cluster}/topics/t/partitions/1"), 404, 40403)
+    assert await get(client, f"{cluster}/topics/t/partitions/0/replicas/1") == replica
+    assert (await get(client, f"{cluster}/brokers/1/partition-replicas"))["data"] == [replica]
+    for rest in ("partitions/1", "partitions/0/replicas/2", "partitions/1/replicas/1", "partitions/1/offset"):
+        refused(await client.get(f"{cluster}/topics/t/{rest}"), 404, 40403)
+    refused(await client.get(f"{cluster}/brokers/2/partition-replicas"), 400, 40002)
+    for path in ("topics/t/partitions/-/reassignment", "topics/-/partitions/-/reassignment"):
+        assert (await get(client, f"{cluster}/{path}"))["data"] == []
+    refused(await client.get(f"{cluster}/topics/u/partitions/-/reassignment"), 404, 40403)
+
+
+async def test_offsets_of_a_partition_are_told(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+    await engine.put_topic("t", TopicConfig(cap_records=3))
+    await produce(client, "t", *range(5))
+    url = f"{cluster}/topics/t/partitions/0/offset"
+    found = await get(client, url)
+    assert found == {
+        "kind": "KafkaPartition",
+        "metadata": {
+            "self": f"http://broker{url}",
+            "resource_name": f"crn:///kafka={engine.cluster_id}/topic=t/partition=0/offset_type=earliest_and_latest",
+        },
+        "cluster_id": engine.cluster_id,
+        "topic_name": "t",
+        "partition_id": 0,
+        "earliest_offset": 2,
+        "latest_offset": 5,
+    }
+    assert await get(client, f"{url}?offset_type=earliest_and_latest") == found
+    refused(await client.get(f"{url}?offset_type=latest"), 400, 40002)
+
+
+async def test_settings_of_the_broker_are_shown(client: httpx.AsyncClient, cluster: str) -> None:
+    found = await get(client, f"{cluster}/brokers/1/configs")
+    assert (found["kind"], found["metadata"]["self"]) == (
+        "KafkaBrokerConfigList",
+        f"http://broker{cluster}/brokers/1/configs",
+    )
+    assert (await get(client, f"{cluster}/brokers/-/configs"))["data"] == found["data"]
+    one = await get(client, f"{cluster}/brokers/1/configs/num.partitions")
+    assert one in found["data"]
+    assert (one["broker_id"], one["name"], one["value"], one["is_read_only"]) == (1, "num.partitions", "1", True)
+    refused(await client.get(f"{cluster}/brokers/1/configs/colour"), 404, 40403)
+    refused(await client.get(f"{cluster}/brokers/2/configs"), 400, 40002)
+    assert (await get(client, f"{cluster}/broker-configs"))["data"] == []
+
+
+async def test_what_a_key_may_do_with_a_topic_is_told_where_it_is_asked_for(
+    client: httpx.AsyncClient, cluster: str
+) -> None:
+    await produce(client, "t", 1)
+    found = await get(client, f"{cluster}/topics/t?include_authorized_operations=true")
+    assert set(found["authorized_operations"]) == {
+        *("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    }
 
 
 async def test_settings_are_shown_and_changed(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
@@ -140,12 +193,27 @@ async def test_groups_and_how_far_they_are(client: httpx.AsyncClient, cluster: s
     offsets = [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "u", "partition": 0, "offset": 1}]
     await send(client, f"{path}/offsets", {"offsets": offsets})
     [group] = (await get(client, f"{cluster}/consumer-groups"))["data"]
-    assert (group["consumer_group_id"], group["state"]) == ("a group", "STABLE")
+    assert (group["consumer_group_id"], group["state"], group["type"]) == ("a group", "STABLE", "CLASSIC")
+    assert (group["is_simple"], group["is_mixed_consumer_group"], group["partition_assignor"]) == (
+        False,
+        False,
+        "range",
+    )
     url = f"{cluster}/consumer-groups/a%20group"
     assert group["metadata"]["self"] == f"http://broker{url}"
     assert await get(client, url) == group
     [member] = (await get(client, f"{url}/consumers"))["data"]
     assert member["consumer_id"] == "i"
+    assert await get(client, f"{url}/consumers/i") == member
+    assignments = (await get(client, f"{url}/consumers/i/assignments"))["data"]
+    assert [(each["topic_name"], each["partition_id"]) for each in assignments] == [("t", 0), ("u", 0)]
+    one = await get(client, f"{url}/consumers/i/assignments/u/partitions/0")
+    assert one == assignments[1]
+    assert one["kind"] == "KafkaConsumerAssignment"
+    assert one["partition"] == {"related": f"http://broker{cluster}/topics/u/partitions/0"}
+    assert await get(client, one["lag"]["related"].removeprefix("http://broker"))
+    for rest in ("nobody", "nobody/assignments", "i/assignments/u/partitions/1", "i/assignments/v/partitions/0"):
+        refused(await client.get(f"{url}/consumers/{rest}"), 404, 40403)
     lags = (await get(client, f"{url}/lags"))["data"]
     assert [(each["topic_name"], each["current_offset"], each["log_end_offset"], each["lag"]) for each in lags] == [
         ("t", 2, 5, 3),
