@@ -205,6 +205,30 @@ async def test_every_version_of_fetch(wired: KafkaServer, version: int) -> None:
         ] == [("a", 0, 1, "meta", 0), ("a", 1, -1, "", 0)][: 2 if named else 1]
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
+@pytest.mark.parametrize("offset", [0, 1, 99, (1 << 63) - 1, -1, -2, -1001, -(1 << 63)])
+async def test_any_offset_is_committed_and_given_back_with_its_epoch(
+    wired: KafkaServer, version: int, offset: int
+) -> None:
+    wire = await wired.connect()
+    request = committing(("a", 0, offset))
+    request.topics[0].partitions[0].committed_leader_epoch = 0
+    assert codes(await wire.ask(ApiKey.OFFSET_COMMIT, 8, request, o.OffsetCommitResponse)) == [("a", 0, 0)]
+    fetch = o.OffsetFetchRequest(
+        group_id="g",
+        topics=[o.OffsetFetchRequestTopic(name="a", partition_indexes=[0])],
+        groups=[
+            o.OffsetFetchRequestGroup(
+                group_id="g", topics=[o.OffsetFetchRequestTopics(name="a", partition_indexes=[0])]
+            )
+        ],
+    )
+    told: Any = await wire.ask(ApiKey.OFFSET_FETCH, version, fetch, o.OffsetFetchResponse)
+    [found] = (told.groups[0] if version >= 8 else told).topics[0].partitions
+    assert (found.committed_offset, found.metadata) == (offset, "meta")
+    assert found.committed_leader_epoch == (0 if version >= 5 else -1)
+
+
 async def test_the_first_version_of_fetch_has_the_error_of_the_whole_in_each_partition(wired: KafkaServer) -> None:
     request = o.OffsetFetchRequest(topics=[o.OffsetFetchRequestTopic(name="a", partition_indexes=[0])])
     told = await (await wired.connect()).ask(ApiKey.OFFSET_FETCH, 1, request, o.OffsetFetchResponse)
