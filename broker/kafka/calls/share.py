@@ -105,7 +105,9 @@ def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str
         raise Refused(ErrorCode.INVALID_REQUEST, f"member id: 1 to {MAX_MEMBER_ID_CHARS} bytes.")
     if not may(call.access, READ):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key may not read.")
-    if not reaches_shares(call, group_id):
+    # Who has the session was let in when it began: it fetches often, and all members' topics would be gone through.
+    has_session = call.broker.kafka_shares.is_peer(group_id, member_id, call.connection)
+    if not has_session and not reaches_shares(call, group_id):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key is not for all topics of that share group.")
     return group_id, member_id
 

@@ -100,6 +100,10 @@ class Shares:
             peer.when_gone[key] = lambda: self._gone(key)
         return session, step
 
+    def is_peer(self, group_id: str, member_id: str, peer: Peer) -> bool:
+        """Whether a session of that member is the peer's."""
+        return self._peers.get((group_id, member_id)) is peer
+
     def _opened(self, key: tuple[str, str], before: Session | None) -> Session | None:
         if before is None and len(self._sessions) >= MAX_SESSIONS:
             return None
