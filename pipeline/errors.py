@@ -17,6 +17,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
+def log_name(topic: str, partition: int) -> str:
+    """How sentences call a partition of a topic."""
+    return f"{topic} (partition {partition})" if partition else topic
+
+
 class Gap(NamedTuple):
     """Seqs first <= seq <= last of a partition are lost, at most: deleted ones may be among them."""
 
@@ -33,9 +38,10 @@ class Gap(NamedTuple):
 
     def sentence(self) -> str:
         """For people."""
+        log = log_name(self.topic, self.partition)
         if self.reason == "recreated":
-            return f"{self.topic}: it was deleted and made again; what it held before seq {self.first} is not there."
-        return f"{self.topic}: seqs {self.first} to {self.last} are lost (reason: {self.reason})."
+            return f"{log}: it was deleted and made again; what it held before seq {self.first} is not there."
+        return f"{log}: seqs {self.first} to {self.last} are lost (reason: {self.reason})."
 
 
 class PipelineError(Exception):

@@ -44,7 +44,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], what: str) -> N
 
 def test_offsets_count_from_0_and_seqs_from_1() -> None:
     bound = parse({**PLACE, "topic": "x", "startingOffsets": '{"x":{"0":0},"y":{"0":-2},"z":{"0":-1}}'}).starting
-    assert [first_seq(bound, topic, "latest") for topic in "xyz"] == [1, EARLIEST, LATEST]
-    assert first_seq(None, "x", "earliest") == EARLIEST
+    assert [first_seq(bound, topic, 0, "latest") for topic in "xyz"] == [1, EARLIEST, LATEST]
+    assert first_seq(None, "x", 0, "earliest") == EARLIEST
     with pytest.raises(BadOption, match="name no partition 0 of topic w"):
-        first_seq(bound, "w", "latest")
+        first_seq(bound, "w", 0, "latest")

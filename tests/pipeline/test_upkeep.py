@@ -84,8 +84,9 @@ def test_a_plan_that_is_alive_keeps_the_collection_away(broker: SmallSegments, e
     os.utime(stray, (old, old))
     exporter = exports.exporter()
     broker.append("planned", 5, first=5)
-    found, _ = exporter._range("planned", exports.chain("planned").newest())  # pyright: ignore[reportPrivateUsage]
-    exporter._claim(exports.chain("planned"), 2, found)  # pyright: ignore[reportPrivateUsage]
+    chain = exports.chain("planned")
+    found = exporter._next(chain, chain.newest())  # pyright: ignore[reportPrivateUsage]
+    exporter._claim(chain, 2, found)  # pyright: ignore[reportPrivateUsage]
     assert collect(exports.store, "planned", time.time()) == []
     assert stray.exists()
 
