@@ -166,10 +166,10 @@ def show_status(
     """Show how far each topic's export is behind."""
     with _endings(), _origin(url, token, path, cold_path) as origin:
         store = open_store(to)
-        table = grid("topic", ">partitions", ">lag", ">exported seqs", ">files", ">records", "state")
+        table = grid("topic", ">lag", ">exported seqs", ">partitions", ">files", ">records", "state")
         for name in _wanted(origin, topics):
             found = status(store, name, origin)
-            figures = (found.partitions, found.lag, found.exported, found.files, found.rows)
+            figures = (found.lag, found.exported, found.partitions, found.files, found.rows)
             table.add_row(name, *(f"{each:,}" for each in figures), found.state)
         show(table)
 
