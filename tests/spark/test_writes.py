@@ -1,0 +1,112 @@
+"""Writes through real Spark whose tasks fail and are tried again, with their rows in another order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from tests.support.small_segments import SmallSegments
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COUNT = 12_000
+SCHEMA = "key string, value string"
+
+
+def retried(spark: SparkSession, *, random: bool = False) -> DataFrame:
+    """Two tasks whose first try fails behind most of its rows, and whose second has them from the end on.
+
+    Every third row is there twice. `random`: the second try has other rows.
+    """
+
+    def given(numbers: Iterator[int]) -> Iterator[tuple[str | None, str]]:
+        context = TaskContext.get()
+        assert context is not None
+        again = context.attemptNumber() > 0
+        mine = sorted(numbers, reverse=again)
+        for place, number in enumerate(mine):
+            if not again and place > len(mine) * 0.8:
+                raise RuntimeError("this try of the task dies here")
+            value = number - 1 if number % 3 == 2 else number
+            yield (f"key-{value % 50}" if value % 2 else None, f'{{"id":{value + (again and random) * COUNT}}}')
+
+    return spark.createDataFrame(spark.sparkContext.parallelize(range(COUNT), 2).mapPartitions(given), SCHEMA)
+
+
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Rows reach the writer a few hundred at a time, so that a try which dies has written some."""
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert before is not None
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+    yield
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+
+
+def ids(broker: SmallSegments, topic: str) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for partition in range(max(1, len(broker.client.state(topic).partitions))):
+        seq, caught_up = 0, False
+        while not caught_up:
+            page = broker.client.read(topic, seq, limit=1000, partition=partition)
+            found.update(record.data["id"] for record in page.records)
+            seq, caught_up = page.next_from_seq, page.caught_up
+    return found
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_task_that_is_tried_again_in_another_order_writes_every_row_once(
+    spark: SparkSession, broker: SmallSegments, partitions: int
+) -> None:
+    topic = f"retried-{partitions}"
+    broker.client.put_topic(topic, partitions=partitions, idempotency_window_ms=86_400_000)
+    retried(spark).write.format("topics").option("url", broker.url).option("topic", topic).mode("append").save()
+    expected = Counter(number - 1 if number % 3 == 2 else number for number in range(COUNT))
+    assert ids(broker, topic) == expected
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_task_that_has_other_rows_when_it_is_tried_again_fails_the_job(
+    spark: SparkSession, broker: SmallSegments
+) -> None:
+    write = retried(spark, random=True).write.format("topics").option("url", broker.url).option("topic", "random")
+    with pytest.raises(PySparkException, match="rows that this one does not have"):
+        write.mode("append").save()
+    assert all(each < COUNT for each in ids(broker, "random")), "rows of the second try were added"
+
+
+def test_a_topic_of_several_partitions_is_read_and_streamed_whole(
+    spark: SparkSession, broker: SmallSegments, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    broker.client.put_topic("spread", partitions=3, idempotency_window_ms=86_400_000)
+    rows = spark.range(3000).selectExpr("CAST(id % 70 AS STRING) AS key", "to_json(struct(id)) AS value")
+    rows.write.format("topics").option("url", broker.url).option("topic", "spread").mode("append").save()
+    frame = spark.read.format("topics").option("url", broker.url).option("subscribe", "spread").load()
+    found = frame.selectExpr("partition", "get_json_object(CAST(value AS STRING), '$.id') AS id").collect()
+    assert sorted(int(row.id) for row in found) == list(range(3000))
+    assert {row.partition for row in found} == {0, 1, 2}
+
+    folder = tmp_path_factory.mktemp("stream")
+
+    def copy() -> None:
+        stream = spark.readStream.format("topics").option("url", broker.url).option("subscribe", "spread")
+        rows = stream.options(startingOffsets="earliest", minPartitions=4).load().select("key", "value")
+        writing = rows.writeStream.format("topics").option("url", broker.url).option("topic", "copied")
+        query = writing.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    copy()
+    broker.client.put_topic("spread", partitions=4)
+    broker.client.append("spread", [b'{"id":3000}'], partition=3)
+    # As after a crash between the batch and its commit: Spark runs it again, and goes on with what came since.
+    for path in (folder / "commits").iterdir():
+        path.unlink()
+    copy()
+    assert ids(broker, "copied") == Counter(range(3001))
