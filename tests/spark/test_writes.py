@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,17 +11,22 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
+from client import Client
+from pipeline.source.appending import CHUNK_RECORDS
 from tests.support.small_segments import SmallSegments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNT = 6000
+COUNT, TASKS = 6000, 2
+#: So that what lies in buffers between the source of the rows and the writer is a few hundred rows.
+PAD = "x" * 200
+PATIENCE_S = 120.0
 SCHEMA = "key string, value string"
 
 
-def retried(spark: SparkSession, *, random: bool = False) -> DataFrame:
-    """Two tasks whose first try fails behind most of its rows, and whose second has them from the end on.
+def retried(spark: SparkSession, url: str, topic: str, *, random: bool = False) -> DataFrame:
+    """Two tasks whose first try fails once both have written some, and whose second has its rows from the end on.
 
     Every third row is there twice. `random`: the second try has other rows.
     """
@@ -32,11 +38,23 @@ def retried(spark: SparkSession, *, random: bool = False) -> DataFrame:
         mine = sorted(numbers, reverse=again)
         for place, number in enumerate(mine):
             if not again and place > len(mine) * 0.8:
+                await_records(url, topic, TASKS * CHUNK_RECORDS)
                 raise RuntimeError("this try of the task dies here")
             value = number - 1 if number % 3 == 2 else number
-            yield (f"key-{value % 50}" if value % 2 else None, f'{{"id":{value + (again and random) * COUNT}}}')
+            text = f'{{"id":{value + (again and random) * COUNT},"pad":"{PAD}"}}'
+            yield (f"key-{value % 50}" if value % 2 else None, text)
 
-    return spark.createDataFrame(spark.sparkContext.parallelize(range(COUNT), 2).mapPartitions(given), SCHEMA)
+    return spark.createDataFrame(spark.sparkContext.parallelize(range(COUNT), TASKS).mapPartitions(given), SCHEMA)
+
+
+def await_records(url: str, topic: str, count: int) -> None:
+    """Waits until the topic holds so many. Runs in a task."""
+    deadline = time.monotonic() + PATIENCE_S
+    with Client(url) as client:
+        while client.state(topic, touch=False).count < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic} does not come to hold {count} records")
+            time.sleep(0.02)
 
 
 @pytest.fixture
@@ -64,7 +82,9 @@ def ids(broker: SmallSegments, topic: str) -> Counter[int]:
 def test_a_task_that_is_tried_again_in_another_order_writes_every_row_once(
     spark: SparkSession, broker: SmallSegments
 ) -> None:
-    retried(spark).write.format("topics").option("url", broker.url).option("topic", "retried").mode("append").save()
+    retried(spark, broker.url, "retried").write.format("topics").option("url", broker.url).option(
+        "topic", "retried"
+    ).mode("append").save()
     assert ids(broker, "retried") == Counter(n - 1 if n % 3 == 2 else n for n in range(COUNT))
 
 
@@ -72,7 +92,12 @@ def test_a_task_that_is_tried_again_in_another_order_writes_every_row_once(
 def test_a_task_that_has_other_rows_when_it_is_tried_again_fails_the_job(
     spark: SparkSession, broker: SmallSegments
 ) -> None:
-    write = retried(spark, random=True).write.format("topics").option("url", broker.url).option("topic", "random")
+    write = (
+        retried(spark, broker.url, "random", random=True)
+        .write.format("topics")
+        .option("url", broker.url)
+        .option("topic", "random")
+    )
     with pytest.raises(PySparkException, match="rows that this one does not have"):
         write.mode("append").save()
     assert all(each < COUNT for each in ids(broker, "random")), "rows of the second try were added"
