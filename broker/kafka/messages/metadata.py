@@ -133,8 +133,9 @@ class DescribeTopicPartitionsResponsePartition(Part):
     leader_epoch: Int32 = -1
     replica_nodes: list[Int32] = []
     isr_nodes: list[Int32] = []
-    eligible_leader_replicas: list[Int32] | None = None
-    last_known_elr: list[Int32] | None = None
+    # Kafka lets these two be null, and Java's client goes through them without a look: they are empty, never null.
+    eligible_leader_replicas: list[Int32] = []
+    last_known_elr: list[Int32] = []
     offline_replicas: list[Int32] = []
 
 
