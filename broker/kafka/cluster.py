@@ -23,6 +23,9 @@ LEADER_EPOCH: Final = 0
 #: Of topics listed at a time: so many names are held, whatever there is.
 PAGE: Final = 500
 
+#: The id that stands where a topic is not named by its id.
+NO_UUID: Final = bytes(16)
+
 #: What all topic ids begin with; the rest is the number of the topic.
 _UUIDS: Final = b"topics\x00\x01"
 

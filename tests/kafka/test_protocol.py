@@ -21,7 +21,7 @@ async def is_served(server: KafkaServer) -> None:
     assert (await wire.ask(VERSIONS, 0, ApiVersionsRequest(), ApiVersionsResponse)).error_code == 0
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", range(APIS[VERSIONS].last + 1))
 async def test_all_that_is_handled_is_advertised(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     answer = await wire.ask(VERSIONS, version, ApiVersionsRequest(), ApiVersionsResponse)
@@ -31,7 +31,7 @@ async def test_all_that_is_handled_is_advertised(server: KafkaServer, version: i
 
 async def test_who_asks_in_a_later_version_is_told_what_there_is_in_version_0(server: KafkaServer) -> None:
     wire = await server.connect()
-    wire.send(VERSIONS, 4, b"\0whatever the future has")
+    wire.send(VERSIONS, 5, b"\0whatever the future has")
     _, body = await wire.answer()
     answer = decode(ApiVersionsResponse, 0, body)
     assert answer.error_code == 35

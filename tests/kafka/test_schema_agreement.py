@@ -26,7 +26,7 @@ NAMES = {
 TYPES = {get_args(kind)[1]: name for kind, name in NAMES.items() if "str" not in name and name not in ("bytes",)}
 RANGES = re.compile(r"(\d+)(?:-(\d+)|(\+))?$")
 #: Answers whose name may be null here in more versions than Kafka has it; null is only ever written from there on.
-NULL_SINCE = {("MetadataResponse", "topics.name"): 12}
+NULL_SINCE = {("MetadataResponse", "topics.name"): 12, ("DeleteTopicsResponse", "responses.name"): 6}
 #: Requests that Kafka does not let be null, and that are taken all the same since a client sends them so.
 LENIENT = {
     # kafka-python 2.0.2 asks version 0 for all topics with null.

@@ -19,6 +19,7 @@ from broker.kafka.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    FindCoordinatorCoordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Of key types: coordinators of groups, and of transactions, which are refused at InitProducerId with a clear error.
 _COORDINATED: Final = (0, 1)
+#: From this version on FindCoordinator is for several keys.
+_BATCHED_SINCE: Final = 4
 #: Of endpoint types.
 _BROKERS: Final = 1
 #: Versions before this have no say in whether topics are made.
@@ -159,13 +162,23 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker, for every group."""
-    if request.key_type not in _COORDINATED:
-        return FindCoordinatorResponse(
-            error_code=ErrorCode.INVALID_REQUEST, error_message=f"There is no key type {request.key_type}.", node_id=-1
+    """This broker, for every group; from version 4 on several are asked for at once."""
+    found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
+    if call.version >= _BATCHED_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    one = _coordinator(call, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+def _coordinator(call: Call, key: str, key_type: int) -> FindCoordinatorCoordinator:
+    if key_type not in _COORDINATED:
+        return FindCoordinatorCoordinator(
+            key=key, error_code=ErrorCode.INVALID_REQUEST, error_message=f"There is no key type {key_type}."
         )
     host, port = cluster.address(call)
-    return FindCoordinatorResponse(node_id=BROKER_ID, host=host, port=port)
+    return FindCoordinatorCoordinator(key=key, node_id=BROKER_ID, host=host, port=port)
 
 
 HANDLERS: Final[dict[int, Handler]] = {
