@@ -72,6 +72,12 @@ def _within(version: int, said: str | None) -> bool:
     return int(first) <= version and (bool(open_end) or version <= int(last or first))
 
 
+def span(said: str) -> tuple[int, int]:
+    """The first and the last version of a range."""
+    first, _, last = said.partition("-")
+    return int(first), int(last or first)
+
+
 def kafka_fields(described: dict[str, Any], version: int) -> list[Field]:
     common = {each["name"]: each["fields"] for each in described.get("commonStructs", ())}
 
@@ -84,6 +90,7 @@ def kafka_fields(described: dict[str, Any], version: int) -> list[Field]:
             type_ = each["type"].removeprefix("[]")
             inner = each.get("fields") or common.get(type_)
             nullable = _within(version, each.get("nullableVersions"))
+            type_ = "bytes" if type_ == "records" else type_
             found.append(Field(path, "struct" if inner else type_, each["type"].startswith("[]"), nullable))
             if inner:
                 found += walk(inner, f"{path}.")
@@ -148,22 +155,28 @@ def test_kafka_knows_all_that_is_declared() -> None:
     assert len({name for name, _ in KNOWN}) >= 50
 
 
+def agrees(kind: type[Message], described: dict[str, Any], version: int) -> None:
+    """Whether one version of a message has Kafka's fields, and is null only where Kafka lets it be."""
+    name = kind.__name__
+    assert (version >= kind.flexible_since) is _within(version, described["flexibleVersions"])
+    is_request = described["type"] == "request"
+    theirs, ours = kafka_fields(described, version), our_fields(kind, version)
+    assert [each[:3] for each in ours] == [each[:3] for each in theirs], (name, version)
+    for mine, other in zip(ours, theirs, strict=True):
+        where = (name, mine.path)
+        if is_request:
+            assert mine.nullable >= other.nullable, f"{where} may come as null"
+            assert mine.nullable == other.nullable or where in LENIENT, f"{where} is never null"
+        else:
+            since = NULL_SINCE.get(where, 0)
+            assert version < since or mine.nullable <= other.nullable, f"{where} must not be null"
+
+
 @pytest.mark.parametrize(("name", "version"), KNOWN)
 def test_fields_are_those_of_kafka(name: str, version: int) -> None:
     described = theirs_of(name)
     assert described is not None
-    assert (version >= messages()[name].flexible_since) is _within(version, described["flexibleVersions"])
-    is_request = described["type"] == "request"
-    # What nothing is made of need not be read: it stands behind all that is.
-    theirs, ours = kafka_fields(described, version), our_fields(messages()[name], version)
-    assert [each[:3] for each in ours] == [each[:3] for each in theirs]
-    for mine, other in zip(ours, theirs, strict=True):
-        if is_request:
-            assert mine.nullable >= other.nullable, f"{mine.path} may come as null"
-            assert mine.nullable == other.nullable or (name, mine.path) in LENIENT, f"{mine.path} is never null"
-        else:
-            since = NULL_SINCE.get((name, mine.path), 0)
-            assert version < since or mine.nullable <= other.nullable, f"{mine.path} must not be null"
+    agrees(messages()[name], described, version)
 
 
 @pytest.mark.parametrize("key", APIS)
