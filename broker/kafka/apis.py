@@ -69,7 +69,7 @@ APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
         Api(ApiKey.PRODUCE, 0, 9, 9),
-        Api(ApiKey.FETCH, 4, 12, 12),
+        Api(ApiKey.FETCH, 4, 18, 12),
         Api(ApiKey.LIST_OFFSETS, 1, 11, 6),
         Api(ApiKey.METADATA, 0, 13, 9),
         Api(ApiKey.OFFSET_COMMIT, 2, 9, 8),

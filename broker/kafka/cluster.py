@@ -97,6 +97,14 @@ def with_uuid(engine: Engine, uuid: bytes) -> Topic | None:
     return found if found is not None and not found.provisional and is_topic_name(found.name) else None
 
 
+def known_by_id(call: Call, uuid: bytes) -> Topic | None:
+    """The same, if the key may know of it: what it may not know of by its name it may not by its id."""
+    found = with_uuid(call.broker.engine, uuid)
+    if found is None or not any(may(call.access, scopes, found.name) for scopes in (READ, WRITE, ADMIN, DELETE)):
+        return None
+    return found
+
+
 def uuid_of(topic: Topic) -> bytes:
     """A topic's id of 16 bytes: never that of another, also not of a later one of its name."""
     return _UUIDS + topic.topic_id.to_bytes(8, "big")

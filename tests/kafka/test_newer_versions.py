@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker.kafka import cluster
 from broker.kafka.apis import APIS, ApiKey
@@ -27,6 +31,8 @@ from broker.kafka.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from storage import NewRecord
+from tests.kafka.asking import ranges
 from tests.kafka.server import KafkaServer, Wire
 from tests.kafka.test_access import known
 from tests.kafka.test_share_wire import ACCEPT, Member, add, put
@@ -82,14 +88,14 @@ async def test_topics_are_deleted_by_name_in_every_version(server: KafkaServer, 
 async def test_topics_are_deleted_by_id(server: KafkaServer) -> None:
     for name in ("a", "b"):
         await server.engine.put_topic(name)
-    uuid = cluster.uuid_of(server.engine.topic("a"))
-    by_id = DeleteTopicsDeleteTopicState(topic_id=uuid)
+    topic_id = cluster.uuid_of(server.engine.topic("a"))
+    by_id = DeleteTopicsDeleteTopicState(topic_id=topic_id)
     wire = await server.connect()
-    assert await deleted(wire, by_id) == [(0, "a", uuid)]
+    assert await deleted(wire, by_id) == [(0, "a", topic_id)]
     assert list(server.engine.catalog.topics) == ["b"]
     await server.engine.put_topic("a")  # a later one of its name is another
-    assert await deleted(wire, by_id) == [(ErrorCode.UNKNOWN_TOPIC_ID, None, uuid)]
-    both, neither = DeleteTopicsDeleteTopicState(name="a", topic_id=uuid), DeleteTopicsDeleteTopicState()
+    assert await deleted(wire, by_id) == [(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)]
+    both, neither = DeleteTopicsDeleteTopicState(name="a", topic_id=topic_id), DeleteTopicsDeleteTopicState()
     assert [each[0] for each in await deleted(wire, both, neither)] == [ErrorCode.INVALID_REQUEST] * 2
     assert {*server.engine.catalog.topics} == {"a", "b"}
 
@@ -97,12 +103,12 @@ async def test_topics_are_deleted_by_id(server: KafkaServer) -> None:
 async def test_an_id_tells_nobody_of_topics_that_are_not_for_the_key(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys="all,mine:rw+d:mine.,reads:r") as server:
         await server.engine.put_topic("other")
-        uuid = cluster.uuid_of(server.engine.topic("other"))
-        by_id = DeleteTopicsDeleteTopicState(topic_id=uuid)
-        assert await deleted(await known(server, "mine"), by_id) == [(ErrorCode.UNKNOWN_TOPIC_ID, None, uuid)]
-        refused = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "other", uuid)
+        topic_id = cluster.uuid_of(server.engine.topic("other"))
+        by_id = DeleteTopicsDeleteTopicState(topic_id=topic_id)
+        assert await deleted(await known(server, "mine"), by_id) == [(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)]
+        refused = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "other", topic_id)
         assert await deleted(await known(server, "reads"), by_id) == [refused]
-        assert await deleted(await known(server, "all"), by_id) == [(0, "other", uuid)]
+        assert await deleted(await known(server, "all"), by_id) == [(0, "other", topic_id)]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
@@ -146,6 +152,92 @@ async def test_what_there_are_settings_of_is_listed(tmp_path: Path) -> None:
         assert await listed("all", 1, 2) == [(2, "mine.a"), (2, "other")]
         assert await listed("all", 1, 16) == []
         assert await listed("all", 0) == []  # client metrics, which is all that the first version is about
+
+
+# -- fetching by id --------------------------------------------------------------------------------------------------
+
+BY_ID = [version for version in versions(ApiKey.FETCH) if version >= 13]
+
+
+def by_id(version: int, *wanted: tuple[bytes, int, int], max_wait_ms: int = 0) -> bytes:
+    """A request as another implementation writes it: topic's id, partition, offset."""
+    kind: Any = FetchRequest
+    part = kind.FetchTopic.FetchPartition
+    topics = [
+        kind.FetchTopic(
+            topic_id=uuid.UUID(bytes=topic_id),
+            partitions=[part(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)],
+        )
+        for topic_id, number, offset in wanted
+    ]
+    request = kind(
+        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 25, isolation_level=0, session_id=0,
+        session_epoch=-1, topics=topics, forgotten_topics_data=[], rack_id="",
+    )  # fmt: skip
+    return bytes(request.encode(version=version))
+
+
+async def fetched(wire: Wire, version: int) -> list[tuple[bytes, int, int, int]]:
+    """Of each partition: the id of its topic, its number, its error, and how many batches it has."""
+    kind: Any = FetchResponse
+    _, answer = await wire.answer()
+    found = kind.decode(answer[1:], version=version)
+    return [
+        (
+            topic.topic_id.bytes if topic.topic_id else bytes(16),
+            one.partition_index,
+            one.error_code,
+            len(ranges(one.records or b"")),
+        )
+        for topic in found.responses
+        for one in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", BY_ID)
+async def test_records_are_fetched_by_the_ids_of_their_topics(server: KafkaServer, version: int) -> None:
+    for name in ("a", "b"):
+        await server.engine.put_topic(name)
+        await server.engine.append(name, [NewRecord(data=msgspec.Raw(b"1"))])
+    a, b = (cluster.uuid_of(server.engine.topic(name)) for name in ("a", "b"))
+    absent = a[:8] + (1 << 40).to_bytes(8, "big")
+    wire = await server.connect()
+    wire.send(ApiKey.FETCH, version, by_id(version, (b, 0, 0), (absent, 0, 0), (bytes(16), 0, 0), (a, 7, 0), (a, 0, 0)))
+    assert await fetched(wire, version) == [
+        (b, 0, 0, 1),
+        (absent, 0, ErrorCode.UNKNOWN_TOPIC_ID, 0),
+        (bytes(16), 0, ErrorCode.UNKNOWN_TOPIC_ID, 0),
+        (a, 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0),
+        (a, 0, 0, 1),
+    ]
+
+
+async def test_who_waits_for_a_topic_is_not_given_a_later_one_of_its_name(server: KafkaServer) -> None:
+    await server.engine.put_topic("t")
+    first = cluster.uuid_of(server.engine.topic("t"))
+    wire = await server.connect()
+    wire.send(ApiKey.FETCH, 13, by_id(13, (first, 0, 0), max_wait_ms=60_000))
+    await (await server.connect()).ask(
+        ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g"), FindCoordinatorResponse
+    )
+    await server.engine.delete_topic("t")
+    await server.engine.put_topic("t")
+    await server.engine.append("t", [NewRecord(data=msgspec.Raw(b"1"))])
+    assert await fetched(wire, 13) == [(first, 0, ErrorCode.UNKNOWN_TOPIC_ID, 0)]
+
+
+async def test_a_fetch_by_id_tells_nothing_of_topics_of_others(tmp_path: Path) -> None:
+    async with KafkaServer(tmp_path, api_keys="all,mine:rw:mine.,writer:w") as server:
+        await server.engine.put_topic("other")
+        other = cluster.uuid_of(server.engine.topic("other"))
+        for key, error in (
+            ("mine", ErrorCode.UNKNOWN_TOPIC_ID),
+            ("writer", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            ("all", ErrorCode.NONE),
+        ):
+            wire = await known(server, key)
+            wire.send(ApiKey.FETCH, 17, by_id(17, (other, 0, 0)))
+            assert await fetched(wire, 17) == [(other, 0, error, 0)]
 
 
 # -- share groups ----------------------------------------------------------------------------------------------------

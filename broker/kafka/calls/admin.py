@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.auth.scopes import ADMIN, DELETE, READ, WRITE
+from broker.auth.scopes import ADMIN, DELETE, READ
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
@@ -152,9 +152,8 @@ async def _delete(call: Call, wanted: DeleteTopicsDeleteTopicState, response: De
     if by_id is (wanted.name is not None):
         raise Refused(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id.")
     if by_id:
-        found = cluster.with_uuid(call.broker.engine, wanted.topic_id)
-        # What may not be known of by its name may not be by its id.
-        if found is None or not any(cluster.may(call.access, scopes, found.name) for scopes in (READ, WRITE, DELETE)):
+        found = cluster.known_by_id(call, wanted.topic_id)
+        if found is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
         name = response.name = found.name
     else:

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any, Final
 
 from broker.auth.scopes import READ
+from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call, Handler
 from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, write_fetched
@@ -61,6 +62,18 @@ async def _read_all(call: Call, request: FetchRequest) -> list[Fetched]:
 
 async def _read_one(call: Call, wanted: Wanted, room: int) -> Fetched:
     """What there is of one partition; `room` 0 or less: only how far it reaches."""
+    name, partition, topic_id = wanted.topic, wanted.partition, wanted.topic_id
+    if topic_id is not None:
+        # Anew in each reading: meanwhile it may have been deleted, and made again as another.
+        found = cluster.known_by_id(call, topic_id)
+        if found is None:
+            return Fetched(name, partition, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
+        name = found.name
+    answer = await _read_named(call, wanted._replace(topic=name), room)
+    return answer if topic_id is None else answer._replace(topic_id=topic_id)
+
+
+async def _read_named(call: Call, wanted: Wanted, room: int) -> Fetched:
     name, partition = wanted.topic, wanted.partition
     try:
         place, topic = located(call, READ, name, partition)
