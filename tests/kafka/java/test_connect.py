@@ -14,9 +14,8 @@ from tests.kafka.java.programs import PATIENCE_S, Programs
 LINES = [f"line {number}" for number in range(200)]
 
 
-def written(folder: Path, name: str, **settings: str) -> str:
+def written(path: Path, **settings: str) -> str:
     """A file of properties."""
-    path = folder / name
     path.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
     return str(path)
 
@@ -27,14 +26,14 @@ def test_a_source_and_a_sink(programs: Programs) -> None:
     source, sink = folder / "in.txt", folder / "out.txt"
     source.write_text("".join(f"{line}\n" for line in LINES))
     worker = written(
-        folder, "worker", bootstrap_servers=programs.address, key_converter=converter, value_converter=converter,
+        folder / "worker", bootstrap_servers=programs.address, key_converter=converter, value_converter=converter,
         offset_storage_file_filename=str(folder / "offsets"), offset_flush_interval_ms="500",
         listeners="http://127.0.0.1:0", plugin_discovery="only_scan",
     )  # fmt: skip
     stream = "org.apache.kafka.connect.file.FileStream{}Connector"
     files = [
-        written(folder, "source", name="source", connector_class=stream.format("Source"), file=str(source), topic="t"),
-        written(folder, "sink", name="sink", connector_class=stream.format("Sink"), file=str(sink), topics="t"),
+        written(folder / "source", name="source", connector_class=stream.format("Source"), file=str(source), topic="t"),
+        written(folder / "sink", name="sink", connector_class=stream.format("Sink"), file=str(sink), topics="t"),
     ]
     command = programs.command("org.apache.kafka.connect.cli.ConnectStandalone", worker, *files)
     with (folder / "log").open("w") as log, subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as connect:

@@ -88,7 +88,7 @@ def test_groups_are_listed_reset_and_deleted(programs: Programs) -> None:
     assert programs.tool(GROUPS, "--list").split() == ["readers"]
     assert programs.tool(GROUPS, "--list", "--state").split()[-2:] == ["readers", "Empty"]
     assert "Empty" in programs.tool(GROUPS, "--describe", *group, "--state")
-    assert "no active members" in programs.tool(GROUPS, "--describe", *group, "--members", "--verbose")
+    assert rows(programs.tool(GROUPS, "--describe", *group, "--members", "--verbose")) == []
     for how, offset in (
         (("--to-earliest",), "0"),
         (("--to-latest",), "100"),
@@ -110,7 +110,7 @@ def test_a_group_that_reads_is_described_with_its_members(programs: Programs, se
         until_described(programs, GROUPS, "--state", "Stable")
         told = programs.tool(GROUPS, "--describe", "--group", "readers", "--members", "--verbose")
         assert "console-consumer" in told
-        assert "t" in told.splitlines()[-1]
+        assert re.search(r"\bt(:0|\(0\))", told) or rows(told)[0][4:] == ["1", "(0)"]
 
 
 @contextmanager
