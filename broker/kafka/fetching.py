@@ -7,6 +7,7 @@ compaction leaves. OFFSET_OUT_OF_RANGE is for what was evicted, and for what is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -99,6 +100,7 @@ async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int)
             if stamp >= timestamp or seq > end:
                 return seq - 1, stamp
         position = found.next_from_seq
+        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
     return None
 
 
@@ -129,6 +131,7 @@ async def offset_of_max_timestamp(engine: Engine, place: str, topic: Topic) -> t
         if best is not None and earliest_ts is not None and earliest_ts < best[1]:
             break
         end = begin
+        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
     return best
 
 

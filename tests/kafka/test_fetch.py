@@ -245,6 +245,14 @@ async def test_the_latest_time_is_looked_for_no_further_back_than_it_can_be(
     assert min(seen) >= 95
 
 
+async def test_no_more_than_so_many_records_are_looked_at(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
+    monkeypatch.setattr("broker.kafka.fetching.MAX_LOOKED_AT", 20)
+    wire = await with_records(server, 100)  # all of one time, of which the first would count
+    error, offset, _ = await listed(wire, -3, 7)
+    assert (error, offset) == (0, 80)
+
+
 async def test_without_a_cold_tier_all_is_here(server: KafkaServer) -> None:
     wire = await with_records(server, 100, cap_records=10)
     assert await listed(wire, -4, 11) == (0, 90, -1)

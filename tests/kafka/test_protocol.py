@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
 from broker.kafka.apis import APIS, ApiKey
+from broker.kafka.codec.produce import FIRST_SERVED
 from broker.kafka.codec.schema import decode, encode
 from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -106,3 +109,13 @@ async def test_requests_are_counted_by_kind_and_errors_by_code(server: KafkaServ
     assert [sample.value for sample in families["topics_kafka_errors"] if sample.labels == labels] == [1]
     assert [sample.labels for sample in families["topics_kafka_request_seconds"]] == [(("api", "metadata"),)]
     assert families["topics_kafka_connections"][0].value == 1
+
+
+def test_the_documented_versions_are_those_that_are_served() -> None:
+    """The table in docs/kafka.md. Produce is served from its version 3 on, and shown from 0 on."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "kafka.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| (\d+)(?: to (\d+))? \|", text, re.MULTILINE)
+    said = {name: (int(first), int(last or first)) for name, first, last in rows}
+    served = {ApiKey(key).name.replace("_", "").lower(): (api.first, api.last) for key, api in APIS.items()}
+    served["produce"] = (FIRST_SERVED, APIS[ApiKey.PRODUCE].last)
+    assert {name.lower(): span for name, span in said.items()} == served
