@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.protocol.consumer import FetchResponse
 
 from broker.kafka import cluster
 from broker.kafka.apis import APIS, ApiKey
@@ -32,7 +31,7 @@ from broker.kafka.messages.topics import (
     DeleteTopicsResponse,
 )
 from storage import NewRecord
-from tests.kafka.asking import ranges
+from tests.kafka.asking import BY_ID, by_id, ranges
 from tests.kafka.server import KafkaServer, Wire
 from tests.kafka.test_access import known
 from tests.kafka.test_share_wire import ACCEPT, Member, add, put
@@ -155,26 +154,6 @@ async def test_what_there_are_settings_of_is_listed(tmp_path: Path) -> None:
 
 
 # -- fetching by id --------------------------------------------------------------------------------------------------
-
-BY_ID = [version for version in versions(ApiKey.FETCH) if version >= 13]
-
-
-def by_id(version: int, *wanted: tuple[bytes, int, int], max_wait_ms: int = 0) -> bytes:
-    """A request as another implementation writes it: topic's id, partition, offset."""
-    kind: Any = FetchRequest
-    part = kind.FetchTopic.FetchPartition
-    topics = [
-        kind.FetchTopic(
-            topic_id=uuid.UUID(bytes=topic_id),
-            partitions=[part(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)],
-        )
-        for topic_id, number, offset in wanted
-    ]
-    request = kind(
-        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 25, isolation_level=0, session_id=0,
-        session_epoch=-1, topics=topics, forgotten_topics_data=[], rack_id="",
-    )  # fmt: skip
-    return bytes(request.encode(version=version))
 
 
 async def fetched(wire: Wire, version: int) -> list[tuple[bytes, int, int, int]]:
