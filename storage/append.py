@@ -340,6 +340,7 @@ class Write:
             floor, frame = eviction(topic.config, log, *evicts)
             after.append(frame)
             log.assign_floor(floor)
+            engine.segments.look_ahead(log, floor)
         behind = [*self.trailing, *after]
         if self.producer is not None:
             engine.producers.assign(log, self.producer, self.count, self.first_seq, now)

@@ -165,6 +165,20 @@ class Retained:
             seq = segment.end_seq
         return None
 
+    def next_to_measure(self, seq: int) -> Segment | None:
+        """The segment behind the one that `seq` is in, once half of that is behind `seq`, if it has no details yet.
+
+        Of one that is still written to nobody needs to know beforehand.
+        """
+        segments = self.manifest.segments
+        at = self.manifest.index(seq)
+        if at < 0 or at + 1 >= len(segments):
+            return None
+        within, following = segments[at], segments[at + 1]
+        if seq - within.first_seq < within.count // 2 or following.details is not None or not following.sealed:
+            return None
+        return following if following.live else None
+
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
         """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
 
@@ -198,7 +212,9 @@ class Retained:
                 break
             if new_floor >= segment.end_seq:
                 segment.live = segment.live_bytes = 0
-                segment.details, segment.assumed = None, False
+                if segment.sealed or segment.assumed:  # else more comes into it, and is known as it comes
+                    segment.details = None
+                segment.assumed = False
             elif self.replaying:
                 segment.live = UNKNOWN
             elif segment.live:
