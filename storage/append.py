@@ -42,6 +42,7 @@ class Write:
     """One append request on its way through. Made, run once, thrown away."""
 
     __slots__ = (
+        "apart",
         "config",
         "count",
         "create",
@@ -94,7 +95,8 @@ class Write:
         kept.
 
         `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same.
-        `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (`storage.together`)."""
+        `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (`storage.together`),
+        but where others go to a cap to make room for them: what goes and what comes is one unit, all of it."""
         self.engine = engine
         self.move = move
         self.dest_id = dest_id
@@ -109,6 +111,7 @@ class Write:
         self.producer = producer
         self.hasten = hasten
         self.writers = writers
+        self.apart = writers > 1
         self.count = len(records)
         self.payloads: array[int]
         self.total = 0
@@ -156,8 +159,6 @@ class Write:
             return False
         if self._obstacle(topic) is not None:
             return False
-        if self.writers > 1 and over_caps(topic.config, topic.log, self.count, self.total) is not None:
-            return False  # what goes for one of them is in one batch with that one
         submission = self._enqueue(topic)
         assert submission is not None  # only ephemeral topics have none
         self._submit(submission, outcome)
@@ -333,6 +334,8 @@ class Write:
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
         evicts = over_caps(topic.config, log, self.count, self.total)
+        if evicts is not None:
+            self.apart = False
         appends, run = self._encode(head, more=evicts is not None or bool(self.trailing))
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
@@ -354,7 +357,7 @@ class Write:
             hash=self.hash,
             move=self.move,
             producer=self.producer,
-            apart=self.writers > 1,
+            apart=self.apart,
         )
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
@@ -378,7 +381,7 @@ class Write:
         return self.submission
 
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
-        return encoded(self.records, head, self.payloads, more=more, apart=self.writers > 1)
+        return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:
         engine, log = self.engine, self.log

@@ -7,17 +7,16 @@ bitset per segment, 0 while every seq of it has a live record, so that memory do
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, compress
-from operator import mul
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Any, Protocol
 
 import msgspec
 
 from storage.format.control import Segment as Frame
 from storage.records import TagMatch
-from storage.segment_sums import STRIDE, LiveSums, alive_flags
+from storage.segment_sums import STRIDE, LiveSums, alive_flags, that_free
 
 HOT = "hot"
 COLD = "cold"
@@ -249,19 +248,11 @@ class Segment:
         index = seq - self.first_seq
         while index < self.count and (records > 0 or size_bytes > 0):
             stop = min(self.count, index + STRIDE)
-            counts: Sequence[int] = range(1, stop - index + 1)
-            sizes: Iterable[int] = self.details.payloads[index:stop]
-            if self.dead >> index & ((1 << (stop - index)) - 1):
-                alive = self.alive_flags(index, stop)
-                counts = [*accumulate(alive)]
-                sizes = map(mul, sizes, alive)
-            running = [*accumulate(sizes)]
-            at = max(bisect_left(counts, records), bisect_left(running, size_bytes))
-            if at < stop - index:
-                return self.first_seq + index + at + 1, 0, 0
-            records -= counts[-1]
-            size_bytes -= running[-1]
-            index = stop
+            is_whole = not self.dead >> index & ((1 << (stop - index)) - 1)
+            alive = None if is_whole else self.alive_flags(index, stop)
+            sizes = self.details.payloads[index:stop] if size_bytes > 0 else array("I")
+            taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
+            index += taken
         return self.first_seq + index, max(0, records), max(0, size_bytes)
 
 

@@ -141,7 +141,8 @@ class Retained:
             count, size = segment.live, segment.live_bytes
             if seq > max(segment.first_seq, floor):
                 self.details(segment)
-                count, size = segment.alive(seq, segment.end_seq), segment.bytes_between(seq, segment.end_seq)
+                count = segment.alive(seq, segment.end_seq)
+                size = segment.bytes_between(seq, segment.end_seq) if size_bytes > 0 else 0
             if records <= count and size_bytes <= size:
                 self.details(segment)
                 return segment.floor_that_frees(seq, records, size_bytes)[0]
@@ -156,7 +157,8 @@ class Retained:
             if seq > max(segment.first_seq, floor):
                 if segment.details is None:
                     return segment
-                count, size = segment.alive(seq, segment.end_seq), segment.bytes_between(seq, segment.end_seq)
+                count = segment.alive(seq, segment.end_seq)
+                size = segment.bytes_between(seq, segment.end_seq) if size_bytes > 0 else 0
             else:
                 count, size = segment.live, segment.live_bytes
             if records <= count and size_bytes <= size:
@@ -206,11 +208,13 @@ class Retained:
 
     def evict(self, floor: int, new_floor: int, end_seq: int) -> tuple[int, int]:
         """The floor rises: (records, payload bytes) alive that went with it, segments counting from there on."""
-        gone, size = self.totals(floor, min(new_floor, end_seq), floor)
+        gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
         for segment in self.manifest.behind(floor):
             if segment.first_seq >= new_floor:
                 break
             if new_floor >= segment.end_seq:
+                gone += segment.live
+                size += segment.live_bytes
                 segment.live = segment.live_bytes = 0
                 if segment.sealed or segment.assumed:  # else more comes into it, and is known as it comes
                     segment.details = None
@@ -218,8 +222,12 @@ class Retained:
             elif self.replaying:
                 segment.live = UNKNOWN
             elif segment.live:
-                segment.live = segment.alive(new_floor, segment.end_seq)
-                segment.live_bytes = segment.bytes_between(new_floor, segment.end_seq)
+                self.details(segment)
+                gone += segment.alive(floor, new_floor)
+                # As much goes as is not left: what was assumed of sizes is made good when they are read.
+                left = segment.bytes_between(new_floor, segment.end_seq)
+                size += segment.live_bytes - left
+                segment.live, segment.live_bytes = segment.alive(new_floor, segment.end_seq), left
         return gone, size
 
     def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], place: int) -> tuple[list[int], list[int]]:

@@ -7,7 +7,9 @@ be told of a deletion: whoever asks next sees which bits have changed, and those
 from __future__ import annotations
 
 from array import array
-from itertools import compress
+from bisect import bisect_left
+from itertools import accumulate, compress
+from operator import mul
 
 from storage.format.cutting import total
 
@@ -22,6 +24,32 @@ def alive_flags(dead: int, begin: int, end: int) -> bytes:
     if not gone:
         return b"\1" * (end - begin)
     return bytes(f"{gone:0{end - begin}b}", "ascii")[::-1].translate(_DEAD_DIGITS)
+
+
+def that_free(
+    count: int, sizes: array[int], alive: bytes | bytearray | None, records: int, size_bytes: int
+) -> tuple[int, int, int]:
+    """(taken, records, bytes): of the next `count` records the first ones that free so much, all where they do not,
+    and what is left to be freed then.
+
+    `alive`: 1 or 0 for each, None: all are. `sizes` is looked at where bytes are to be freed.
+    """
+    enough = 0
+    if records > 0:
+        if alive is None:
+            enough = records - 1
+        elif alive.count(1) < records:
+            enough = count
+        else:
+            enough = bisect_left([*accumulate(alive)], records)
+    freed = 0
+    if size_bytes > 0:
+        running = [*accumulate(sizes if alive is None else map(mul, sizes, alive))]
+        freed = running[-1]
+        enough = max(enough, bisect_left(running, size_bytes))
+    if enough < count:
+        return enough + 1, 0, 0
+    return count, records - (count if alive is None else alive.count(1)), size_bytes - freed
 
 
 class LiveSums:
