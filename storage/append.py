@@ -86,13 +86,13 @@ class Write:
         expected_seq: int | None,
         producer: ProducerBatch | None = None,
         hasten: bool = False,
-        move: tuple[int, int] | None = None,
+        move: tuple[int, Sequence[int]] | None = None,
         dest_id: int = 0,
         writers: int = 1,
     ) -> None:
-        """`move`: (source topic_id, seq) of the record that this is the copy of, for the topic `dest_id` and no other
-        of its name, as a stored body; it is synced whatever the class, and exempt from the limits that its original
-        kept.
+        """`move`: (source topic_id, seqs) of the records that these are the copies of, for the topic `dest_id` and no
+        other of its name, as stored bodies; they are synced whatever the class, and exempt from the limits that their
+        originals kept.
 
         `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same.
         `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (`storage.together`),
@@ -120,6 +120,8 @@ class Write:
         self.delayed = ""
         #: Goes into the batch behind the records.
         self.trailing: Sequence[control.Control] = ()
+        if move is not None and len(move[1]) > 1:
+            self.trailing = (control.Moved(source_id=move[0], seqs=[*move[1]]),)
         self.created = False
         self.held_ns = 0
         self.durable = False
@@ -355,7 +357,7 @@ class Write:
             after=behind,
             key=self.key,
             hash=self.hash,
-            move=self.move,
+            move=(self.move[0], self.move[1][0]) if self.move is not None and len(self.move[1]) == 1 else None,
             producer=self.producer,
             apart=self.apart,
         )

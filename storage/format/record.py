@@ -50,6 +50,13 @@ def data_end(body: bytes, text: bytes) -> int:
     return end + len(rest) - len(rest.lstrip(_SPACE))
 
 
+def is_data_alone(body: bytes) -> bool:
+    """Whether a stored body is surely `{"data":…}` and no more; False also where its data only looks as if it were."""
+    return (
+        body.startswith(DATA) and META not in body and DELIVER_AT not in body and CT not in body and H not in body
+    )
+
+
 class FurtherKeys:
     """Where in `data`, which holds many records, a key other than the first may be: none of those before it has one."""
 
