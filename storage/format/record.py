@@ -51,9 +51,16 @@ def data_end(body: bytes, text: bytes) -> int:
 
 
 def is_data_alone(body: bytes) -> bool:
-    """Whether a stored body is surely `{"data":…}` and no more; False also where its data only looks as if it were."""
+    """Whether a stored body is surely `{"data":…}` and no more, without spaces around the value; False also where data
+    only looks as if there were more."""
     return (
-        body.startswith(DATA) and META not in body and DELIVER_AT not in body and CT not in body and H not in body
+        body.startswith(DATA)
+        and not body[len(DATA) : len(DATA) + 1].isspace()
+        and not body[-2:-1].isspace()
+        and META not in body
+        and DELIVER_AT not in body
+        and CT not in body
+        and H not in body
     )
 
 

@@ -20,6 +20,7 @@ from storage.routers.forwarder import Forwarder
 from storage.routers.router import Definition, Router
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, caught_up, lags
+from storage.routers.windows import Windows
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -39,6 +40,7 @@ class Routers:
         self._stopped = False
         #: How many have something to carry just now.
         self.running = 0
+        self.windows = Windows(engine)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -58,6 +60,7 @@ class Routers:
         self._stopped = True
         for forwarder in list(self._forwarders.values()):
             await forwarder.stop()
+        await self.windows.stop()
         if self._engine.ready:
             await self._persist()
 
@@ -89,6 +92,8 @@ class Routers:
 
     async def _persist(self) -> None:
         """Tell the logs of cursors that have moved where nothing was copied."""
+        if not self.running:
+            self.windows.forget()
         for forwarder in list(self._forwarders.values()):
             if forwarder.router.position > forwarder.router.cursor:
                 try:

@@ -90,6 +90,7 @@ controls = st.one_of(
         dest_id=seq,
         source_cursor=u64,
     ),
+    st.builds(control.Moved, source_id=seq, seqs=st.lists(seq, min_size=2, max_size=5, unique=True)),
     st.builds(control.RouterDelete, router_id=seq),
     st.builds(control.RouterCursor, router_id=seq, source_seq=u64),
     st.builds(
