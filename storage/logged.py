@@ -209,6 +209,11 @@ LOGGED: Final = (
         "The destination does not take the router's copies; they are tried again in order.",
         "Give the destination room: until then it is behind, and the source may evict what was not copied.",
     ),
+    Event(
+        "router_behind", "warning", "router lag",
+        "For a minute the router has not come up with its source, and is further behind than before.",
+        "Write less, or give the broker more processor: what the source evicts before it is copied is lost to dest.",
+    ),
     Event("router_goes_on", "info", "router", "The destination takes copies again.", _NONE),
     Event("router_failed", "error", "router", "A router's round raised; it is tried again.", _REPORT),
     Event(

@@ -55,6 +55,8 @@ class Forwarder:
         self._stopped = False
         #: Records of the source up to here are known to be synced.
         self._hard_seq = 0
+        #: Since when, ms, it has not caught up with its source, and how far behind it was then; None: it has.
+        self.behind: tuple[int, int] | None = None
         #: So many records are read next.
         self._stretch = STRETCH_RECORDS
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("storage")
 
 PERSIST_INTERVAL_S = 1.0
+#: A router that has not caught up for so long, and is so many seqs further behind than then, is named in the log.
+BEHIND_AFTER_MS, BEHIND_BY = 60_000, 10_000
 
 
 class Routers:
@@ -94,12 +96,31 @@ class Routers:
         """Tell the logs of cursors that have moved where nothing was copied."""
         if not self.running:
             self.windows.forget()
+        self._tell_who_is_behind()
         for forwarder in list(self._forwarders.values()):
             if forwarder.router.position > forwarder.router.cursor:
                 try:
                     await forwarder.persist()
                 except StorageError as error:
                     _log.warning("router_cursor_not_written", router=forwarder.router.name, error=str(error))
+
+    def _tell_who_is_behind(self) -> None:
+        now_ms = self._engine.monotonic_ms()
+        for forwarder in self._forwarders.values():
+            router = forwarder.router
+            lag = self._lag(router)
+            if not lag or router.blocked is not None:  # that one is named already
+                forwarder.behind = None
+            elif forwarder.behind is None:
+                forwarder.behind = (now_ms, lag)
+            elif now_ms - forwarder.behind[0] >= BEHIND_AFTER_MS:
+                if lag >= forwarder.behind[1] + BEHIND_BY:
+                    _log.warning("router_behind", router=router.name, lag=lag)
+                forwarder.behind = (now_ms, lag)
+
+    def _lag(self, router: Router) -> int:
+        source = self._engine.catalog.by_id.get(router.source_id)
+        return max(0, source.log.head - router.position) if source is not None else 0
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -141,13 +162,11 @@ class Routers:
         return self.state_of(router)
 
     def state_of(self, router: Router) -> RouterState:
-        source = self._engine.catalog.by_id.get(router.source_id)
-        head = source.log.head if source is not None else router.position
         return RouterState(
             name=router.name,
             definition=router.definition,
             cursor_seq=router.position,
-            lag=max(0, head - router.position),
+            lag=self._lag(router),
             forwarded_total=router.forwarded,
             blocked=router.blocked,
             lost=router.lost,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from storage.core import EngineCore
 
 #: Of one window; and of windows that are kept, over all sources: those that fell behind have their own.
-WINDOW_BYTES: Final = 4 << 20
-MAX_WINDOWS: Final = 16
+WINDOW_BYTES: Final = 2 << 20
+MAX_WINDOWS: Final = 8
 #: A window is what the source held when it was read, and no longer used than this: what is deleted is soon not copied.
 MAX_AGE_NS: Final = 1_000_000_000
 
@@ -124,9 +124,14 @@ class Windows:
         task = self._reading.get(key)
         if task is None:
             task = self._reading[key] = self._engine.loop.create_task(self._read_source(source, from_seq))
-            task.add_done_callback(lambda _: self._reading.pop(key, None))
+            task.add_done_callback(lambda task: self._ended(key, task))
         await asyncio.wait([task])  # whoever goes away does not end it for the others
         return self._find(source, from_seq) if task.result().next_from_seq > from_seq else None
+
+    def _ended(self, key: tuple[int, int], task: asyncio.Task[ReadResult]) -> None:
+        del self._reading[key]
+        if not task.cancelled():
+            task.exception()  # looked at: whoever asked may have gone
 
     async def _read_source(self, source: Topic, from_seq: int) -> ReadResult:
         self.reads += 1

@@ -187,7 +187,7 @@ def test_a_missing_field_is_refused(type_: FrameType) -> None:
             decode_control(type_, without)
 
 
-@pytest.mark.parametrize("type_", [0, 18, 255])
+@pytest.mark.parametrize("type_", [0, 19, 255])
 def test_a_type_this_version_does_not_know_is_said_to_be_unknown(type_: int) -> None:
     with pytest.raises(UnknownFrameType):
         decode_control(type_, b"\x80")
