@@ -120,6 +120,8 @@ class Retained:
                         size += segment.live_bytes - segment.bytes_between(end_seq, segment.end_seq)
                     else:
                         size += segment.bytes_between(first_seq, end_seq)
+        if end_seq <= self.absorbed + 1:
+            return count, size
         tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
         return count + tail_count, size + tail_size
 
@@ -208,7 +210,9 @@ class Retained:
 
     def evict(self, floor: int, new_floor: int, end_seq: int) -> tuple[int, int]:
         """The floor rises: (records, payload bytes) alive that went with it, segments counting from there on."""
-        gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
+        gone = size = 0
+        if new_floor > self.absorbed + 1:
+            gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
         for segment in self.manifest.behind(floor):
             if segment.first_seq >= new_floor:
                 break
