@@ -123,7 +123,12 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=3)
     add("--durability", choices=["ephemeral", "memory", "disk", "fsync"], default="disk")
     add("--jobs", type=int, default=100_000, help="that die at once")
-    add("--least", type=float, default=0.0, help="fail when the pace behind a setting is less than this part of that without")
+    add(
+        "--least",
+        type=float,
+        default=0.0,
+        help="fail when the pace behind a setting is less than this part of that without",
+    )
     add("--dir", default="", help="where the data directory is made (default: the temporary directory)")
     add_set(made)
     return made
@@ -164,9 +169,7 @@ def alternate(own: OwnBroker, case: Case, options: argparse.Namespace) -> list[R
 
 
 def _window(own: OwnBroker, scenario: Scenario, topic: int, *, deletes: bool) -> Window:
-    task = Task(
-        scenario=msgspec.structs.replace(scenario, first_topic=topic), host=own.host, port=own.port, ledger=""
-    )
+    task = Task(scenario=msgspec.structs.replace(scenario, first_topic=topic), host=own.host, port=own.port, ledger="")
     with _Deletions(own, f"load-{topic}") if deletes else nullcontext(), generate(task) as generator:
         assert generator.stdout is not None
         generator.stdout.readline()

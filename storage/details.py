@@ -1,8 +1,9 @@
 """Sizes and times of the records in segments that floors are moving through: a bounded cache. Source: storage.md §4.
 
 A floor moves through one segment of a log at a time, so few are needed; whoever will move it loads them beforehand,
-off the loop. All who need the same segment wait for one load of it, and a floor that comes near the end of a segment has
-the next one loaded before anybody needs it. Those of a log with an eviction under way stay, however many there are.
+off the loop. All who need the same segment wait for one load of it, and a floor that comes near the end of a segment
+has the next one loaded before anybody needs it. What comes out of a log with a cap or a ttl is known, and is kept as
+long as there is room. Those of a log with an eviction under way stay, however many there are.
 """
 
 from __future__ import annotations

@@ -199,8 +199,8 @@ LOGGED: Final = (
     Event("claim_failed", "error", "topic", "A claim was answered 500.", _REPORT),
     Event(
         "move_refused", "warning", "topic seq moves error",
-        "So many dead jobs, this one first, could not be moved to the dead letter topic; they wait (`dead_pending`), and"
-        " are tried again.",
+        "So many dead jobs, this one first, could not be moved to the dead letter topic; they wait (`dead_pending`),"
+        " and are tried again.",
         "Give that topic room: `error` says what it refused for.",
     ),
     Event("move_failed", "error", "topic seq moves", "The same, for a reason that should not be.", _REPORT),

@@ -182,7 +182,7 @@ class Segment:
             return b - a
         return b - a - (self.dead >> (a - self.first_seq) & ((1 << (b - a)) - 1)).bit_count()
 
-    def alive_flags(self, begin: int, end: int) -> Sequence[int]:
+    def alive_flags(self, begin: int, end: int) -> bytes:
         """1 or 0 for each record with begin <= index < end."""
         return alive_flags(self.dead, begin, end)
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from itertools import accumulate, compress
 from operator import mul
 
-from storage.format.cutting import total
+from storage.format.cutting import alike, total
 
 STRIDE = 256
 _BLOCK = (1 << STRIDE) - 1
@@ -43,7 +43,10 @@ def that_free(
         else:
             enough = bisect_left([*accumulate(alive)], records)
     freed = 0
-    if size_bytes > 0:
+    if size_bytes > 0 and alive is None and alike(sizes):  # as sizes mostly are
+        freed = sizes[0] * count
+        enough = max(enough, -(-size_bytes // sizes[0]) - 1 if sizes[0] else count)
+    elif size_bytes > 0:
         running = [*accumulate(sizes if alive is None else map(mul, sizes, alive))]
         freed = running[-1]
         enough = max(enough, bisect_left(running, size_bytes))

@@ -182,7 +182,7 @@ class State(Control, frozen=True):
 
 
 class Moved(Control, frozen=True):
-    """In the batch of the copies, behind them: the records of the log `source_id` that they are the copies of, in order.
+    """In the batch of the copies, behind them: of which records of the log `source_id` they are the copies, in order.
 
     What `Batch.move` says of one record. A version that does not know this frame refuses the log: one that stepped over
     it would copy again after a crash.

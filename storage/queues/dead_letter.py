@@ -138,7 +138,9 @@ class Mover:
         if len(seqs) > TOGETHER:
             parts = [seqs[begin : begin + TOGETHER] for begin in range(0, len(seqs), TOGETHER)]
             outcomes = await asyncio.gather(*(self.move_together(topic, part) for part in parts))
-            return Together([seq for each in outcomes for seq in each.moved], [seq for each in outcomes for seq in each.left])
+            return Together(
+                [seq for each in outcomes for seq in each.moved], [seq for each in outcomes for seq in each.left]
+            )
         mine = [seq for seq in seqs if (topic.topic_id, seq) not in self._under_way]
         done = self._engine.loop.create_future()
         for seq in mine:
@@ -171,7 +173,7 @@ class Mover:
         except StorageError:
             pass  # of one of them, maybe; whoever tries it alone is told
         except Exception:
-            _log.exception("moves_failed", topic=topic.name)
+            _log.exception("move_failed", topic=topic.name, seq=seqs[0], moves=len(seqs) - len(moved))
         return moved
 
     async def _open_together(self, topic: Topic, seqs: Sequence[int]) -> None:
@@ -214,7 +216,9 @@ class Mover:
             return None
         # A batch has one node. All are enqueued in order, in one turn of the loop, and share a sync.
         groups = [[*group] for _, group in groupby(records, _node_of)]
-        outcomes = await asyncio.gather(*(self._copy_group(topic, each, dest) for each in groups), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(self._copy_group(topic, each, dest) for each in groups), return_exceptions=True
+        )
         errors = [each for each in outcomes if isinstance(each, BaseException)]
         copied = [seq for each in outcomes if not isinstance(each, BaseException) for seq in each]
         return dest, copied, errors[0] if errors else None

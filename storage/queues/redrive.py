@@ -58,9 +58,7 @@ async def redrive(
     return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 
-async def _found(
-    queues: Queues, source: Topic, queue: str, count: int, *, whole: bool
-) -> tuple[list[int], int]:
+async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole: bool) -> tuple[list[int], int]:
     """Seqs of the first `count` records of `source` that were jobs of `queue` and nobody holds; how many follow.
 
     But for `whole` the count of these ends after STEP_MS: then it is at least so many, and never 0.

@@ -1,5 +1,5 @@
-"""A hundred thousand jobs that died at once took half a minute to their dead letter topic: three syncs and three tasks a
-job. A redrive of ten thousand was one request of several seconds that said nothing before its end."""
+"""A hundred thousand jobs that died at once took half a minute to their dead letter topic: three frames and a task for
+each job. A redrive of ten thousand was one request of several seconds that said nothing before its end."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Jobs:
     def copies_of(self, moves: list[list[int]], appends: int) -> None:
         """A batch of copies, and the records that they are the copies of, in order. Raises Wrong."""
         if appends != len(moves):
-            raise Wrong(f"{appends} Appends in a batch that says it is the copies of {len(moves)} records")
+            raise Wrong(f"copies of {len(moves)} records in a batch of {appends} Appends")
         for source_id, seq in moves:
             if (source_id, seq) in self.copies:
                 raise Wrong(f"record {seq} of log {source_id} is copied here a second time")

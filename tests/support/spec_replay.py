@@ -239,7 +239,7 @@ class Replay:
         self.deleted.add(log.topic_id)
 
     def _remember_copy(self, batch: Batch) -> None:
-        """One copy is named by the Batch, several by a Moved frame, the last one of the batch or ahead of an eviction."""
+        """One copy is named by the Batch, several by a Moved frame behind them."""
         head = batch.head
         if head is None or head.topic_id not in self.logs:
             return

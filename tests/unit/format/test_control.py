@@ -149,6 +149,7 @@ def test_every_control_type_is_covered_by_these_strategies() -> None:
         control.HeadWatermark,
         control.Lease,
         control.Batch,
+        control.Moved,
         control.RouterCreate,
         control.RouterDelete,
         control.RouterCursor,

@@ -51,9 +51,7 @@ def stretch(count: int, size: int, first_seq: int) -> Stretch:
 def singles(
     bodies: Sequence[bytes], first_seq: int, node: bytes = b"", tags: Sequence[bytes] = (b"",)
 ) -> list[StoredRecord]:
-    return [
-        StoredRecord(seq, 1, node, tags[seq % len(tags)], body) for seq, body in enumerate(bodies, first_seq)
-    ]
+    return [StoredRecord(seq, 1, node, tags[seq % len(tags)], body) for seq, body in enumerate(bodies, first_seq)]
 
 
 def one_by_one(records: Sequence[StoredRecord], definition: Definition) -> Single:
