@@ -134,6 +134,7 @@ class Catalog:
             FrameType.ROUTER_DELETE: self._router_delete,
             FrameType.CONSUMER: self._consumer,
             FrameType.STATE: self._state,
+            FrameType.MOVED: self._moved,
         }
 
     def named(self, prefix: str, after: str) -> Iterator[Topic]:
@@ -363,6 +364,12 @@ class Catalog:
             if log.states is None:
                 log.states = StateTable()
             log.states.apply(value)
+            log.section = None
+
+    def _moved(self, topic_id: int, ts: int, value: control.Moved) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.moves.came.update([(value.source_id, seq) for seq in value.seqs])
             log.section = None
 
     def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:

@@ -23,6 +23,9 @@ LEADER_EPOCH: Final = 0
 #: Of topics listed at a time: so many names are held, whatever there is.
 PAGE: Final = 500
 
+#: The id that stands where a topic is not named by its id.
+NO_UUID: Final = bytes(16)
+
 #: What all topic ids begin with; the rest is the number of the topic.
 _UUIDS: Final = b"topics\x00\x01"
 
@@ -114,6 +117,14 @@ def with_uuid(engine: Engine, uuid: bytes) -> Topic | None:
     """The topic with that id, not a partition; None: there is none."""
     found = engine.catalog.by_id.get(int.from_bytes(uuid[8:], "big")) if uuid.startswith(_UUIDS) else None
     return found if found is not None and not found.provisional and is_topic_name(found.name) else None
+
+
+def known_by_id(call: Call, uuid: bytes) -> Topic | None:
+    """The same, if the key may know of it: what it may not know of by its name it may not by its id."""
+    found = with_uuid(call.broker.engine, uuid)
+    if found is None or not any(may(call.access, scopes, found.name) for scopes in (READ, WRITE, ADMIN, DELETE)):
+        return None
+    return found
 
 
 def uuid_of(topic: Topic) -> bytes:

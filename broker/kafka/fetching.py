@@ -7,6 +7,7 @@ compaction leaves. OFFSET_OUT_OF_RANGE is for what was evicted, and for what is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -110,7 +111,39 @@ async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int)
             if stamp >= timestamp or seq > end:
                 return seq - 1, stamp
         position = found.next_from_seq
+        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
     return None
+
+
+async def offset_of_max_timestamp(engine: Engine, place: str, topic: Topic) -> tuple[int, int] | None:
+    """The first record with the latest time, as clients see it: offset and time; None: there are no records.
+
+    Records are looked at from the last one back, until those in front were committed before the latest create time seen
+    so far: a producer whose clock is ahead is not noticed. No more than MAX_LOOKED_AT are looked at.
+    """
+    best: tuple[int, int] | None = None
+    end = topic.log.head
+    stop = max(topic.log.earliest_seq - 1, end - MAX_LOOKED_AT)
+    while end > stop:
+        begin = max(stop, end - _LOOK_AT_ONCE)
+        position, earliest_ts = begin, None
+        while position < end:
+            query = ReadQuery(from_seq=position, limit=_LOOK_AT_ONCE, max_bytes=_LOOK_AT_BYTES, to_seq=end)
+            found = await engine.read(place, query)
+            for seq, ts, node, tag, body in found.records:
+                earliest_ts = ts if earliest_ts is None else earliest_ts
+                stamp = to_kafka(body, tag, node, ts)[3]
+                # A block in front of others is read later: of equal times its records are the first.
+                if best is None or stamp > best[1] or (stamp == best[1] and seq - 1 < best[0]):
+                    best = seq - 1, stamp
+            if found.next_from_seq <= position:
+                break
+            position = found.next_from_seq
+        if best is not None and earliest_ts is not None and earliest_ts < best[1]:
+            break
+        end = begin
+        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
+    return best
 
 
 def batches_of(records: Sequence[StoredRecord], offset: int, next_offset: int) -> list[Buffer]:

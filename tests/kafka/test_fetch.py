@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
-from broker.kafka.apis import ApiKey
+from broker.kafka.apis import APIS, ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.positions import (
     ListOffsetsPartition,
@@ -28,7 +28,8 @@ from broker.kafka.messages.topics import (
     DeleteRecordsTopic,
 )
 from storage.config import TopicConfig
-from storage.records import NewRecord, PlainBinary, TagMatch
+from storage.manifest import Segment, SegmentState
+from storage.records import NewRecord, PlainBinary, ReadQuery, ReadResult, TagMatch
 from tests.kafka.asking import FETCH_VERSIONS, a_batch, fetch, fetch_body, fetched, produce, ranges
 from tests.kafka.server import KafkaServer, Wire
 
@@ -214,7 +215,7 @@ async def listed(wire: Wire, timestamp: int, version: int = 6) -> tuple[int, int
     return one.error_code, one.offset, one.timestamp
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize("version", range(1, APIS[ApiKey.LIST_OFFSETS].last + 1))
 async def test_where_a_partition_begins_and_ends(server: KafkaServer, version: int) -> None:
     wire = await with_records(server, 100, cap_records=10)
     assert await listed(wire, -2, version) == (0, 90, -1)
@@ -229,7 +230,80 @@ async def test_the_first_record_of_a_time_is_found_by_create_time(server: KafkaS
     assert await listed(wire, first + 1) == (0, 1, first + 1)
     assert await listed(wire, first + 3) == (0, -1, -1)
     assert await listed(wire, 0) == (0, 0, first)
-    assert (await listed(wire, -5))[0] == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
+async def test_places_are_told_in_versions_that_have_them(server: KafkaServer, timestamp: int, since: int) -> None:
+    wire = await with_records(server, 3)
+    for version in range(1, APIS[ApiKey.LIST_OFFSETS].last + 1):
+        error = (await listed(wire, timestamp, version))[0]
+        assert error == (0 if version >= since else ErrorCode.UNSUPPORTED_VERSION)
+
+
+async def test_the_record_with_the_latest_time_is_found(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 7)
+    wire = await with_records(server, 0)
+    assert await listed(wire, -3, 7) == (0, -1, -1)
+    # The create times of each batch are the same three: of those with the latest the first one counts.
+    for _ in range(10):
+        await produce(wire, ("t", 0, a_batch(b"1", b"2", b"3")))
+    assert await listed(wire, -3, 7) == (0, 2, 1_700_000_000_002)
+    await server.engine.delete_records("t", before_seq=6)
+    assert await listed(wire, -3, 7) == (0, 5, 1_700_000_000_002)
+    # Without a create time a record has the time at which it was committed, which is later than these.
+    await server.engine.append("t", PlainBinary([b"x"]))  # pyright: ignore
+    error, offset, _ = await listed(wire, -3, 7)
+    assert (error, offset) == (0, 30)
+
+
+async def test_the_latest_time_is_looked_for_no_further_back_than_it_can_be(
+    server: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
+    wire = await with_records(server, 100)
+    read, seen = server.engine.read, list[int]()
+
+    async def watched(name: str, query: ReadQuery) -> ReadResult:
+        seen.append(query.from_seq)
+        return await read(name, query)
+
+    monkeypatch.setattr(server.engine, "read", watched)
+    await asyncio.sleep(0.002)  # what comes next has a later time
+    await server.engine.append("t", PlainBinary([b"x"] * 5))  # pyright: ignore
+    error, offset, _ = await listed(wire, -3, 7)
+    assert (error, offset) == (0, 100)
+    assert min(seen) >= 95
+
+
+async def test_no_more_than_so_many_records_are_looked_at(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
+    monkeypatch.setattr("broker.kafka.fetching.MAX_LOOKED_AT", 20)
+    wire = await with_records(server, 100)  # all of one time, of which the first would count
+    error, offset, _ = await listed(wire, -3, 7)
+    assert (error, offset) == (0, 80)
+
+
+async def test_without_a_cold_tier_all_is_here(server: KafkaServer) -> None:
+    wire = await with_records(server, 100, cap_records=10)
+    assert await listed(wire, -4, 11) == (0, 90, -1)
+    assert await listed(wire, -5, 11) == (0, -1, -1)
+    assert await listed(wire, -6, 11) == (0, -1, -1)
+
+
+async def test_what_is_in_the_cold_tier_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with KafkaServer(tmp_path, cold_dir=str(tmp_path / "cold")) as server:
+        wire = await with_records(server, 10)
+        assert await listed(wire, -6, 11) == (0, 0, -1)
+        manifest = server.engine.topic("t").log.held.manifest
+        segments = [
+            Segment(SegmentState(first_seq=first, end_seq=first + 3, sealed=True, tier=tier))
+            for first, tier in ((1, "cold"), (4, "cold"), (7, "hot"))
+        ]
+        monkeypatch.setattr(manifest, "segments", segments)
+        assert await listed(wire, -2, 11) == (0, 0, -1)
+        assert await listed(wire, -4, 11) == (0, 6, -1)
+        assert await listed(wire, -5, 11) == (0, 5, -1)
+        assert await listed(wire, -6, 11) == (0, 6, -1)
 
 
 @pytest.mark.parametrize("version", range(2, 5))

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from broker.auth.scopes import READ
+from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call, Handler
 from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, write_fetched
@@ -65,6 +66,18 @@ async def _read_all(call: Call, request: FetchRequest) -> tuple[list[Fetched], b
 async def _read_one(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
     """What there is of one partition, and whether it has more; `room` 0 or less: only how far it reaches. `least`
     records are given whatever their size."""
+    topic_id = wanted.topic_id
+    if topic_id is None:
+        return await _read_named(call, wanted, room, least)
+    # Anew in each reading: meanwhile it may have been deleted, and made again as another.
+    found = cluster.known_by_id(call, topic_id)
+    if found is None:
+        return Fetched("", wanted.partition, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id), False
+    answer, goes_on = await _read_named(call, wanted._replace(topic=found.name), room, least)
+    return answer._replace(topic_id=topic_id), goes_on
+
+
+async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
     name, partition = wanted.topic, wanted.partition
     try:
         place, topic = located(call, READ, name, partition)

@@ -32,12 +32,15 @@ from broker.kafka.messages.groups import (
     ListGroupsResponse,
 )
 
-#: The protocol type of a share group.
+#: The protocol type of a share group, which is also its type; and the type of all others.
 _SHARE: Final = "share"
+_CLASSIC: Final = "classic"
+#: From this version on DescribeGroups says of a group that is not there that it was not found, not that it is dead.
+_NOT_FOUND_SINCE: Final = 6
 
 
 async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Of a group that is not there: that it is dead."""
+    """Of a group that is not there: that it is dead, and from version 6 on that it was not found."""
     return DescribeGroupsResponse(
         groups=[
             _described(call, group_id, tell_operations=request.include_authorized_operations)
@@ -52,6 +55,13 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeG
     if error is not ErrorCode.NONE:
         return DescribeGroupsDescribedGroup(error_code=error, group_id=group_id)
     found = groups.describe(group_id)
+    if found.state is State.DEAD and call.version >= _NOT_FOUND_SINCE:
+        return DescribeGroupsDescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"There is no group {group_id} of consumers.",
+            group_id=group_id,
+            group_state=found.state,
+        )
     told = DescribeGroupsDescribedGroup(
         group_id=group_id,
         group_state=found.state,
@@ -80,15 +90,22 @@ def _members(found: Described) -> list[DescribeGroupsDescribedGroupMember]:
 
 
 async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Those in the states asked for; in any, when none is."""
+    """Those in the states, and of the types, asked for; in any, and of any, when none is."""
     if not may(call.access, READ):
         return ListGroupsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.refusal("any")
     if error is not ErrorCode.NONE:
         return ListGroupsResponse(error_code=error)
     states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
     found = chain(_classic(call), _shares(call))
-    return ListGroupsResponse(groups=[each for each in found if not states or each.group_state.lower() in states])
+    return ListGroupsResponse(
+        groups=[
+            each
+            for each in found
+            if (not states or each.group_state.lower() in states) and (not types or each.group_type in types)
+        ]
+    )
 
 
 def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
@@ -96,7 +113,10 @@ def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
     for each in call.broker.kafka_groups.all_groups():
         if is_shown(each.group_id):
             yield ListGroupsListedGroup(
-                group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state
+                group_id=each.group_id,
+                protocol_type=each.protocol_type,
+                group_state=each.state,
+                group_type=_CLASSIC,
             )
 
 
@@ -105,7 +125,7 @@ def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
     for group_id in sorted(shares.groups()):
         if reaches_shares(call, group_id):
             state = State.STABLE if shares.members.size(group_id) else State.EMPTY
-            yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state)
+            yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state, group_type=_SHARE)
 
 
 async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

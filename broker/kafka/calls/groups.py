@@ -80,6 +80,7 @@ async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
         protocol_name=answer.protocol,
         leader=answer.leader,
         member_id=answer.member_id,
@@ -109,8 +110,15 @@ async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
         request.generation_id,
         request.group_instance_id,
         {each.member_id: each.assignment for each in request.assignments},
+        request.protocol_type,
+        request.protocol_name,
     )
-    return SyncGroupResponse(error_code=answer.error, assignment=answer.assignment)
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )
 
 
 async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:

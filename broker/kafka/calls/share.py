@@ -81,6 +81,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
             raise Refused(member, f"{member_id} has to join {group_id} again.")
     except Refused as refused:
         return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.sentence)
+    member.client_id, member.client_host = call.client_id or "", f"/{call.connection.address}"
     topics = call.broker.engine.catalog.topics
     found = [topics[name] for name in member.wanted if name in topics and "/" not in name]
     ids = [cluster.uuid_of(topic) for topic in found if not topic.provisional]

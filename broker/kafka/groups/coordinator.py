@@ -128,6 +128,8 @@ class Coordinator:
         generation: int,
         instance_id: str | None,
         assignments: Mapping[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> SyncAnswer:
         """The answer to a SyncGroup, when there is one."""
         error = self.refusal(group_id)
@@ -136,7 +138,8 @@ class Coordinator:
         hosted = self._host(group_id)
 
         def begin(token: Token) -> None:
-            hosted.group.sync(token, member_id, generation, instance_id, assignments, self._now_ms())
+            now = self._now_ms()
+            hosted.group.sync(token, member_id, generation, instance_id, assignments, now, protocol_type, protocol)
 
         return await self._answer(hosted, begin)
 

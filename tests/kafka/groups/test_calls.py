@@ -76,6 +76,8 @@ async def test_every_version_of_join(wired: KafkaServer, version: int) -> None:
     assert answer.leader == answer.member_id
     assert answer.member_id.startswith("test-")
     assert [(each.member_id, each.metadata) for each in answer.members] == [(answer.member_id, b"mine")]
+    assert answer.protocol_type == ("consumer" if version >= 7 else None)
+    assert not answer.skip_assignment
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.SYNC_GROUP))
@@ -90,6 +92,22 @@ async def test_every_version_of_sync(wired: KafkaServer, version: int) -> None:
     )
     synced = await wire.ask(ApiKey.SYNC_GROUP, version, request, m.SyncGroupResponse)
     assert (synced.error_code, synced.assignment) == (0, b"all")
+    assert (synced.protocol_type, synced.protocol_name) == (("consumer", "range") if version >= 5 else (None, None))
+
+
+@pytest.mark.parametrize(("type_", "name"), [("connect", "range"), ("consumer", "sticky"), (None, "sticky")])
+async def test_who_syncs_by_another_protocol_is_refused(
+    wired: KafkaServer, type_: str | None, name: str | None
+) -> None:
+    wire = await wired.connect()
+    answer = await joined(wire, "g")
+    request = m.SyncGroupRequest(
+        group_id="g", generation_id=1, member_id=answer.member_id, protocol_type=type_, protocol_name=name
+    )
+    told = await wire.ask(ApiKey.SYNC_GROUP, 5, request, m.SyncGroupResponse)
+    assert (told.error_code, told.protocol_name) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None)
+    request.protocol_type, request.protocol_name = "consumer", "range"
+    assert (await wire.ask(ApiKey.SYNC_GROUP, 5, request, m.SyncGroupResponse)).error_code == 0
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.HEARTBEAT))
@@ -132,7 +150,9 @@ async def test_every_version_of_describe(wired: KafkaServer, version: int) -> No
     [one] = group.members
     assert (one.member_id, one.client_id, one.client_host) == (answer.member_id, "test", "/127.0.0.1")
     assert (one.member_metadata, one.member_assignment) == (b"mine", b"all")
-    assert (none.error_code, none.group_state, none.members) == (0, "Dead", [])
+    not_found = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
+    assert (none.error_code, none.group_state, none.members) == (not_found, "Dead", [])
+    assert (none.error_message is None) is (version < 6)
     assert group.authorized_operations == (sum(1 << bit for bit in (3, 6, 8, 10, 11)) if version >= 3 else -2147483648)
 
 
