@@ -40,11 +40,13 @@ class Retention(enum.StrEnum):
 
 
 class CleanupPolicy(enum.StrEnum):
-    """What Kafka clients know retention as. COMPACT: nothing is dropped, since compaction is not there yet."""
+    """What Kafka clients know retention as. COMPACT: nothing is dropped, since compaction is not there yet; NONE: as
+    Kafka's empty list, nothing is dropped either."""
 
     DELETE = "delete"
     COMPACT = "compact"
     BOTH = "compact,delete"
+    NONE = "none"
 
 
 class CompressionType(enum.StrEnum):

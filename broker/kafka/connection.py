@@ -253,7 +253,8 @@ class Connection(asyncio.Protocol):
         self._served += 1
         self._held_bytes -= started.bytes
         self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
-        if body is not None:
+        # Its client may have gone while this was answered, which is no defect.
+        if body is not None and not self.transport.is_closing():
             self.transport.writelines(headers.framed(started.header, body))
         self._closing |= self._peer.rejected
         if self._closing and not len(self._outbox):
@@ -265,6 +266,8 @@ class Connection(asyncio.Protocol):
         self._held_bytes -= size
         if token is None:
             self._refuse("unauthenticated", "a wrong token")
+            return
+        if self.transport.is_closing():
             return
         self.transport.write(len(token).to_bytes(4, "big") + token)
 

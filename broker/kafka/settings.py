@@ -94,11 +94,11 @@ def _max_message(config: TopicConfig, text: str) -> TopicConfig:
 
 
 def _cleanup(config: TopicConfig, text: str) -> TopicConfig:
-    policies = {each.strip() for each in text.split(",")}
+    policies = {each.strip() for each in text.split(",")} - {""}
     joined = ",".join(policy for policy in ("compact", "delete") if policy in policies)
-    if not joined or policies - {"compact", "delete"}:
-        raise InvalidConfig(f"cleanup.policy: {text!r} is not delete, compact, or both.")
-    return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(joined))
+    if policies - {"compact", "delete"}:
+        raise InvalidConfig(f"cleanup.policy: {text!r} is not delete, compact, both, or an empty list.")
+    return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(joined or CleanupPolicy.NONE))
 
 
 def _compression(config: TopicConfig, text: str) -> TopicConfig:
@@ -163,11 +163,13 @@ SETTINGS: Final[dict[str, Setting]] = {
     for setting in (
         _mapped(
             "cleanup.policy", Kind.LIST, "delete",
-            "compact: nothing is dropped, since there is no compaction yet; retention is refused with it.",
-            _cleanup, lambda config, _: config.cleanup_policy.value,
+            "compact: nothing is dropped, since there is no compaction yet; retention is refused with it, as with "
+            "an empty list, which drops nothing either.",
+            _cleanup, lambda config, _: "" if config.cleanup_policy == CleanupPolicy.NONE else config.cleanup_policy,
         ),
         _mapped(
-            "retention.ms", Kind.LONG, "-1", "Records older than this are gone; -1 = never.",
+            "retention.ms", Kind.LONG, "-1",
+            "Records older than this are gone; -1 = never, which is the default here (Kafka's is 7 days).",
             _retention_ms, lambda config, _: _shown(config.ttl_ms),
         ),
         _mapped(

@@ -72,10 +72,6 @@ async def test_null_is_the_same_as_leaving_out(client: httpx.AsyncClient) -> Non
     assert await put(client, **dict.fromkeys(DEFAULTS)) == DEFAULTS
 
 
-async def test_unknown_fields_are_ignored(client: httpx.AsyncClient) -> None:
-    assert await put(client, colour="blue") == DEFAULTS
-
-
 @pytest.mark.parametrize("durability", ["ephemeral", "memory", "disk", "fsync"])
 @pytest.mark.parametrize("durable", [None, True, False])
 async def test_durability_wins_over_durable(client: httpx.AsyncClient, durability: str, durable: bool | None) -> None:

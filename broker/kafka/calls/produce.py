@@ -22,6 +22,7 @@ from broker.kafka.codec.produce import (
     read_produce,
     write_produced,
 )
+from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
 from broker.kafka.mapping import to_stored
 from broker.kafka.places import located, log_start_offset
@@ -31,6 +32,7 @@ from broker.kafka.records.errors import (
     BatchTooLarge,
     CorruptBatch,
     InvalidTimestamp,
+    KeyMissing,
     UnsupportedCodec,
     UnsupportedMagic,
 )
@@ -53,6 +55,7 @@ _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
     UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    KeyMissing: ErrorCode.INVALID_RECORD,
 }
 
 
@@ -150,7 +153,7 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     most = topic.config.max_message_bytes
     if most and len(batch.records or b"") > most:
         raise BatchTooLarge(f"A batch of {batch.topic} has at most {most} bytes.")
-    stored, header = await _read(call, batch)
+    stored, header = await _read(call, batch, keyed=is_compacted(topic.config))
     producer = _producer_of(header)
     hasten = request.acks == ALL
     told = outcomes.settled(number, topic)
@@ -160,7 +163,7 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     call.broker.kafka_codecs.sent(topic, header.codec)
 
 
-async def _read(call: Call, batch: PartitionData) -> tuple[StoredBodies, BatchHeader]:
+async def _read(call: Call, batch: PartitionData, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
     """What there is to store. Raises BatchError.
 
     How large a batch is shows only as it is uncompressed: on the loop no further than to what takes a moment.
@@ -168,16 +171,18 @@ async def _read(call: Call, batch: PartitionData) -> tuple[StoredBodies, BatchHe
     most = call.broker.engine.options.max_batch_records
     if len(batch.records or b"") <= _ON_LOOP_BYTES:
         try:
-            return _stored(batch, most, _ON_LOOP_BYTES)
+            return _stored(batch, most, _ON_LOOP_BYTES, keyed=keyed)
         except BatchTooLarge:
             pass  # for the loop, or altogether
-    return await call.broker.unpacking.run(_stored, batch, most, MAX_BATCH_BYTES)
+    return await call.broker.unpacking.run(_stored, batch, most, MAX_BATCH_BYTES, keyed=keyed)
 
 
-def _stored(batch: PartitionData, max_records: int, max_bytes: int) -> tuple[StoredBodies, BatchHeader]:
+def _stored(batch: PartitionData, max_records: int, max_bytes: int, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
     if batch.records is None:
         raise CorruptBatch("There is no batch.")
     found = read_batch(batch.records, max_records=max_records, max_bytes=max_bytes)
+    if keyed and None in found.keys:
+        raise KeyMissing(key_missing(batch.topic, batch.partition))
     return to_stored(found.keys, found.values, found.headers, found.stamps), found.header
 
 

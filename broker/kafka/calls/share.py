@@ -15,6 +15,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.group_reach import reaches_shares
 from broker.kafka.messages.share import (
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
@@ -81,6 +82,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
             raise Refused(member, f"{member_id} has to join {group_id} again.")
     except Refused as refused:
         return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.sentence)
+    member.client_id, member.client_host = call.client_id or "", f"/{call.connection.address}"
     topics = call.broker.engine.catalog.topics
     found = [topics[name] for name in member.wanted if name in topics and "/" not in name]
     ids = [cluster.uuid_of(topic) for topic in found if not topic.provisional]
@@ -105,6 +107,10 @@ def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str
         raise Refused(ErrorCode.INVALID_REQUEST, f"member id: 1 to {MAX_MEMBER_ID_CHARS} bytes.")
     if not may(call.access, READ):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key may not read.")
+    # Who has the session was let in when it began: it fetches often, and all members' topics would be gone through.
+    has_session = call.broker.kafka_shares.is_peer(group_id, member_id, call.connection)
+    if not has_session and not reaches_shares(call, group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key is not for all topics of that share group.")
     return group_id, member_id
 
 
@@ -114,7 +120,7 @@ async def delete(call: Call, group_id: str) -> ErrorCode:
     queues = shares.owners.queues(group_id)
     if not queues:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if not may(call.access, DELETE, *(topic.name for topic in queues)):
+    if not may(call.access, DELETE, *shares.topics(group_id)):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if shares.members.size(group_id):
         return ErrorCode.NON_EMPTY_GROUP

@@ -30,6 +30,7 @@ def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
         ("cleanup.policy", "delete,compact", "cleanup_policy", CleanupPolicy.BOTH),
         ("compression.type", "zstd", "compression_type", CompressionType.ZSTD),
         ("compression.type", "uncompressed", "compression_type", CompressionType.UNCOMPRESSED),
+        ("cleanup.policy", "", "cleanup_policy", CleanupPolicy.NONE),
         ("topics.durability", "fsync", "durability", Durability.FSYNC),
     ],
 )
@@ -45,7 +46,7 @@ def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, 
     ("name", "value"),
     [
         ("retention.ms", "0"), ("retention.ms", "-2"), ("retention.ms", "a day"), ("retention.bytes", "0"),
-        ("retention.ms", str(1 << 63)), ("max.message.bytes", str(1 << 31)), ("cleanup.policy", ""),
+        ("retention.ms", str(1 << 63)), ("max.message.bytes", str(1 << 31)), ("cleanup.policy", "none"),
         ("cleanup.policy", "keep"), ("topics.durability", "maybe"), ("topics.type", "stream"),
         ("message.timestamp.type", "LogAppendTime"), ("min.insync.replicas", "2"), ("segment.ms", "soon"),
         ("preallocate", "1"), ("min.cleanable.dirty.ratio", "half"), ("compression.type", "brotli"), ("colour", "red"),
