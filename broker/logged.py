@@ -73,6 +73,11 @@ LOGGED: Final = (
         "Look at the group; `kafka_call_failed` may say more.",
     ),
     Event("kafka_request_failed", "error", "", "A request ended in an error; its connection is closed.", _REPORT),
+    Event(
+        "kafka_codec_not_kept", "info", "topic codec reason",
+        "How the producers of a partition compress could not be written down; its consumers get batches as before.",
+        "`reason` says why: most often the disk is full.",
+    ),
     Event("kafka_call_failed", "error", "", "An answer has UNKNOWN_SERVER_ERROR.", _REPORT),
     Event(
         "kafka_group_not_saved", "warning", "group error",

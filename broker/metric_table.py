@@ -66,6 +66,11 @@ METRICS: Final = MetricTable(
         "Connections of Kafka clients closed without an answer: too many, or bytes or requests that are not served.",
         "why",
     ),
+    Metric("topics_kafka_packed_bytes", GAUGE, "bytes", "Compressed batches kept for those who fetch the same."),
+    Metric(
+        "topics_kafka_packed", COUNTER, "batches",
+        "Batches that were compressed for an answer, or found compressed already.", "outcome",
+    ),
     Metric("topics_kafka_groups", GAUGE, "groups", "Consumer groups that somebody is in, or about to be."),
     Metric("topics_kafka_rebalances", COUNTER, "generations", "Generations of consumer groups that have begun."),
     Metric(

@@ -6,10 +6,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from broker.auth.gate import Gate
+from broker.heavy import Heavy
+from broker.kafka.codecs import Codecs
 from broker.kafka.groups.coordinator import Coordinator
 from broker.kafka.groups.offsets import Offsets
 from broker.kafka.groups.values import Limits
 from broker.kafka.metrics import KafkaMetrics
+from broker.kafka.packed import Packed
 from broker.kafka.share.shares import Shares
 from broker.live.hub import Live
 from broker.memory.memory import Memory
@@ -35,9 +38,11 @@ class Broker:
         "engine",
         "gate",
         "http_metrics",
+        "kafka_codecs",
         "kafka_groups",
         "kafka_metrics",
         "kafka_offsets",
+        "kafka_packed",
         "kafka_shares",
         "live",
         "memory",
@@ -49,6 +54,7 @@ class Broker:
         "stopping",
         "streams",
         "tracing",
+        "unpacking",
     )
 
     def __init__(self, engine: Engine, settings: Settings, tracing: Tracing | None = None) -> None:
@@ -71,7 +77,9 @@ class Broker:
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
         self.kafka_shares = Shares(engine, max_members=settings.kafka_max_group_members)
-        self.kafka_metrics = KafkaMetrics(self.kafka_groups)
+        self.kafka_codecs = Codecs(engine)
+        self.kafka_packed = Packed(Heavy())
+        self.kafka_metrics = KafkaMetrics(self.kafka_groups, self.kafka_packed)
         self.proxy = Instances(
             engine,
             # Kafka clients can be in a group only where there is a port for them.
@@ -79,6 +87,8 @@ class Broker:
             idle_s=settings.kafka_rest_idle_s,
             most=settings.max_kafka_rest_instances,
         )
+        #: Reads large record batches.
+        self.unpacking = Heavy()
         #: How fast the body of a request has to come.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()

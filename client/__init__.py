@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from client.asynchronous import AsyncClient
 from client.blocking import Client
-from client.consumer_values import Consumer, ConsumerDeleted, ConsumerOptions, ConsumerPut, ConsumerRead
+from client.consumer_values import (
+    Consumer,
+    ConsumerChanges,
+    ConsumerDeleted,
+    ConsumerOptions,
+    ConsumerPut,
+    ConsumerRead,
+)
 from client.consumers import AsyncConsumers, Consumers
 from client.errors import (
     ApiError,
@@ -69,6 +76,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "Consumer",
+    "ConsumerChanges",
     "ConsumerDeleted",
     "ConsumerNotFound",
     "ConsumerOptions",

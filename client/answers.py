@@ -103,11 +103,6 @@ def claimed(reply: Reply) -> Claimed:
     return Claimed(topic=body.topic, jobs=[_job_of(job) for job in body.claimed], ready=body.ready)
 
 
-def job(raw: bytes | str) -> Job:
-    """A job as a stream has it."""
-    return _job_of(_JOB.decode(raw))
-
-
 def watched(kind: str, id: str, text: str) -> Watched:
     """An event of a watch."""
     body = _WATCHED.decode(text)
@@ -232,7 +227,6 @@ class _Settled(msgspec.Struct):
 _DIFF = msgspec.json.Decoder(_Diff)
 _CONSUMER_READ = msgspec.json.Decoder(_ConsumerRead)
 _RECORD = msgspec.json.Decoder(_Record)
-_JOB = msgspec.json.Decoder(_Job)
 _CLAIMED = msgspec.json.Decoder(_Claimed)
 _WATCHED = msgspec.json.Decoder(_Watched)
 _SETTLED = msgspec.json.Decoder(_Settled)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -16,9 +17,10 @@ from client import calls, queue_calls, router_calls, transport
 from client.answers import refusal
 from client.calls import AppendOptions, Match, ReadOptions
 from client.consumers import AsyncConsumers
-from client.errors import ConnectionFailed, TopicsError
+from client.errors import ConnectionFailed, LeaseLost, TopicsError
 from client.following import Follower
 from client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
+from client.renewing import AsyncRenewing, Holding
 from client.retry import Pause, RetryPolicy, exchange
 from client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from client.values import (
@@ -45,16 +47,21 @@ from client.values import (
 )
 from client.watching import Watching, WatchOptions, WatchTopics
 from client.wire import Call, NoReply, Replay, Reply, Request
-from client.working import SILENCE_S, Working
+from client.working import DEFAULT_LEASE_MS, SILENCE_S, Working
 
 T = TypeVar("T")
+
+#: A try alone: who waits for more does so itself.
+_ONCE = RetryPolicy(total_s=0)
 
 
 class AsyncClient:
     """Talks to one broker; may be shared by the tasks of one event loop. Close it, or use it in an `async with` block.
 
     `timeout` (seconds) bounds one try; `retry` bounds all tries of a call together. `on_retry` is told of every wait
-    before a repetition. `http` stands in for the network. Every method raises the errors of `client.errors`.
+    before a repetition. `ca_file`: the authorities in this PEM file are trusted, and no others; without it those of
+    SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` stands in for the network. Every method raises the
+    errors of `client.errors`.
     """
 
     def __init__(
@@ -65,15 +72,18 @@ class AsyncClient:
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
         on_retry: Callable[[Pause], None] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = transport.base_url(url)
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
         self._on_retry = on_retry
+        #: Those that are iterating over `work`.
+        self._workers: list[AsyncRenewing] = []
         #: Readers whose position the broker keeps.
         self.consumers = AsyncConsumers(self)
-        self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http)
+        self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http, ca_file)
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,6 +160,10 @@ class AsyncClient:
     async def put_topic(self, topic: str, **settings: Unpack[TopicSettings]) -> TopicPut:
         """Creates a topic or replaces its settings; those not given take their defaults."""
         return await self.run(calls.put_topic(topic, settings))
+
+    async def change_topic(self, topic: str, **settings: Unpack[TopicSettings]) -> TopicPut:
+        """Changes the settings that are given; all others stay. Raises TopicNotFound."""
+        return await self.run(calls.change_topic(topic, settings))
 
     async def state(self, topic: str, *, touch: bool = True) -> TopicState:
         """The topic as it is now; `touch` counts as a read in last_read_ts."""
@@ -232,44 +246,95 @@ class AsyncClient:
         """
         return await self.run(queue_calls.claim(topic, node, options))
 
-    async def ack(self, topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False) -> Settled:
+    async def ack(
+        self, topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False, skip_lost: bool = False
+    ) -> Settled:
         """The jobs are done, and are deleted for good. Jobs are those claimed (then only while their lease lasts), or
-        seqs. `strict`: raises LeaseLost and does nothing when one of them is not leased to `node` any more.
+        seqs.
+
+        Raises LeaseLost naming those that are not leased to `node` any more; the others are done. With `skip_lost` they
+        are in `skipped` of the answer; with `strict` it raises LeaseLost and does nothing for any. Where a first try's
+        answer was lost, those that it did are in `skipped` of the second's, which is no LeaseLost.
         """
-        return await self.run(queue_calls.ack(topic, node, jobs, strict=strict))
+        given = list(jobs)
+        settled = queue_calls.ack(topic, node, given, strict=strict, skip_lost=skip_lost)
+        return await self._settle(settled, topic, node, given)
 
     async def nack(
-        self, topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False, **options: Unpack[NackOptions]
+        self,
+        topic: str,
+        node: str,
+        jobs: Iterable[Job | int],
+        *,
+        strict: bool = False,
+        skip_lost: bool = False,
+        **options: Unpack[NackOptions],
     ) -> Settled:
         """The jobs are given back, to be claimed again after `delay_ms` or the queue's backoff. `penalty` False: this
-        delivery does not count. `reason` goes with a job to the dead letter topic.
+        delivery does not count. `reason` goes with a job to the dead letter topic. Lost leases are as with `ack`.
         """
-        return await self.run(queue_calls.nack(topic, node, jobs, options, strict=strict))
+        given = list(jobs)
+        settled = queue_calls.nack(topic, node, given, options, strict=strict, skip_lost=skip_lost)
+        return await self._settle(settled, topic, node, given)
 
     async def extend(
-        self, topic: str, node: str, jobs: Iterable[Job | int], lease_ms: int, *, strict: bool = False
+        self,
+        topic: str,
+        node: str,
+        jobs: Iterable[Job | int],
+        lease_ms: int,
+        *,
+        strict: bool = False,
+        skip_lost: bool = False,
     ) -> Settled:
-        """Their leases now end `lease_ms` from now; see `deadlines`."""
-        return await self.run(queue_calls.extend(topic, node, jobs, lease_ms, strict=strict))
+        """Their leases now end `lease_ms` from now; see `deadlines`. Lost leases are as with `ack`."""
+        return await self.run(queue_calls.extend(topic, node, jobs, lease_ms, strict=strict, skip_lost=skip_lost))
+
+    async def _settle(self, call: Call[Settled], topic: str, node: str, jobs: list[Job | int]) -> Settled:
+        try:
+            settled = await self.run(call)
+        except LeaseLost as lost:
+            self._end(topic, node, jobs if lost.settled is not None else lost.detail.get("seqs", ()))
+            raise
+        self._end(topic, node, jobs)
+        return settled
+
+    def _end(self, topic: str, node: str, jobs: Sequence[Job | int]) -> None:
+        for worker in list(self._workers):
+            worker.end(topic, node, jobs)
 
     async def work(self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> AsyncGenerator[Job]:
-        """Jobs as they come, for ever: at most `max` that are not settled yet, so ack or nack each.
+        """Jobs as they come, for ever. Each is claimed when the next one is asked for, not before, and its lease is
+        renewed until it is acked or nacked, however long that takes. At most `max` are out at a time: with more than
+        one, ask for the next while others are being done (by tasks of yours).
 
-        Broken connections and restarts are bridged; the jobs that were not settled then have gone back, and acks of
-        them are skipped. So they go back when the iteration ends. Raises TopicNotFound when the queue is deleted.
+        Broken connections and restarts of the broker are bridged; an ack of a job that went back meanwhile raises
+        LeaseLost. What is not settled when the iteration ends goes back at once, and when the process dies, at the end
+        of its lease. Raises TopicNotFound when the queue is deleted.
         """
-        working = Working(
-            topic, node, max=max, lease_ms=lease_ms, policy=self._retry, now=time.monotonic, draw=random.random
-        )
-        while True:
-            try:
-                async with self._opened(working.request) as pieces:
-                    async for piece in pieces:
-                        for job in working.feed(piece):
-                            yield job
-                raise working.ended()
-            except TopicsError as error:
-                await self._pause(working.failed(error))
+        if lease_ms is None:
+            lease_ms = int((await self.state(topic, touch=False)).config.get("lease_ms", DEFAULT_LEASE_MS))
+        working = Working(topic, node, lease_ms=lease_ms, policy=self._retry, now=time.monotonic, draw=random.random)
+        holding = Holding(topic, node, lease_ms, time.monotonic)
+        worker = AsyncRenewing(holding, lambda call: self.run(call, retry=_ONCE))
+        self._workers.append(worker)
+        try:
+            async with worker:
+                while True:
+                    await worker.wait_for_room(max or 1)
+                    try:
+                        claimed = await self.run(working.call(), retry=_ONCE)
+                    except TopicsError as error:
+                        await self._pause(working.failed(error))
+                        continue
+                    for job in working.answered(claimed):
+                        worker.begin(job)
+                        yield job
+        finally:
+            self._workers.remove(worker)
+            if holding.jobs:
+                with suppress(TopicsError, RuntimeError):  # that the client is closed; then they go back by themselves
+                    await self.run(queue_calls.nack(topic, node, holding.jobs, {}), retry=_ONCE)
 
     async def pause(self, topic: str) -> Paused:
         """From now on no jobs are handed out; claims wait."""
@@ -304,6 +369,10 @@ class AsyncClient:
         A router of that name gets these settings; its source and dest cannot be changed. Raises RouterCycle.
         """
         return await self.run(router_calls.put_router(router, source, dest, options))
+
+    async def change_router(self, router: str, **options: Unpack[RouterOptions]) -> RouterPut:
+        """Changes what is given of a router; all else stays. Raises RouterNotFound, RouterCycle."""
+        return await self.run(router_calls.change_router(router, options))
 
     async def get_router(self, router: str) -> Router:
         """The router as it is now. Raises RouterNotFound."""

@@ -84,6 +84,10 @@ def put_topic(topic: str, settings: Mapping[str, Any]) -> Call[TopicPut]:
     return Call(request=sending("PUT", topic_path(topic), settings), parse=answers.json_value(TopicPut))
 
 
+def change_topic(topic: str, settings: Mapping[str, Any]) -> Call[TopicPut]:
+    return Call(request=sending("PATCH", topic_path(topic), settings), parse=answers.json_value(TopicPut))
+
+
 def state(topic: str, *, touch: bool = True) -> Call[TopicState]:
     query = {} if touch else {"touch": "false"}
     return Call(request=getting(topic_path(topic), query), parse=answers.json_value(TopicState))

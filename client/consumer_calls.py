@@ -12,6 +12,7 @@ from client import answers
 from client.calls import at_partition, getting, sending, topic_path
 from client.consumer_values import (
     Consumer,
+    ConsumerChanges,
     ConsumerDeleted,
     ConsumerOptions,
     ConsumerPage,
@@ -30,6 +31,11 @@ _CONSUMER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
 
 def put(topic: str, consumer: str, options: ConsumerOptions) -> Call[ConsumerPut]:
     request = sending("PUT", _path(topic, consumer, options.get("partition")), _given(options))
+    return Call(request=request, parse=answers.json_value(ConsumerPut))
+
+
+def change(topic: str, consumer: str, options: ConsumerChanges) -> Call[ConsumerPut]:
+    request = sending("PATCH", _path(topic, consumer, options.get("partition")), _given(options))
     return Call(request=request, parse=answers.json_value(ConsumerPut))
 
 

@@ -24,6 +24,14 @@ class ConsumerOptions(TypedDict, total=False):
     partition: int | None
 
 
+class ConsumerChanges(TypedDict, total=False):
+    """What of a consumer can be changed; left out = as it is."""
+
+    consistency: str
+    persist_every: int
+    partition: int | None
+
+
 class ConsumerReadOptions(TypedDict, total=False):
     """What a consumer's read can be told; left out = the broker's default."""
 

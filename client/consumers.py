@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from client import consumer_calls
 from client.consumer_values import (
     Consumer,
+    ConsumerChanges,
     ConsumerDeleted,
     ConsumerOptions,
     ConsumerPut,
@@ -33,6 +34,10 @@ class Consumers:
     def put(self, topic: str, consumer: str, **options: Unpack[ConsumerOptions]) -> ConsumerPut:
         """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
         return self._client.run(consumer_calls.put(topic, consumer, options))
+
+    def change(self, topic: str, consumer: str, **options: Unpack[ConsumerChanges]) -> ConsumerPut:
+        """Changes the settings that are given; all others stay, and so does its position. Raises ConsumerNotFound."""
+        return self._client.run(consumer_calls.change(topic, consumer, options))
 
     def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
         """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""
@@ -105,6 +110,10 @@ class AsyncConsumers:
     async def put(self, topic: str, consumer: str, **options: Unpack[ConsumerOptions]) -> ConsumerPut:
         """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
         return await self._client.run(consumer_calls.put(topic, consumer, options))
+
+    async def change(self, topic: str, consumer: str, **options: Unpack[ConsumerChanges]) -> ConsumerPut:
+        """Changes the settings that are given; all others stay, and so does its position. Raises ConsumerNotFound."""
+        return await self._client.run(consumer_calls.change(topic, consumer, options))
 
     async def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
         """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""

@@ -15,7 +15,7 @@ TopicsError                  `outcome` says whether anything may have happened a
       SeqConflict            detail: expected_seq, head_seq
       IdempotencyConflict    the key was used before with other records
       NotAQueue              the topic is a log
-      LeaseLost              detail.seqs; nothing was done (strict calls only)
+      LeaseLost              detail.seqs; `settled`: what was done for the others
       RouterCycle            detail.cycle: the topics it would run through
     TopicFull                422
     Throttled                429   detail: limit and max, or retry_after_ms
@@ -27,7 +27,10 @@ TopicsError                  `outcome` says whether anything may have happened a
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from client.values import Settled
 
 Outcome = Literal["none", "unknown"]
 
@@ -174,10 +177,14 @@ class NotAQueue(Conflict):
 
 
 class LeaseLost(Conflict):
-    """A job of the call is not leased to its caller, or not any more; detail.seqs names those."""
+    """A job of the call is not leased to its caller, or not any more; detail.seqs names those.
+
+    A strict call did nothing. Else the call counted for all others: `settled` is its answer.
+    """
 
     default_code = "lease_lost"
-    advice = "Whoever holds those jobs now will do them; settle the others without them."
+    advice = "Others may hold those jobs now, and do them: do not count on what was done here."
+    settled: Settled | None = None
 
 
 class RouterCycle(Conflict):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, TypedDict
 
 from client import answers
 from client.calls import getting, sending, topic_path
+from client.errors import LeaseLost
 from client.values import Claimed, Job, JobPage, Paused, Purged, Redriven, Settled
-from client.wire import Call, Replay, Request
+from client.wire import Call, Replay
 
 #: Most jobs in one ack, nack or extend.
 MAX_SEQS = 1000
@@ -53,25 +55,60 @@ def claim(topic: str, node: str, options: ClaimOptions) -> Call[Claimed]:
     )
 
 
-def ack(topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False) -> Call[Settled]:
-    return _settling("ack", topic, {"node": node, **_named(jobs)}, strict)
+def ack(
+    topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False, skip_lost: bool = True
+) -> Call[Settled]:
+    return _settling("ack", topic, {"node": node, **_named(jobs)}, strict, skip_lost)
 
 
 def nack(
-    topic: str, node: str, jobs: Iterable[Job | int], options: NackOptions, *, strict: bool = False
+    topic: str,
+    node: str,
+    jobs: Iterable[Job | int],
+    options: NackOptions,
+    *,
+    strict: bool = False,
+    skip_lost: bool = True,
 ) -> Call[Settled]:
-    return _settling("nack", topic, {"node": node, **_named(jobs), **_given(options)}, strict)
+    return _settling("nack", topic, {"node": node, **_named(jobs), **_given(options)}, strict, skip_lost)
 
 
-def extend(topic: str, node: str, jobs: Iterable[Job | int], lease_ms: int, *, strict: bool = False) -> Call[Settled]:
-    return _settling("extend", topic, {"node": node, **_named(jobs), "lease_ms": lease_ms}, strict)
+def extend(
+    topic: str,
+    node: str,
+    jobs: Iterable[Job | int],
+    lease_ms: int,
+    *,
+    strict: bool = False,
+    skip_lost: bool = True,
+) -> Call[Settled]:
+    return _settling("extend", topic, {"node": node, **_named(jobs), "lease_ms": lease_ms}, strict, skip_lost)
 
 
-def _settling(name: str, topic: str, fields: dict[str, Any], strict: bool) -> Call[Settled]:
+def _settling(name: str, topic: str, fields: dict[str, Any], strict: bool, skip_lost: bool) -> Call[Settled]:
     # Twice has the effect of once, but a strict call would take its own first try for somebody else's.
     target = topic_path(topic, f"/{name}") + ("?strict=true" if strict else "")
     replay = Replay.IF_UNTOUCHED if strict else Replay.SAFE
-    return Call(request=sending("POST", target, fields, replay=replay), parse=answers.settled)
+    request = sending("POST", target, fields, replay=replay)
+    check = None if skip_lost else partial(_check_none_lost, name, fields["node"])
+    return Call(request=request, parse=answers.settled, check=check)
+
+
+def _check_none_lost(name: str, node: str, settled: Settled, perhaps_done: bool) -> None:
+    """Raises LeaseLost for what was skipped.
+
+    Not of an ack or nack whose first try may have been carried out: then that is why, most likely; and who takes a job
+    that is done for a lost one may undo its work. An extension can be repeated.
+    """
+    if not settled.skipped or (perhaps_done and name != "extend"):
+        return
+    seqs = ", ".join(map(str, settled.skipped))
+    others = f" The call counted for the other {settled.count}." if settled.count else ""
+    lost = LeaseLost(
+        f"Not leased to {node} any more in {settled.topic}: {seqs}.{others}", detail={"seqs": settled.skipped}
+    )
+    lost.settled = settled
+    raise lost
 
 
 def _named(jobs: Iterable[Job | int]) -> dict[str, Any]:
@@ -80,12 +117,6 @@ def _named(jobs: Iterable[Job | int]) -> dict[str, Any]:
     lease_ids = [job.lease_id if isinstance(job, Job) else "" for job in all_jobs]
     seqs = [job.seq if isinstance(job, Job) else job for job in all_jobs]
     return {"seqs": seqs, "lease_ids": lease_ids} if any(lease_ids) else {"seqs": seqs}
-
-
-def work(topic: str, node: str, *, max: int, lease_ms: int | None) -> Request:
-    """The request for a stream of jobs."""
-    query = {"node": node, "max": str(max), "lease_ms": None if lease_ms is None else str(lease_ms)}
-    return getting(topic_path(topic, "/work"), query, headers={"Accept": "text/event-stream"})
 
 
 def pause(topic: str) -> Call[Paused]:

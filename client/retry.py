@@ -63,13 +63,15 @@ def exchange(
     """
     began = now()
     tries = 0
+    perhaps_done = False
     while True:
         outcome = yield call.request
         tries += 1
         assert outcome is not None, "a Request is answered with what came of it"
         try:
-            return settle(call, outcome)
+            value = settle(call, outcome)
         except TopicsError as error:
+            perhaps_done = perhaps_done or error.outcome == "unknown"
             error.tries = tries
             error.tried_for_s = now() - began
             lost = isinstance(error, ConnectionFailed) and not policy.reconnect
@@ -80,6 +82,10 @@ def exchange(
             if policy.total_s <= 0 or error.tried_for_s + seconds > policy.total_s:
                 raise
             pause = Pause(seconds=seconds, error=error, tries=tries)
+        else:
+            if call.check is not None:
+                call.check(value, perhaps_done)
+            return value
         yield pause
 
 

@@ -16,10 +16,17 @@ _ROUTER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 
 
 def put_router(router: str, source: str, dest: str, options: RouterOptions) -> Call[RouterPut]:
-    fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if "start" in fields:
-        fields["from"] = fields.pop("start")
+    fields = {name: value for name, value in _named(options).items() if value is not None}
     request = sending("PUT", _path(router), {"source": source, "dest": dest, **fields})
+    return Call(request=request, parse=answers.json_value(RouterPut))
+
+
+def change_router(
+    router: str, options: RouterOptions, *, source: str | None = None, dest: str | None = None
+) -> Call[RouterPut]:
+    """`source` and `dest`: the broker refuses to change them, so given they must be the router's."""
+    ends = {name: topic for name, topic in (("source", source), ("dest", dest)) if topic is not None}
+    request = sending("PATCH", _path(router), {**ends, **_named(options)})
     return Call(request=request, parse=answers.json_value(RouterPut))
 
 
@@ -38,6 +45,10 @@ def delete_router(router: str) -> Call[RouterDeleted]:
     # Not repeated blindly: somebody may have made it anew between the two.
     request = Request(method="DELETE", target=_path(router), replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(RouterDeleted))
+
+
+def _named(options: RouterOptions) -> dict[str, Any]:
+    return {"from" if name == "start" else name: value for name, value in options.items()}
 
 
 def _path(router: str) -> str:

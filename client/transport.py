@@ -20,6 +20,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONNECT_S = 5.0
 #: Below the 5 s after which HTTP servers commonly close idle connections, so that none is reused as it is being closed.
 _KEEPALIVE_S = 3.0
+#: By these the environment names certificates.
+_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 #: Raised before a byte of the request has left.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -41,38 +43,52 @@ def base_url(url: str) -> str:
     return text.rstrip("/").removesuffix("/v0").rstrip("/")
 
 
-def opened(kind: type[C], base: str, token: str | None, timeout: float, http: Any) -> C:
-    """An httpx client of that kind; `http` is a transport in place of the network."""
+def opened(
+    kind: type[C],
+    base: str,
+    token: str | None,
+    timeout: float,
+    http: Any,
+    ca_file: str | os.PathLike[str] | None = None,
+) -> C:
+    """An httpx client of that kind; `http` is a transport in place of the network. `ca_file`: whom it trusts."""
     # gzip would cost both ends more time than it saves on most networks.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "topics-client"}
     if token:
         headers["Authorization"] = f"Bearer {_checked(token)}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
-    # The environment may name a proxy, and a proxy's loopback is another machine's.
-    trust_env = not _is_loopback(base)
     verify: ssl.SSLContext | bool = True
+    # The environment may name a proxy, and a proxy's loopback is another machine's. Whom it trusts counts everywhere.
+    trust_env = not _is_loopback(base)
     if http is None:
-        tls = trust_env or httpx.URL(base).scheme == "https"
-        verify = _authorities(trust_env, *_named_authorities(trust_env)) if tls else _nobody()
+        tls = trust_env or ca_file is not None or httpx.URL(base).scheme == "https"
+        verify = _authorities(*_named_authorities(ca_file)) if tls else _nobody()
     try:
         return kind(transport=http, headers=headers, timeout=timeout, limits=limits, verify=verify, trust_env=trust_env)
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         raise InvalidRequest(f"The proxy that the environment names cannot be used: {error}") from error
 
 
-def _named_authorities(trust_env: bool) -> list[tuple[str, int]]:
-    """The certificates that the environment names, and when they last changed (0: they are not there)."""
-    names = filter(None, map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))) if trust_env else ()
-    return [(name, os.stat(name).st_mtime_ns if os.path.exists(name) else 0) for name in names]
+def _named_authorities(ca_file: str | os.PathLike[str] | None) -> list[tuple[str, str, int]]:
+    """Where the certificates are that are to be trusted, by what names it, and when they last changed (0: they are not
+    there)."""
+    named = [("ca_file", os.fspath(ca_file))] if ca_file is not None else []
+    if not named:
+        named = [(name, path) for name in _VARIABLES if (path := os.environ.get(name))]
+    return [(name, path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) for name, path in named]
 
 
 @lru_cache(maxsize=4)
-def _authorities(trust_env: bool, *_named: tuple[str, int]) -> ssl.SSLContext:
+def _authorities(*named: tuple[str, str, int]) -> ssl.SSLContext:
     """Whose certificates are trusted: loading them takes longer than all else that a client begins with."""
     try:
-        return httpx.create_ssl_context(trust_env=trust_env)
+        for name, path, _ in named:
+            if name == "ca_file":
+                return ssl.create_default_context(cafile=path)
+        return httpx.create_ssl_context(trust_env=True)
     except OSError as error:
-        raise InvalidRequest(f"The certificates to be trusted cannot be used: {error}") from error
+        which = ", ".join(f"{name} {path}" for name, path, _ in named) or "the usual ones"
+        raise InvalidRequest(f"The certificates to be trusted ({which}) cannot be used: {error}") from error
 
 
 @cache

@@ -89,7 +89,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """What an ack, nack or extend did: to how many jobs, and which seqs it passed over because they are not leased to
-    the caller, or not any more. After a repeated call, those that the first try had done are among them.
+    the caller, or not any more (with `skip_lost`; else LeaseLost is raised). After a repeated call, those that the
+    first try had done are among them.
 
     `deadlines` by seq, of an extend.
     """
@@ -365,3 +366,4 @@ class TopicSettings(TypedDict, total=False):
     retry_backoff_max_ms: int
     cleanup_policy: str
     max_message_bytes: int
+    compression_type: str

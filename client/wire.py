@@ -52,7 +52,11 @@ class NoReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """A request, and how its answer (2xx only) is read. `parse` raises msgspec.DecodeError on what it cannot read."""
+    """A request, and how its answer (2xx only) is read. `parse` raises msgspec.DecodeError on what it cannot read.
+
+    `check` may raise a TopicsError about the value; it is told whether an earlier try may have been carried out.
+    """
 
     request: Request
     parse: Callable[[Reply], T]
+    check: Callable[[T, bool], None] | None = None

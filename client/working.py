@@ -1,20 +1,23 @@
-"""Working off a queue's stream of jobs: what its events mean, and when to connect again. No I/O."""
+"""Streams of events and workers: what comes, and when to connect or ask again. No I/O."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
-from client import answers, queue_calls
-from client.errors import ConnectionFailed, NotReady, TopicNotFound, TopicsError, UnexpectedAnswer, api_error
+from client import queue_calls
+from client.errors import NotReady, TopicsError, api_error
 from client.retry import Pause, RetryPolicy
-from client.values import Job
-from client.wire import Request
+from client.values import Claimed, Job
+from client.wire import Call
 
 #: The broker shows every 15 s that the stream lives; after this long without a byte it does not.
 SILENCE_S = 45.0
+#: Of a queue that does not say.
+DEFAULT_LEASE_MS = 30_000
 _SHUTTING_DOWN = "server_shutting_down"
 
 
@@ -78,11 +81,10 @@ class Reconnecting:
 
 
 class Working:
-    """The life of an endless stream of jobs over its connections.
+    """The life of a worker that claims a job when it is to begin one, and none before.
 
-        request          to be sent, again after every pause
-        feed(piece)      jobs out of what came
-        ended()          the connection has ended: raises why
+        call()           to be made once, again after every pause
+        answered(jobs)   the jobs that came
         failed(error)    what to do about it: a Pause, or the error is raised
 
     A broker that is away is waited for as the policy says, counted anew whenever something has come from it.
@@ -93,34 +95,30 @@ class Working:
         topic: str,
         node: str,
         *,
-        max: int,
         lease_ms: int | None,
         policy: RetryPolicy,
         now: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        self.request: Request = queue_calls.work(topic, node, max=max, lease_ms=lease_ms)
         self._topic = topic
+        self._node = node
+        self._options: queue_calls.ClaimOptions = {"lease_ms": lease_ms, "wait_ms": queue_calls.MAX_WAIT_MS}
         self._connection = Reconnecting(policy, now, draw)
-        self.failed = self._connection.failed
+        self._attempt_key = uuid.uuid4().hex
 
-    def feed(self, piece: bytes) -> Iterator[Job]:
-        """The jobs that are whole now. Raises what the broker says the stream ends with."""
+    def call(self) -> Call[Claimed]:
+        """A claim that waits. Until it is answered it is the same one: a lost answer is given again."""
+        return queue_calls.claim(self._topic, self._node, {**self._options, "attempt_key": self._attempt_key})
+
+    def answered(self, claimed: Claimed) -> list[Job]:
+        """The jobs that are to begin now."""
         self._connection.alive()
-        try:
-            for event in self._connection.parser.feed(piece):
-                if event.name == "job":
-                    yield answers.job(event.data)
-                elif event.name == "topic-deleted":
-                    raise TopicNotFound(f"The queue {self._topic} was deleted.", status=404)
-                elif event.name == "error":
-                    raise told(event.data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UnexpectedAnswer(f"The stream of jobs cannot be read: {error}.") from error
+        self._attempt_key = uuid.uuid4().hex
+        return claimed.jobs
 
-    def ended(self) -> TopicsError:
-        """What a stream means that ends without a word."""
-        return ConnectionFailed(f"The stream of jobs of {self._topic} broke off.")
+    def failed(self, error: TopicsError) -> Pause:
+        """How long to wait before the next call; raises the error when there should be none."""
+        return self._connection.failed(error)
 
 
 def told(text: str) -> TopicsError:

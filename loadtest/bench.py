@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from loadtest import compare, places, report, steady
+from loadtest import compare, places, proof, report
 from loadtest.measure import Measured, Target, measure
 from loadtest.own_broker import BrokerFailed, OwnBroker, add_set
 from loadtest.scenario import Scenario
@@ -87,7 +87,7 @@ def scenarios(options: argparse.Namespace) -> list[Scenario]:
     one = Scenario(
         kind="read" if options.read else "append",
         connections=options.connections,
-        seconds=options.seconds or (steady.SECONDS if options.steady else _SECONDS),
+        seconds=options.seconds or (proof.SECONDS if options.steady else _SECONDS),
         warmup_s=options.warmup,
         batch=options.batch,
         durability=options.durability,
@@ -122,7 +122,7 @@ def _run(options: argparse.Namespace, scenario: Scenario, tree: Path | None) -> 
     if scenario.place:
         own.settings |= places.settings(scenario.place, str(own.data_dir.with_name("cold")))
     if scenario.steady:
-        own.settings |= steady.SETTINGS
+        own.settings |= proof.SETTINGS
     own.settings |= dict(options.set)
     try:
         own.start()

@@ -2,17 +2,24 @@
 
     python -m loadtest.kafka --records 1000000
 
+    python -m loadtest.kafka --kind events --records 100000 --compression zstd
+
 The client is confluent-kafka, in a process of its own, the broker in another; both are on this machine, and share its
-processors. Counted from the first record handed to the client to the last ack, and from `assign` to the last record.
+processors. Counted from the first record handed to the client to the last ack, and from `assign` to the last record;
+bytes on the wire are those that the client says it has sent and received.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
+import random
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +31,28 @@ from storage import Durability
 
 _PATIENCE_S = 60.0
 _AT_ONCE = 10_000
+_EVENTS = 100_000
+_SETTLE_S = 0.3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """Of one direction: records a second, and processor time per record of broker and client, in µs."""
+    """Of one direction: records a second; per record the processor time of broker and client in µs, and the bytes that
+    went over the wire, both ways together.
+    """
 
     what: str
     records_per_s: float
     broker_us: float
     client_us: float
+    wire_bytes: float
 
 
 class Port:
     """A broker with a Kafka port."""
 
-    def __init__(self, parent: str) -> None:
-        self.broker = OwnBroker(parent=parent, settings={"KAFKA_PORT": "0"})
+    def __init__(self, parent: str, tree: Path | None = None) -> None:
+        self.broker = OwnBroker(parent=parent, settings={"KAFKA_PORT": "0"}, tree=tree)
         self._port_file = self.broker.data_dir.parent / "kafka-port"
         self.broker.settings["KAFKA_PORT_FILE"] = str(self._port_file)
         self.broker.start()
@@ -66,13 +78,54 @@ def _number_in(file: Path) -> int:
     return int(file.read_text())
 
 
-def value_of(kind: str, size: int) -> bytes:
-    """Raw bytes, or a JSON object of that size."""
-    return bytes([0xFF]) * size if kind == "raw" else b'{"a":"%b"}' % (b"x" * (size - 8))
+def values_of(options: argparse.Namespace) -> list[bytes]:
+    """What is produced in turn: raw bytes or a JSON object of that size, always the same; or different events."""
+    if options.kind == "events":
+        chance = random.Random(4)
+        return [_event(chance, number) for number in range(min(options.records, _EVENTS))]
+    size = options.record_bytes
+    return [bytes([0xFF]) * size if options.kind == "raw" else b'{"a":"%b"}' % (b"x" * (size - 8))]
+
+
+def _event(chance: random.Random, number: int) -> bytes:
+    """JSON of 200 to 500 bytes, as a shop's front end might send it."""
+    at = f"{chance.randrange(24):02}:{chance.randrange(60):02}:{chance.randrange(60):02}.{number % 1000:03}"
+    event = {
+        "id": f"{chance.getrandbits(64):016x}",
+        "number": number,
+        "at": f"2026-11-24T{at}Z",
+        "type": chance.choice(["view", "click", "add_to_cart", "remove", "checkout", "login"]),
+        "user": {"id": chance.randrange(1_000_000), "country": chance.choice(["de", "fr", "us", "jp", "br", "in"])},
+        "path": f"/shop/{chance.choice(['tea', 'coffee', 'cups', 'pots', 'spoons'])}/{chance.randrange(5000)}",
+        "agent": chance.choice(["Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (Macintosh)", "okhttp/4.12.0"]),
+        "price": round(chance.random() * 100, 2),
+        "items": [chance.randrange(100_000) for _ in range(chance.randrange(1, 30))],
+    }
+    return json.dumps(event, separators=(",", ":")).encode()
+
+
+class _Wire:
+    """What a client says of its bytes; `settings` are for the client."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.settings: dict[str, Any] = {"statistics.interval.ms": 50, "stats_cb": self._told}
+
+    def _told(self, text: str) -> None:
+        found = json.loads(text)
+        self.bytes = found["tx_bytes"] + found["rx_bytes"]
+
+    def settle(self, poll: Callable[[float], object]) -> int:
+        """All bytes, once they have been told of."""
+        end = time.monotonic() + _SETTLE_S
+        while time.monotonic() < end:
+            poll(0.05)
+        return self.bytes
 
 
 def produce(port: Port, topic: str, options: argparse.Namespace) -> Result:
     """All records, and their acks."""
+    wire = _Wire()
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": port.address,
@@ -83,14 +136,15 @@ def produce(port: Port, topic: str, options: argparse.Namespace) -> Result:
             "enable.idempotence": options.idempotent,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1 << 20,
+            **wire.settings,
         }
     )
     producer.produce(topic, b"first")
     producer.flush(_PATIENCE_S)
-    value = value_of(options.kind, options.record_bytes)
+    values = itertools.cycle(values_of(options))
     clock = _Clock(port)
     send = producer.produce
-    for _ in range(options.records):
+    for value in itertools.islice(values, options.records):
         try:
             send(topic, value)
         except BufferError:
@@ -98,12 +152,15 @@ def produce(port: Port, topic: str, options: argparse.Namespace) -> Result:
             send(topic, value)
     left = producer.flush(_PATIENCE_S)
     assert left == 0, f"{left} records were not acked"
-    return clock.result(f"produce {topic}", options.records)
+    result = clock.result(f"produce {topic}", options.records)
+    return msgspec.structs.replace(result, wire_bytes=wire.settle(producer.poll) / options.records)
 
 
 def consume(port: Port, topic: str, options: argparse.Namespace) -> Result:
     """All records of the topic."""
+    wire = _Wire()
     settings: dict[str, Any] = {"bootstrap.servers": port.address, "group.id": "none", "enable.auto.commit": False}
+    settings |= wire.settings
     consumer = confluent_kafka.Consumer(settings | {"queued.max.messages.kbytes": 1 << 18})
     clock = _Clock(port)
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
@@ -113,7 +170,8 @@ def consume(port: Port, topic: str, options: argparse.Namespace) -> Result:
             messages = consumer.consume(min(left, _AT_ONCE), _PATIENCE_S)
             assert messages, f"{left} records did not come"
             left -= len(messages)
-        return clock.result(f"consume {topic}", options.records)
+        result = clock.result(f"consume {topic}", options.records)
+        return msgspec.structs.replace(result, wire_bytes=wire.settle(consumer.poll) / options.records)
     finally:
         consumer.close()
 
@@ -131,12 +189,13 @@ class _Clock:
             records_per_s=records / wall,
             broker_us=broker / records * 1e6,
             client_us=client / records * 1e6,
+            wire_bytes=0,
         )
 
 
 def run(options: argparse.Namespace) -> list[Result]:
     """The middle of all rounds, for each class."""
-    port = Port(options.dir)
+    port = Port(options.dir, options.tree)
     try:
         found: list[Result] = []
         for durability in options.durability:
@@ -159,13 +218,16 @@ def main() -> int:
     )
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--record-bytes", type=int, default=100)
-    parser.add_argument("--kind", choices=["raw", "json"], default="raw")
+    parser.add_argument("--kind", choices=["raw", "json", "events"], default="raw")
     parser.add_argument("--durability", nargs="+", default=["disk", "fsync"], choices=list(Durability))
     parser.add_argument("--compression", default="none", choices=["none", "gzip", "snappy", "lz4", "zstd"])
     parser.add_argument("--idempotent", action="store_true")
     parser.add_argument("--linger-ms", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", default="", help="where the broker's data goes")
+    parser.add_argument(
+        "--tree", type=Path, default=None, help="folder whose broker package is run (default: this checkout)"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = run(options)
@@ -174,7 +236,10 @@ def main() -> int:
         return 0
     for each in results:
         rate = f"{each.records_per_s:12,.0f} records/s"
-        print(f"{each.what:24}{rate}   broker {each.broker_us:.2f} µs a record, client {each.client_us:.2f}")
+        print(
+            f"{each.what:24}{rate}   broker {each.broker_us:.2f} µs a record, client {each.client_us:.2f}"
+            f"   {each.wire_bytes:.1f} bytes a record on the wire"
+        )
     return 0
 
 

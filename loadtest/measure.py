@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from loadtest import ledger, places, steady
+from loadtest import ledger, places, proof
 from loadtest import scenario as scenarios
 from loadtest.generator import Seen, Task
 from loadtest.observed import Cpu, WalUse, busy_s, counters, cpu_of, wal_use
@@ -113,7 +113,7 @@ def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: b
 def _proof(target: Target, scenario: Scenario, before: dict[str, float], seen: Seen) -> str:
     after = counters(target.host, target.port)
     if scenario.steady:
-        return steady.proof(scenario.name, before, after)
+        return proof.proof(scenario.name, before, after)
     return places.proof(scenario, before, after, seen.requests)
 
 

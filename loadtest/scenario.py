@@ -28,7 +28,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     seqs: bool = True
     #: Where readers must find the records: tail, sealed or cold (see `places`); "" = wherever they happen to be.
     place: str = ""
-    #: The figure must not come without the work behind the appends (see `steady`).
+    #: The figure must not come without the work behind the appends (see `proof`).
     steady: bool = False
     #: Number of the first of the topics, so that two loads at once can have topics of their own.
     first_topic: int = 0

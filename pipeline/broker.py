@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from client import Client, RetryPolicy
+from client import Client, RetryPolicy, calls
 from client.calls import getting, read, topic_path
-from client.errors import ApiError, ConnectionFailed, NotFound, TopicNotFound, TopicsError
+from client.errors import ApiError, ConnectionFailed, InvalidRequest, NotFound, TopicNotFound, TopicsError
 from client.wire import Call, Reply
 from pipeline.batches import Row
 from pipeline.errors import Gap, PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged
-from pipeline.view import LogView, SegmentInfo
+from pipeline.view import Held, LogView, SegmentInfo
 from storage.format import idx_entry
 from storage.format.idx_entry import ENTRY_SIZE
 
@@ -86,9 +86,22 @@ class Broker:
         except TopicsError as error:
             raise self._unreadable("the list of topics", error) from error
 
-    def view(self, topic: str) -> LogView:
-        """The topic now. Raises SourceUnreadable."""
-        return self._run(Call(request=getting(topic_path(topic, "/segments")), parse=_parse_view), topic)
+    def partitions(self, topic: str) -> int:
+        """How many the topic has now. Raises SourceUnreadable."""
+        return len(self.held(topic))
+
+    def view(self, topic: str, partition: int = 0) -> LogView:
+        """A partition of the topic now. Raises SourceUnreadable."""
+        request = getting(topic_path(topic, "/segments"), {"partition": _given(partition)})
+        return msgspec.structs.replace(self._run(Call(request=request, parse=_parse_view), topic), partition=partition)
+
+    def held(self, topic: str) -> list[Held]:
+        """What the broker counts in each partition: of its books, not of its files. Raises SourceUnreadable."""
+        found = self._run(calls.state(topic, touch=False), topic)
+        parts = found.partitions or [found.of(None)]
+        if [each.partition for each in parts] != list(range(int(found.config.get("partitions", 1)))):
+            raise SourceUnreadable(f"{topic}: {self.url} tells of other partitions than the topic's settings name.")
+        return [Held(each.partition, each.epoch, each.head_seq, each.count) for each in parts]
 
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = _DIFF_LIMIT, from_ts: int = 0) -> Page:
         """Records behind `after_seq`, as a read gives them. `gap` says what is lost from after_seq + 1 on.
@@ -105,11 +118,12 @@ class Broker:
                 "include_stored": True,
                 "epoch": view.epoch,
                 "from_ts": from_ts or None,
+                "partition": view.partition or None,
             },
         )
         found = self._run(Call(request=call.request, parse=lambda reply: _DIFF.decode(reply.body)), topic)
         gone = found.tombstone
-        gap = None if gone is None else Gap(topic, 0, gone.gap_from, gone.gap_to, gone.reason)
+        gap = None if gone is None else Gap(topic, view.partition, gone.gap_from, gone.gap_to, gone.reason)
         return Page([_row(each) for each in found.records], found.next_from_seq, gap)
 
     def reason(self, topic: str, view: LogView, seq: int) -> str:
@@ -148,9 +162,13 @@ class Broker:
         """Nothing: what is deleted is sent as deleted."""
         return b""
 
-    def data_name(self, topic: str, segment: SegmentInfo) -> str:
+    def data_name(self, topic: str, view: LogView, segment: SegmentInfo) -> str:
         """How errors call the file."""
-        return f"{self.url}{topic_path(topic)}/segments/{segment.first_seq}/data"
+        return self._name(topic, view, segment, "data")
+
+    def _name(self, topic: str, view: LogView, segment: SegmentInfo, ext: str) -> str:
+        at = f"?partition={view.partition}" if view.partition else ""
+        return f"{self.url}{topic_path(topic)}/segments/{segment.first_seq}/{ext}{at}"
 
     def _place(self, topic: str, view: LogView, segment: SegmentInfo, seq: int) -> int:
         """Offset in .data where seq, which the segment covers, or what follows it, begins."""
@@ -159,7 +177,7 @@ class Broker:
         try:
             return idx_entry.unpack(entry, 0).offset
         except (idx_entry.IdxDamaged, ValueError) as error:
-            name = f"{self.url}{topic_path(topic)}/segments/{segment.first_seq}/idx"
+            name = self._name(topic, view, segment, "idx")
             raise SegmentDamaged(name, at, "the index entry fails its check", topic) from error
 
     def _range(self, topic: str, view: LogView, segment: SegmentInfo, ext: str, begin: int, end: int) -> bytes:
@@ -168,7 +186,8 @@ class Broker:
         if ext == "data":
             headers["If-Match"] = f'"{etag}"'
         target = topic_path(topic, f"/segments/{segment.first_seq}/{ext}")
-        reply = self._run(Call(request=getting(target, headers=headers), parse=lambda reply: reply), topic)
+        request = getting(target, {"partition": _given(view.partition)}, headers=headers)
+        reply = self._run(Call(request=request, parse=lambda reply: reply), topic)
         if not reply.headers.get("etag", "").strip('"').startswith(etag):
             raise TopicChanged(f"{topic}: segment {segment.first_seq} was written anew.")
         if reply.status != 206 or len(reply.body) != end - begin:
@@ -181,6 +200,10 @@ class Broker:
             return self.client.run(call)
         except TopicNotFound as error:
             raise TopicMissing(f"{topic}: there is no such topic at {self.url}.") from error
+        except InvalidRequest as error:
+            if error.detail.get("field") == "partition":
+                raise TopicMissing(f"{topic} at {self.url}: {error}") from error
+            raise self._unreadable(f"topic {topic}", error) from error
         except NotFound as error:
             raise TopicChanged(f"{topic}: {error}") from error
         except ApiError as error:
@@ -198,7 +221,11 @@ class Broker:
 
 
 class TopicMissing(SourceUnreadable):
-    """There is no topic of that name."""
+    """There is no topic of that name, or it has no such partition."""
+
+
+def _given(partition: int) -> str | None:
+    return str(partition) if partition else None
 
 
 def _damaged(topic: str, error: ApiError) -> PipelineError:

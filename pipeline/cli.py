@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -16,7 +16,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.errors import BadOption, PipelineError
+from pipeline.errors import BadOption, PipelineError, StoreRefused
+from pipeline.export import publication
 from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.chains import chain_of, exported_topics
 from pipeline.export.display import Display, grid, show, summary
@@ -44,6 +45,9 @@ TokenOption = Annotated[
 PathOption = Annotated[
     str, typer.Option("--path", metavar="DIR", help="Read a stopped broker's data directory, or a cold tier, instead.")
 ]
+ColdOption = Annotated[
+    str, typer.Option("--cold-path", metavar="DIR|URL", help="With --path: the cold tier of its older segments.")
+]
 ToOption = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the files are: a folder, or s3://….")]
 TopicsOption = Annotated[
     str, typer.Option("--topics", metavar="NAMES", help="Comma-separated; * and ? stand for any characters.")
@@ -60,6 +64,7 @@ def export(
     url: UrlOption = "",
     token: TokenOption = None,
     path: PathOption = "",
+    cold_path: ColdOption = "",
     kind: Annotated[
         str, typer.Option("--format", help="parquet, delta (a Delta table), or json (lines, gzipped).")
     ] = "parquet",
@@ -81,11 +86,20 @@ def export(
     """Export what was not exported yet, up to what is durable now."""
     with _endings():
         parts = PartSettings(kind=_choice("--format", kind, _FORMATS), hourly=_hourly(partition_by))
-        job = Job(url=url, token=token, path=path, to=to, parts=parts, headers=headers, fail_on_loss=fail_on_loss)
+        job = Job(
+            url=url,
+            token=token,
+            path=path,
+            cold_path=cold_path,
+            to=to,
+            parts=parts,
+            headers=headers,
+            fail_on_loss=fail_on_loss,
+        )
         store = open_store(to)
         prove(store)
         limits = Limits(since_ms=_moment_ms(since), max_records=max_records)
-        with _origin(url, token, path) as origin:
+        with _origin(url, token, path, cold_path) as origin:
             names = _wanted(origin, topics)
             runner = _engine(engine, master)
             while True:
@@ -133,28 +147,41 @@ def files(to: ToOption, topics: TopicsOption) -> None:
     with _endings():
         store = open_store(to)
         for name in _exported(store, topics):
-            for entry in chain_of(store, name).files():
-                print(f"{to.rstrip('/')}/{entry.file}")
+            chain = chain_of(store, name)
+            with suppress(StoreRefused):  # a place that can only be read: they are named where they are
+                publication.finish(chain)
+            for entry in chain.files():
+                print(f"{to.rstrip('/')}/{publication.whereabouts(store, name, entry.file)}")
 
 
 @app.command("status")
 def show_status(
-    to: ToOption, topics: TopicsOption, url: UrlOption = "", token: TokenOption = None, path: PathOption = ""
+    to: ToOption,
+    topics: TopicsOption,
+    url: UrlOption = "",
+    token: TokenOption = None,
+    path: PathOption = "",
+    cold_path: ColdOption = "",
 ) -> None:
     """Show how far each topic's export is behind."""
-    with _endings(), _origin(url, token, path) as origin:
+    with _endings(), _origin(url, token, path, cold_path) as origin:
         store = open_store(to)
-        table = grid("topic", ">lag", ">exported up to", ">files", ">records", "state")
+        table = grid("topic", ">lag", ">exported seqs", ">partitions", ">files", ">records", "state")
         for name in _wanted(origin, topics):
             found = status(store, name, origin)
-            figures = (found.lag, found.exported - 1, found.files, found.rows)
+            figures = (found.lag, found.exported, found.partitions, found.files, found.rows)
             table.add_row(name, *(f"{each:,}" for each in figures), found.state)
         show(table)
 
 
 @app.command("verify")
 def verify(
-    to: ToOption, topics: TopicsOption, url: UrlOption = "", token: TokenOption = None, path: PathOption = ""
+    to: ToOption,
+    topics: TopicsOption,
+    url: UrlOption = "",
+    token: TokenOption = None,
+    path: PathOption = "",
+    cold_path: ColdOption = "",
 ) -> None:
     """Count and hash all files again, against their manifests and, with --url or --path, against the records."""
     with _endings():
@@ -162,7 +189,7 @@ def verify(
         wrong = 0
         for name in _exported(store, topics):
             if url or path:
-                with _origin(url, token, path) as origin:
+                with _origin(url, token, path, cold_path) as origin:
                     found = Verification(store, name).run(origin)
             else:
                 found = Verification(store, name).run(None)
@@ -208,10 +235,10 @@ def _endings() -> Generator[None]:
 
 
 @contextmanager
-def _origin(url: str, token: str | None, path: str) -> Generator[Place]:
+def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator[Place]:
     if bool(url) == bool(path):
         raise BadOption("Say where to read: either --url or --path.")
-    with open_origin(url=url, token=token, path=path) as origin:
+    with open_origin(url=url, token=token, path=path, cold_path=cold_path) as origin:
         yield origin
 
 

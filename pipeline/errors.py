@@ -6,6 +6,7 @@ PipelineError
   SegmentDamaged       bytes that fail their check: file and offset are named; nothing of them is passed on
   DataLoss             records in the range are gone; failOnDataLoss=false goes on without them
     Recreated          the topic is another one than that of the offsets
+  OtherRows            a task that was tried again has other rows than before, or nobody can tell
   TopicChanged         what was planned is no longer there; nothing is lost: plan again
   StoreRefused         the place that files are exported to cannot do what exactly-once needs
   AnotherExporter      somebody else put the manifest first; nothing of ours counts
@@ -15,6 +16,11 @@ PipelineError
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+
+def log_name(topic: str, partition: int) -> str:
+    """How sentences call a partition of a topic."""
+    return f"{topic} (partition {partition})" if partition else topic
 
 
 class Gap(NamedTuple):
@@ -33,9 +39,10 @@ class Gap(NamedTuple):
 
     def sentence(self) -> str:
         """For people."""
+        log = log_name(self.topic, self.partition)
         if self.reason == "recreated":
-            return f"{self.topic}: it was deleted and made again; what it held before seq {self.first} is not there."
-        return f"{self.topic}: seqs {self.first} to {self.last} are lost (reason: {self.reason})."
+            return f"{log}: it was deleted and made again; what it held before seq {self.first} is not there."
+        return f"{log}: seqs {self.first} to {self.last} are lost (reason: {self.reason})."
 
 
 class PipelineError(Exception):
@@ -80,6 +87,10 @@ class DataLoss(PipelineError):
 
 class Recreated(DataLoss):
     """The topic is not the one that the offsets are of."""
+
+
+class OtherRows(PipelineError):
+    """Of the rows that a task is to append, some cannot be told from those that are stored."""
 
 
 class TopicChanged(PipelineError):

@@ -20,10 +20,10 @@ import msgspec
 
 from pipeline.batches import Row, Shape
 from pipeline.broker import Page, TopicMissing
-from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicChanged
+from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicChanged, log_name
 from pipeline.reading import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
-from pipeline.view import LogView, Loss, SegmentInfo
+from pipeline.view import Held, LogView, Loss, SegmentInfo
 from storage import layout
 from storage.cold.open import open_store
 from storage.cold.store import ColdError, ColdMissing, ColdStore
@@ -51,7 +51,7 @@ class _Local(ABC):
     """What both have in common: records come from segments alone."""
 
     @abstractmethod
-    def view(self, topic: str) -> LogView: ...
+    def view(self, topic: str, partition: int = 0) -> LogView: ...
 
     def reason(self, topic: str, view: LogView, seq: int) -> str:
         """Why `seq`, below evict_floor, is gone."""
@@ -59,7 +59,7 @@ class _Local(ABC):
 
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = 1, from_ts: int = 0) -> Page:
         """The first record behind `after_seq` that is not older than `from_ts`, without its content."""
-        full = self.view(topic)
+        full = self.view(topic, view.partition)
         for split in splits_of(topic, full, after_seq + 1, full.end):
             for batch in SplitReader(self, split, Shape(), fail_on_gap).batches():  # pyright: ignore[reportArgumentType]
                 stamps = batch.column("timestamp").cast("int64").to_pylist()
@@ -89,13 +89,27 @@ class DirectoryOrigin(_Local):
         """Raises SourceUnreadable, when a start would refuse the directory."""
         return self._open().names()
 
-    def view(self, topic: str) -> LogView:
-        """Raises SourceUnreadable."""
-        stopped = self._open()
+    def partitions(self, topic: str) -> int:
+        """How many the topic has. Raises SourceUnreadable."""
         try:
-            log = stopped.log(topic)
+            return self._open().partitions(topic)
         except KeyError:
             raise TopicMissing(f"{topic}: there is no such topic in {self._path}.") from None
+
+    def held(self, topic: str) -> list[Held]:
+        """What the engine counts in each partition. Raises SourceUnreadable."""
+        logs = [self._log(topic, partition) for partition in range(self.partitions(topic))]
+        return [Held(log.partition, log.epoch, log.head_seq, log.live) for log in logs]
+
+    def _log(self, topic: str, partition: int) -> StoppedLog:
+        try:
+            return self._open().log(topic, partition)
+        except KeyError:
+            raise TopicMissing(f"{log_name(topic, partition)}: there is no such log in {self._path}.") from None
+
+    def view(self, topic: str, partition: int = 0) -> LogView:
+        """Raises SourceUnreadable."""
+        stopped, log = self._open(), self._log(topic, partition)
         segments = [
             SegmentInfo(
                 first_seq=each.first_seq,
@@ -122,7 +136,7 @@ class DirectoryOrigin(_Local):
                     frames=each.frames,
                     dead=each.dead,
                 )
-                for each in stopped.tail(topic)
+                for each in stopped.tail(topic, partition)
             ]
         return _view(stopped.cluster_id, log, segments, self._mark)
 
@@ -150,7 +164,7 @@ class DirectoryOrigin(_Local):
     def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes:
         return segment.dead
 
-    def data_name(self, topic: str, segment: SegmentInfo) -> str:
+    def data_name(self, topic: str, view: LogView, segment: SegmentInfo) -> str:
         """The path of the file."""
         return segment.file
 
@@ -212,6 +226,7 @@ def _view(cluster_id: str, log: StoppedLog, segments: list[SegmentInfo], mark: s
         segments=segments,
         evicted_by=_evicted_by(log.floors),
         mark=mark,
+        partition=log.partition,
     )
 
 
@@ -227,6 +242,7 @@ class _TopicFile(msgspec.Struct, kw_only=True):
     cluster_id: str
     name: str
     partition: int
+    partitions: int = 1
     epoch: int
     floors: dict[str, int]
     loss: list[tuple[int, int, str]]
@@ -240,7 +256,7 @@ class ColdOrigin(_Local):
     def __init__(self, path: str) -> None:
         self._path = path
         self._store = _cold_store(path, "")
-        self._topics: dict[str, tuple[str, _TopicFile]] | None = None
+        self._topics: dict[str, dict[int, tuple[str, _TopicFile]]] | None = None
 
     def close(self) -> None:
         """Nothing is held."""
@@ -249,22 +265,50 @@ class ColdOrigin(_Local):
         """Raises SourceUnreadable."""
         return sorted(self._listed())
 
-    def _listed(self) -> dict[str, tuple[str, _TopicFile]]:
-        """By topic: key of its folder, and topic.json."""
+    def _listed(self) -> dict[str, dict[int, tuple[str, _TopicFile]]]:
+        """By topic and partition: key of the log's folder, and topic.json."""
         if self._topics is None:
-            found: dict[str, tuple[str, _TopicFile]] = {}
+            found: dict[str, dict[int, tuple[str, _TopicFile]]] = {}
             for key in _asking(lambda: self._store.list(""), self._path):
                 folder, _, name = key.rpartition("/")
                 if name != TOPIC_FILE:
                     continue
                 file = self._topic_file(key)
-                if file.name in found and found[file.name][1].cluster_id != file.cluster_id:
+                parts = found.setdefault(file.name, {})
+                if any(each.cluster_id != file.cluster_id for _, each in parts.values()):
                     raise BadOption(f"{self._path} holds topic {file.name} of two clusters: name the folder of one.")
-                # Of two of one name the later log counts.
-                if file.name not in found or folder > found[file.name][0]:
-                    found[file.name] = folder, file
-            self._topics = found
+                # Of two logs of one partition the later one counts.
+                if file.partition not in parts or folder > parts[file.partition][0]:
+                    parts[file.partition] = folder, file
+            # A partition is younger than partition 0 of its topic: one that is not was of a topic of that name before.
+            self._topics = {
+                topic: {at: each for at, each in parts.items() if 0 not in parts or each[0] >= parts[0][0]}
+                for topic, parts in found.items()
+            }
         return self._topics
+
+    def _parts(self, topic: str) -> dict[int, tuple[str, _TopicFile]]:
+        if topic not in self._listed():
+            raise TopicMissing(f"{topic}: there is no such topic in {self._path}.")
+        return self._listed()[topic]
+
+    def partitions(self, topic: str) -> int:
+        """How many the topic has, as far as the tier tells. Raises SourceUnreadable."""
+        parts = self._parts(topic)
+        return max(max(parts) + 1, *(file.partitions for _, file in parts.values()))
+
+    def held(self, topic: str) -> list[Held]:
+        """What the indexes in the tier count in each partition. Raises SourceUnreadable."""
+        found: list[Held] = []
+        for partition in range(self.partitions(topic)):
+            view = self.view(topic, partition)
+            live = 0
+            for segment in view.segments:
+                dead = int.from_bytes(self.dead(topic, view, segment), "little")
+                below = max(0, min(view.earliest_seq, segment.end_seq) - segment.first_seq)
+                live += segment.end_seq - segment.first_seq - (dead | ((1 << below) - 1)).bit_count()
+            found.append(Held(partition, view.epoch, view.head_seq, live))
+        return found
 
     def _topic_file(self, key: str) -> _TopicFile:
         data = _asking(lambda: self._store.get(key), self._path)
@@ -273,11 +317,15 @@ class ColdOrigin(_Local):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SegmentDamaged(f"{self._path}/{key}", 0, f"it is no topic file: {error}") from error
 
-    def view(self, topic: str) -> LogView:
-        """Up to where the tier has all there is. Raises SourceUnreadable."""
-        if topic not in self._listed():
-            raise TopicMissing(f"{topic}: there is no such topic in {self._path}.")
-        folder, file = self._listed()[topic]
+    def view(self, topic: str, partition: int = 0) -> LogView:
+        """Up to where the tier has all there is; of a partition that it has nothing of, nothing.
+
+        Raises SourceUnreadable.
+        """
+        parts = self._parts(topic)
+        if partition not in parts:
+            return _nothing(next(iter(parts.values()))[1].cluster_id, partition)
+        folder, file = parts[partition]
         topic_id = int(folder.rpartition("/")[2], 16)
         floors = file.floors
         evicted = max([1, *(floor for cause, floor in floors.items() if cause not in _SILENT)])
@@ -308,6 +356,7 @@ class ColdOrigin(_Local):
             loss=[Loss(first=first, last=last, cause=cause) for first, last, cause in file.loss],
             segments=segments,
             evicted_by=_evicted_by(floors),
+            partition=partition,
         )
 
     def data(
@@ -332,9 +381,23 @@ class ColdOrigin(_Local):
         bits = idx_entry.dead_bits(idx)
         return bits.to_bytes(-(-count // 8), "little") if bits else b""
 
-    def data_name(self, topic: str, segment: SegmentInfo) -> str:
+    def data_name(self, topic: str, view: LogView, segment: SegmentInfo) -> str:
         """Where the object is."""
         return f"{self._path.rstrip('/')}/{segment.file}"
+
+
+def _nothing(cluster_id: str, partition: int) -> LogView:
+    """A partition of which nothing has moved to the tier yet."""
+    return LogView(
+        cluster_id=cluster_id,
+        topic_id=0,
+        epoch=0,
+        earliest_seq=1,
+        evict_floor=1,
+        head_seq=0,
+        durable_seq=0,
+        partition=partition,
+    )
 
 
 class _Gone(SourceUnreadable):

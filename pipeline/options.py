@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
@@ -47,6 +47,8 @@ class ReadOptions:
     path: str = ""
     cold_path: str = ""
     topics: tuple[str, ...] = ()
+    #: Partitions to read, by topic; of a topic that is not there: all.
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     pattern: str | None = None
     starting: Bound | None = None
     ending: Bound | None = None
@@ -71,6 +73,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     if bool(url) == bool(path):
         raise BadOption("Say where to read: either url (or kafka.bootstrap.servers), or path.")
     topics, pattern = _wanted(given)
+    assigned = _assigned(given["assign"]) if given.get("assign") else {}
     starting, ending = (_bound(given.get(name), name) for name in ("startingoffsets", "endingoffsets"))
     starting_ts, ending_ts = (_whole(given, name, 0) for name in ("startingtimestamp", "endingtimestamp"))
     if starting is not None and starting_ts is not None:
@@ -83,6 +86,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         path=path,
         cold_path=given.get("coldpath", ""),
         topics=topics,
+        assigned=assigned,
         pattern=pattern,
         starting=starting,
         ending=ending,
@@ -118,12 +122,21 @@ def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
             raise BadOption(f"{found[0]} is no regular expression: {error}.") from error
         return (), text
     if found[0] == "assign":
-        assigned = _json(text, "assign", '{"orders": [0]}')
-        if any(set(cast("list[int]", partitions)) != {0} for partitions in assigned.values()):
-            raise BadOption("assign names a partition that is not there: topics have partition 0 only.")
-        return tuple(sorted(assigned)), None
+        return tuple(sorted(_assigned(text))), None
     names = (text,) if found[0] == "topic" else tuple(name.strip() for name in text.split(",") if name.strip())
     return tuple(sorted(set(names))), None
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
+    example = '{"orders": [0, 1]}'
+    found = _json(text, "assign", example)
+    for topic, partitions in found.items():
+        numbers = cast("list[Any]", partitions) if isinstance(partitions, list) else []
+        if not numbers or any(type(each) is not int or each < 0 for each in numbers):
+            raise BadOption(f"assign is JSON like {example}: partitions of {topic} are numbers, 0 or more.")
+    if not found:
+        raise BadOption(f"assign names no topic; it is JSON like {example}.")
+    return {topic: tuple(sorted(set(cast("list[int]", each)))) for topic, each in found.items()}
 
 
 def _bound(text: str | None, name: str) -> Bound | None:
@@ -158,17 +171,32 @@ def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def first_seq(bound: Bound | None, topic: str, default: str) -> int:
-    """The seq that a bound says for partition 0 of a topic: EARLIEST, LATEST, or one from 1 on (offset 0 is seq 1).
+def check_named(bound: Bound | None, name: str, topic: str, partitions: Sequence[int]) -> None:
+    """Raises BadOption where offsets given as JSON name others than these partitions of a topic that is read."""
+    if not isinstance(bound, dict):
+        return
+    named = bound.get(topic, {})
+    missing = [each for each in partitions if each not in named]
+    if missing:
+        raise BadOption(
+            f"{name} does not name partition {', '.join(map(str, missing))} of topic {topic}: name all that are read, "
+            "with -1 for the latest and -2 for the earliest."
+        )
+    if strange := sorted(set(named) - set(partitions)):
+        raise BadOption(f"{name} names partition {strange[0]} of topic {topic}, which is not read or not there.")
 
-    Raises BadOption for a topic that a bound given as JSON does not name.
+
+def first_seq(bound: Bound | None, topic: str, partition: int, default: str) -> int:
+    """The seq that a bound says for a partition: EARLIEST, LATEST, or one from 1 on (offset 0 is seq 1).
+
+    Raises BadOption for one that a bound given as JSON does not name.
     """
     chosen = default if bound is None else bound
     if isinstance(chosen, str):
         return EARLIEST if chosen == "earliest" else LATEST
-    if topic not in chosen or 0 not in chosen[topic]:
-        raise BadOption(f"The offsets given name no partition 0 of topic {topic}.")
-    offset = chosen[topic][0]
+    if partition not in chosen.get(topic, {}):
+        raise BadOption(f"The offsets given name no partition {partition} of topic {topic}.")
+    offset = chosen[topic][partition]
     if offset < EARLIEST:
         raise BadOption(f"{offset} is no offset (topic {topic}): 0 or more, -1 for the latest, -2 for the earliest.")
     return offset if offset < 0 else offset + 1

@@ -1,19 +1,21 @@
-"""From options to ranges of seqs, one a topic. Asks the origin for views, and decides nothing about records."""
+"""From options to ranges of seqs, one a partition. Asks the origin for views, and decides nothing about records."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipeline import options as said
 from pipeline.broker import Page
-from pipeline.errors import BadOption, Gap
+from pipeline.errors import BadOption, Gap, log_name
 from pipeline.options import EARLIEST, LATEST, Bound, ReadOptions
 from pipeline.reading import OnGap
 from pipeline.splits import Split, splits_of, target_for
-from pipeline.view import LogView, first_seq_since
+from pipeline.view import Held, LogView, first_seq_since
+
+Key = TypeVar("Key", str, int, tuple[str, str])
 
 
 class Catalogue(Protocol):
@@ -21,7 +23,11 @@ class Catalogue(Protocol):
 
     def topics(self) -> list[str]: ...
 
-    def view(self, topic: str) -> LogView: ...
+    def partitions(self, topic: str) -> int: ...
+
+    def view(self, topic: str, partition: int = 0) -> LogView: ...
+
+    def held(self, topic: str) -> list[Held]: ...
 
     def reason(self, topic: str, view: LogView, seq: int) -> str: ...
 
@@ -30,7 +36,7 @@ class Catalogue(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Seqs start <= seq < end of a topic's partition 0, as it was at one instant."""
+    """Seqs start <= seq < end of a partition, as it was at one instant."""
 
     topic: str
     view: LogView
@@ -46,14 +52,32 @@ def wanted(origin: Catalogue, options: ReadOptions) -> list[str]:
     return [name for name in origin.topics() if pattern.fullmatch(name)]
 
 
+def wanted_partitions(origin: Catalogue, topic: str, options: ReadOptions) -> list[int]:
+    """Numbers of the partitions of a topic to read: all that there are now, or those assigned.
+
+    Raises BadOption for one that there is not, and for offsets that name others than are read.
+    """
+    count = origin.partitions(topic)
+    chosen = sorted(options.assigned.get(topic, ())) or list(range(count))
+    if chosen[-1] >= count:
+        raise BadOption(f"assign names partition {chosen[-1]} of {topic}: there are {count}, counted from 0.")
+    for name, bound in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        said.check_named(bound, name, topic, chosen)
+    return chosen
+
+
 def earliest(view: LogView) -> int:
     """The first seq that can still be read without a gap in front of it."""
     return max(1, view.evict_floor)
 
 
-def batch_range(origin: Catalogue, topic: str, options: ReadOptions) -> Range:
-    """What a batch read of a topic covers. Raises BadOption, SourceUnreadable."""
-    view = origin.view(topic)
+def batch_ranges(origin: Catalogue, topic: str, options: ReadOptions) -> list[Range]:
+    """What a batch read of a topic covers, by partition. Raises BadOption, SourceUnreadable."""
+    return [_batch_range(origin, topic, at, options) for at in wanted_partitions(origin, topic, options)]
+
+
+def _batch_range(origin: Catalogue, topic: str, partition: int, options: ReadOptions) -> Range:
+    view = origin.view(topic, partition)
     start = starting(origin, topic, view, options, "earliest")
     end = view.end
     if options.ending_ts is not None:
@@ -62,20 +86,22 @@ def batch_range(origin: Catalogue, topic: str, options: ReadOptions) -> Range:
         end = _end_of(options.ending, topic, view)
     if start > view.end:
         raise BadOption(
-            f"{topic}: startingOffsets begins at seq {start}, and the last durable seq is {view.durable_seq}."
+            f"{log_name(topic, partition)}: startingOffsets begins at seq {start}, and the last durable seq is "
+            f"{view.durable_seq}."
         )
     return Range(topic=topic, view=view, start=start, end=max(start, end))
 
 
 def _end_of(bound: Bound | None, topic: str, view: LogView) -> int:
-    seq = said.first_seq(bound, topic, "latest")
+    seq = said.first_seq(bound, topic, view.partition, "latest")
     if seq == EARLIEST:
         raise BadOption("endingOffsets cannot be earliest (-2).")
     if seq == LATEST:
         return view.end
     if seq > view.end:
         raise BadOption(
-            f"{topic}: endingOffsets ends before seq {seq}, and the last durable seq is {view.durable_seq}."
+            f"{log_name(topic, view.partition)}: endingOffsets ends before seq {seq}, and the last durable seq is "
+            f"{view.durable_seq}."
         )
     return seq
 
@@ -84,7 +110,7 @@ def starting(origin: Catalogue, topic: str, view: LogView, options: ReadOptions,
     """The first seq to read."""
     if options.starting_ts is not None:
         return seq_at(origin, topic, view, options.starting_ts)
-    seq = said.first_seq(options.starting, topic, default)
+    seq = said.first_seq(options.starting, topic, view.partition, default)
     if seq == EARLIEST:
         return earliest(view)
     return view.end if seq == LATEST else seq
@@ -108,6 +134,19 @@ def gaps_of(origin: Catalogue, found: Range) -> Iterator[Gap]:
     """What is lost of a range by now, each with its reason."""
     for gap in found.view.gaps(found.topic, found.start, found.end):
         yield gap if gap.reason else gap._replace(reason=origin.reason(found.topic, found.view, gap.first))
+
+
+def shares(waiting: Mapping[Key, int], most: int) -> dict[Key, int]:
+    """How many of at most `most` each gets of what waits: its share, but one at least as long as any are left. Pure."""
+    total = sum(waiting.values())
+    if total <= most:
+        return dict(waiting)
+    found: dict[Key, int] = {}
+    left = most
+    for key in sorted(waiting, key=lambda key: (waiting[key], key)):
+        found[key] = min(left, max(1, waiting[key] * most // total)) if waiting[key] else 0
+        left -= found[key]
+    return found
 
 
 def splits_for(origin: Catalogue, ranges: Iterable[Range], options: ReadOptions, on_gap: OnGap) -> list[Split]:

@@ -33,7 +33,7 @@ def fail_on_gap(gap: Gap) -> None:
 class Origin(Protocol):
     """Where a split's records come from, in a task."""
 
-    def view(self, topic: str) -> LogView: ...
+    def view(self, topic: str, partition: int = 0) -> LogView: ...
 
     def data(
         self, topic: str, view: LogView, segment: SegmentInfo, start: int, end: int, ahead: int
@@ -41,7 +41,7 @@ class Origin(Protocol):
 
     def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes: ...
 
-    def data_name(self, topic: str, segment: SegmentInfo) -> str: ...
+    def data_name(self, topic: str, view: LogView, segment: SegmentInfo) -> str: ...
 
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = ..., from_ts: int = ...) -> Page: ...
 
@@ -79,7 +79,7 @@ class SplitReader:
 
     def _plan_again(self) -> Iterator[Piece]:
         split = self._split
-        view = self._origin.view(split.topic)
+        view = self._origin.view(split.topic, split.partition)
         if view.epoch != split.view.epoch or view.topic_id != split.view.topic_id:
             raise Recreated(Gap(split.topic, split.partition, self._next, split.end - 1, "recreated"))
         for gap in view.gaps(split.topic, self._next, split.end):
@@ -116,7 +116,7 @@ class SplitReader:
             try:
                 found, used, last = frames.decode(data, view.topic_id, last, segment.end_seq)
             except frames.FrameDamaged as error:
-                name = self._origin.data_name(split.topic, segment)
+                name = self._origin.data_name(split.topic, view, segment)
                 what = f"{error.what} (behind seq {last})"
                 raise SegmentDamaged(name, base + error.offset, what, split.topic) from error
             rest, base = data[used:], base + used
@@ -125,7 +125,7 @@ class SplitReader:
                 yield from_frames(found, split.topic, split.partition, self._shape)
             self._next = min(max(last + 1, self._next), piece.end)
         if rest:
-            name = self._origin.data_name(split.topic, segment)
+            name = self._origin.data_name(split.topic, view, segment)
             raise SegmentDamaged(name, base, f"the file ends within a frame (behind seq {last})", split.topic)
 
     def _pages(self, piece: Piece) -> Iterator[pa.RecordBatch]:

@@ -80,6 +80,18 @@ def splits_of(topic: str, view: LogView, start: int, end: int, *, target_bytes: 
         yield _split(topic, bare, group)
 
 
+def even_splits_of(topic: str, view: LogView, start: int, end: int, *, step: int) -> Iterator[Split]:
+    """Splits of `step` seqs each for seqs start <= seq < end: which ones follows from these numbers alone.
+
+    However the log is stored by then, a batch that is run again has the same tasks, and each of them the same records.
+    """
+    bare = bare_view(view)
+    for at in range(start, end, step):
+        stop = min(at + step, end)
+        pieces = tuple(pieces_of(view, at, stop))
+        yield Split(topic=topic, partition=view.partition, view=bare, start=at, end=stop, pieces=pieces)
+
+
 def target_for(planned: Iterable[tuple[LogView, int, int]], partitions: int) -> int:
     """Bytes a split, so that there are about as many as are asked for, and none is too large."""
     total = sum(piece.bytes for view, start, end in planned for piece in pieces_of(view, start, end))
@@ -99,6 +111,7 @@ def bare_view(view: LogView) -> LogView:
         loss=view.loss,
         evicted_by=view.evicted_by,
         mark=view.mark,
+        partition=view.partition,
     )
 
 
@@ -114,4 +127,6 @@ def _cut(pieces: Iterable[Piece], target_bytes: int) -> Iterator[Piece]:
 
 
 def _split(topic: str, view: LogView, group: Sequence[Piece]) -> Split:
-    return Split(topic=topic, partition=0, view=view, start=group[0].start, end=group[-1].end, pieces=tuple(group))
+    return Split(
+        topic=topic, partition=view.partition, view=view, start=group[0].start, end=group[-1].end, pieces=tuple(group)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,10 +37,20 @@ class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"size": "by
     dead: bytes = b""
 
 
+class Held(NamedTuple):
+    """What there is in a partition by the books of who keeps it: `live` records with seqs up to `head_seq`."""
+
+    partition: int
+    epoch: int
+    head_seq: int
+    live: int
+
+
 class LogView(msgspec.Struct, frozen=True, kw_only=True):
     """One partition. What lies up to `durable_seq` survives anything; records below `earliest_seq` are gone."""
 
     cluster_id: str
+    #: Of the partition's log. 0: a cold tier has nothing of it yet.
     topic_id: int
     epoch: int
     earliest_seq: int
@@ -52,6 +63,7 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     evicted_by: str = ""
     #: Of a data directory: what it was like when this was read.
     mark: str = ""
+    partition: int = 0
 
     @property
     def end(self) -> int:
@@ -61,11 +73,11 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     def gaps(self, topic: str, start: int, end: int) -> Iterator[Gap]:
         """What is lost of the seqs start <= seq < end, in order. The reason of an eviction may be ""."""
         if start < min(self.evict_floor, end):
-            yield Gap(topic, 0, start, min(self.evict_floor, end) - 1, self.evicted_by)
+            yield Gap(topic, self.partition, start, min(self.evict_floor, end) - 1, self.evicted_by)
         for each in self.loss:
             first, last = max(each.first, start, self.evict_floor), min(each.last, end - 1)
             if first <= last:
-                yield Gap(topic, 0, first, last, each.cause)
+                yield Gap(topic, self.partition, first, last, each.cause)
 
 
 def first_seq_since(view: LogView, ts_ms: int) -> int | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.fields import I32, U64, AnswerModel, Flag, RequestModel
+from schemas.fields import I32, U64, AnswerModel, ChangeModel, ConfigModel, Flag
 
 TopicType = Literal["log", "queue"]
 Discard = Literal["old", "reject"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Retention = Literal["all", "consumed"]
-CleanupPolicy = Literal["delete", "compact", "compact,delete"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete", "none"]
+CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 Partitions = Annotated[int, Field(strict=True, ge=1, le=1024)]
 
 EXAMPLE_SETTINGS: dict[str, Any] = {"ttl_ms": 86_400_000, "cap_records": 1_000_000, "durability": "fsync"}
@@ -41,12 +42,11 @@ EXAMPLE_CONFIG: dict[str, Any] = {
     "retry_backoff_max_ms": 3_600_000,
     "cleanup_policy": "delete",
     "max_message_bytes": 0,
+    "compression_type": "producer",
 }
 
 
-class TopicSettings(RequestModel):
-    """What a topic is to be set to. Fields left out return to their defaults (partitions aside)."""
-
+class _Settings(ConfigModel):
     type: TopicType = Field("log", description="Cannot be changed later.")
     ttl_ms: U64 = Field(0, description="Records older than this are gone; 0 = never.")
     cap_records: U64 = Field(0, description="Most live records; 0 = no limit.")
@@ -61,16 +61,21 @@ class TopicSettings(RequestModel):
     idempotency_window_ms: U64 = Field(120_000, description="How long a key is remembered.")
     retention: Retention = "all"
     consumed_max_bytes: U64 = 0
-    partitions: Partitions = Field(1, description="Left out: as it is.")
+    partitions: Partitions = Field(1, description="May grow, never shrink. Left out: as it is.")
     lease_ms: U64 = Field(30_000, description="Queues; clamped to 100 … 86 400 000.")
     claim_jitter_ms: U64 = Field(0, description="Queues; clamped to 0 … 5000.")
-    max_deliveries: U64 = Field(0, description="Queues; 0 = no limit.")
+    max_deliveries: U64 = Field(0, description="Queues, with a dead_letter; 0 = no limit.")
     dead_letter: str | None = Field(None, description="Queues: the topic that gets jobs delivered too often.")
     leases_durable: Flag = False
     retry_backoff_ms: U64 = 0
     retry_backoff_max_ms: U64 = 3_600_000
-    cleanup_policy: CleanupPolicy = Field("delete", description="compact: nothing is dropped, no ttl_ms and caps.")
+    cleanup_policy: CleanupPolicy = Field("delete", description="compact, none: nothing is dropped; no ttl_ms, caps.")
     max_message_bytes: U64 = Field(0, description="Largest batch of a Kafka producer; 0 = as large as records may be.")
+    compression_type: CompressionType = Field("producer", description="How Kafka clients get batches of records.")
+
+
+class TopicSettings(_Settings):
+    """What a topic is to be set to. Fields left out return to their defaults (partitions aside)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SETTINGS]})
 
@@ -78,6 +83,23 @@ class TopicSettings(RequestModel):
         """Every field by name with `durability` decided, `durable` left out: what the storage engine stores."""
         fields = self.model_dump(exclude={"durable"})
         if fields["durability"] is None:
+            fields["durability"] = "fsync" if self.durable else "disk"
+        return fields
+
+
+class TopicChange(_Settings, ChangeModel):
+    """The settings of a topic that change. Fields left out stay as they are."""
+
+    nullable: ClassVar[frozenset[str]] = frozenset({"priority", "dead_letter"})
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ttl_ms": 86_400_000}]})
+
+    def applied_to(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The settings of `config`, as the storage engine stores them, with those that are named in their place."""
+        fields = config | self.model_dump(include=self.model_fields_set - {"durable"})
+        # Of the classes that `durable` calls the same, none is chosen in place of the one there is.
+        other = self.durable is not (config["durability"] == "fsync")
+        if other and "durable" in self.model_fields_set and "durability" not in self.model_fields_set:
             fields["durability"] = "fsync" if self.durable else "disk"
         return fields
 
@@ -109,3 +131,4 @@ class TopicConfig(AnswerModel):
     retry_backoff_max_ms: int
     cleanup_policy: CleanupPolicy
     max_message_bytes: int
+    compression_type: CompressionType

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-from schemas.fields import MAX_U64, U64, AnswerModel, Flag, RequestModel
+from schemas.fields import MAX_U64, U64, AnswerModel, ChangeModel, ConfigModel, Flag, RequestModel
 from schemas.performance import Performance
 from schemas.records import EXAMPLE_PERFORMANCE, EXAMPLE_RECORD, DiffAnswer
 
@@ -43,20 +43,36 @@ StartAt = Annotated[
 ]
 
 
-class ConsumerRequest(RequestModel):
-    """What a crash of the broker may do to the position, and where a new consumer begins."""
-
+class _Promise(ConfigModel):
     consistency: Consistency = Field(
         "at_least_once",
         description="After a crash of the broker: some records may come again, or (strictly_at_once) none does.",
     )
     persist_every: U64 = Field(1000, description="at_least_once: no more records than this come again after a crash.")
+
+
+class ConsumerRequest(_Promise):
+    """What a crash of the broker may do to the position, and where a new consumer begins."""
+
     start: StartAt = Field(
         "earliest",
         description="Of a new consumer: with the oldest record there is, with what comes from now on, or behind a seq.",
     )
 
     model_config = _example({"consistency": "at_least_once", "persist_every": 1000, "start": "earliest"})
+
+
+class ConsumerChange(_Promise, ChangeModel):
+    """What a crash of the broker may do to the position. Fields left out stay as they are."""
+
+    model_config = _example({"persist_every": 100})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_is_over(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "start" in value:
+            raise ValueError("start counts when a consumer is made; seek moves one that is there")
+        return value  # pyright: ignore[reportUnknownVariableType]
 
 
 class ConsumerEntry(AnswerModel):

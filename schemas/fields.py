@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
 
 MAX_U64 = 2**64 - 1
 
@@ -46,9 +56,10 @@ TagPredicate = Annotated[
     Any,
     WithJsonSchema(
         {
-            "description": 'A tag: "x" or ["tag","Eq","x"] for equal, ["tag","Glob","x*"] for beginning with x.',
+            "description": 'A tag: "x" or ["tag","Eq","x"] for equal, ["tag","Glob","x*"] for beginning with x. '
+            "A plain one has no *.",
             "anyOf": [
-                {"type": "string"},
+                {"type": "string", "pattern": "^[^*]*$"},
                 {
                     "type": "array",
                     "prefixItems": [{"const": "tag"}, {"enum": ["Eq", "Glob"]}, {"type": "string"}],
@@ -77,6 +88,65 @@ class RequestModel(BaseModel):
         if isinstance(value, dict):
             return {name: field for name, field in value.items() if field is not None}  # pyright: ignore[reportUnknownVariableType]
         return value
+
+
+class UnknownField(ValueError):
+    """A field that settings do not have; `nearest`: the one that may have been meant, None: none is near."""
+
+    def __init__(self, field: str, nearest: str | None) -> None:
+        super().__init__(f"unknown field {field}")
+        self.field = field
+        self.nearest = nearest
+
+
+class ConfigModel(RequestModel):
+    """Settings: an unknown field is refused, with the nearest one there is. A setting that is misspelled and ignored
+    is noticed only when it is missed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            check_known(value, known)  # pyright: ignore[reportUnknownArgumentType]
+        return value  # pyright: ignore[reportUnknownVariableType]
+
+
+class ChangeModel(ConfigModel):
+    """Settings to be changed: what is named changes, all else stays. null counts as a value where it is one."""
+
+    #: Fields in which null is a value.
+    nullable: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {  # pyright: ignore[reportUnknownVariableType]
+                name: field
+                for name, field in value.items()  # pyright: ignore[reportUnknownVariableType]
+                if field is not None or name in cls.nullable
+            }
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Without defaults: a field left out stays as it is."""
+        schema = handler(core_schema)
+        for described in handler.resolve_ref_schema(schema).get("properties", {}).values():
+            described.pop("default", None)
+        return schema
+
+
+def check_known(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raises UnknownField for the first field of `given` that is not `known`."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            raise UnknownField(name, near[0] if near else None)
 
 
 class AnswerModel(BaseModel):

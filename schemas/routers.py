@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.fields import AnswerModel, Flag, RequestModel, TagPredicate
+from schemas.fields import AnswerModel, ChangeModel, ConfigModel, Flag, TagPredicate
 from schemas.performance import Performance
 from schemas.records import EXAMPLE_PERFORMANCE
 
@@ -27,11 +27,7 @@ def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [value]}, **settings)
 
 
-class RouterRequest(RequestModel):
-    """Where from, where to, and which records."""
-
-    source: str = Field(description="Made if missing.")
-    dest: str = Field(description="Made if missing, unless create_dest is false.")
+class _Copying(ConfigModel):
     preserve_node: Flag = Field(True, description="Copies keep their node.")
     preserve_tag: Flag = Field(True, description="Copies keep their tag.")
     create_dest: Flag = True
@@ -44,7 +40,25 @@ class RouterRequest(RequestModel):
         "head", alias="from", description="A new router begins with what comes from now on, or with what is there."
     )
 
+
+class RouterRequest(_Copying):
+    """Where from, where to, and which records."""
+
+    source: str = Field(description="Made if missing.")
+    dest: str = Field(description="Made if missing, unless create_dest is false.")
+
     model_config = _example(EXAMPLE_DEFINITION)
+
+
+class RouterChange(_Copying, ChangeModel):
+    """What a router is to do otherwise. Fields left out stay as they are."""
+
+    nullable: ClassVar[frozenset[str]] = frozenset({"filter"})
+
+    source: str | None = Field(None, description="Cannot be changed.")
+    dest: str | None = Field(None, description="Cannot be changed.")
+
+    model_config = _example({"filter": ["tag", "Glob", "order.*"]})
 
 
 class RouterDefinition(AnswerModel):

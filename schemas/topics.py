@@ -13,7 +13,7 @@ from schemas.records import EXAMPLE_PERFORMANCE
 
 class TopicPutAnswer(AnswerModel):
     topic: str
-    created: bool
+    created: bool = Field(description="False where there was one.")
     config: TopicConfig
     performance: Performance
 

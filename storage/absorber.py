@@ -180,6 +180,8 @@ class Absorber:
 
     async def _turn(self, log: Log, turns: list[tuple[Log, Plan, Copied]]) -> None:
         plan = plan_turn(log, self._engine.options)
+        if plan is not None:
+            self._engine.segments.remember(log, plan.segment)
         try:
             if plan is not None and (copied := await self._write(log, plan)) is not None:
                 turns.append((log, plan, copied))

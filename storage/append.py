@@ -42,6 +42,7 @@ class Write:
     """One append request on its way through. Made, run once, thrown away."""
 
     __slots__ = (
+        "apart",
         "config",
         "count",
         "create",
@@ -85,16 +86,17 @@ class Write:
         expected_seq: int | None,
         producer: ProducerBatch | None = None,
         hasten: bool = False,
-        move: tuple[int, int] | None = None,
+        move: tuple[int, Sequence[int]] | None = None,
         dest_id: int = 0,
         writers: int = 1,
     ) -> None:
-        """`move`: (source topic_id, seq) of the record that this is the copy of, for the topic `dest_id` and no other
-        of its name, as a stored body; it is synced whatever the class, and exempt from the limits that its original
-        kept.
+        """`move`: (source topic_id, seqs) of the records that these are the copies of, for the topic `dest_id` and no
+        other of its name, as stored bodies; they are synced whatever the class, and exempt from the limits that their
+        originals kept.
 
         `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same.
-        `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (`storage.together`)."""
+        `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (`storage.together`),
+        but where others go to a cap to make room for them: what goes and what comes is one unit, all of it."""
         self.engine = engine
         self.move = move
         self.dest_id = dest_id
@@ -109,6 +111,7 @@ class Write:
         self.producer = producer
         self.hasten = hasten
         self.writers = writers
+        self.apart = writers > 1
         self.count = len(records)
         self.payloads: array[int]
         self.total = 0
@@ -117,6 +120,8 @@ class Write:
         self.delayed = ""
         #: Goes into the batch behind the records.
         self.trailing: Sequence[control.Control] = ()
+        if move is not None and len(move[1]) > 1:
+            self.trailing = (control.Moved(source_id=move[0], seqs=[*move[1]]),)
         self.created = False
         self.held_ns = 0
         self.durable = False
@@ -156,8 +161,6 @@ class Write:
             return False
         if self._obstacle(topic) is not None:
             return False
-        if self.writers > 1 and over_caps(topic.config, topic.log, self.count, self.total) is not None:
-            return False  # what goes for one of them is in one batch with that one
         submission = self._enqueue(topic)
         assert submission is not None  # only ephemeral topics have none
         self._submit(submission, outcome)
@@ -333,6 +336,8 @@ class Write:
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
         evicts = over_caps(topic.config, log, self.count, self.total)
+        if evicts is not None:
+            self.apart = False
         appends, run = self._encode(head, more=evicts is not None or bool(self.trailing))
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
@@ -340,6 +345,7 @@ class Write:
             floor, frame = eviction(topic.config, log, *evicts)
             after.append(frame)
             log.assign_floor(floor)
+            engine.segments.look_ahead(log, floor)
         behind = [*self.trailing, *after]
         if self.producer is not None:
             engine.producers.assign(log, self.producer, self.count, self.first_seq, now)
@@ -351,9 +357,9 @@ class Write:
             after=behind,
             key=self.key,
             hash=self.hash,
-            move=self.move,
+            move=(self.move[0], self.move[1][0]) if self.move is not None and len(self.move[1]) == 1 else None,
             producer=self.producer,
-            apart=self.writers > 1,
+            apart=self.apart,
         )
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
@@ -377,7 +383,7 @@ class Write:
         return self.submission
 
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
-        return encoded(self.records, head, self.payloads, more=more, apart=self.writers > 1)
+        return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:
         engine, log = self.engine, self.log

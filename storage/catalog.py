@@ -116,6 +116,8 @@ class Catalog:
         #: What a recovery has changed of routers and consumers, and has to be written: (topic_id, frame).
         self.unannounced: list[tuple[int, control.Control]] = []
         self.next_topic_id = 1
+        #: Grows with every consumer that is made or deleted, and every topic that goes.
+        self.consumer_changes = 0
         #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
         self.superseded: dict[int, str] = {}
         #: Deleted logs whose folder of segments is still to be removed.
@@ -132,6 +134,7 @@ class Catalog:
             FrameType.ROUTER_DELETE: self._router_delete,
             FrameType.CONSUMER: self._consumer,
             FrameType.STATE: self._state,
+            FrameType.MOVED: self._moved,
         }
 
     def named(self, prefix: str, after: str) -> Iterator[Topic]:
@@ -209,6 +212,7 @@ class Catalog:
     def remove(self, topic: Topic) -> None:
         """Forget a log and what it used. With partition 0 the others are found no more, but for their frames."""
         self.by_id.pop(topic.topic_id, None)
+        self.consumer_changes += 1
         for each in (topic, *topic.others):
             if self.topics.get(each.name) is each:
                 del self.topics[each.name]
@@ -340,6 +344,7 @@ class Catalog:
             return
         before = log.consumers.lowest_durable()
         self.usage.consumers += log.consumers.apply(value)
+        self.consumer_changes += value.event != "cursor"
         if log.states is not None and (value.seq is not None or value.event == "delete"):
             # What was kept with the cursor's last place says nothing of this one; a State behind this frame does.
             for kind in (OFFSET, ATTEMPT):
@@ -359,6 +364,12 @@ class Catalog:
             if log.states is None:
                 log.states = StateTable()
             log.states.apply(value)
+            log.section = None
+
+    def _moved(self, topic_id: int, ts: int, value: control.Moved) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.moves.came.update([(value.source_id, seq) for seq in value.seqs])
             log.section = None
 
     def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:

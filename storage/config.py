@@ -40,11 +40,24 @@ class Retention(enum.StrEnum):
 
 
 class CleanupPolicy(enum.StrEnum):
-    """What Kafka clients know retention as. COMPACT: nothing is dropped, since compaction is not there yet."""
+    """What Kafka clients know retention as. COMPACT: nothing is dropped, since compaction is not there yet; NONE: as
+    Kafka's empty list, nothing is dropped either."""
 
     DELETE = "delete"
     COMPACT = "compact"
     BOTH = "compact,delete"
+    NONE = "none"
+
+
+class CompressionType(enum.StrEnum):
+    """How Kafka clients get records. PRODUCER: as the producers of the partition compress theirs."""
+
+    PRODUCER = "producer"
+    UNCOMPRESSED = "uncompressed"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -73,6 +86,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retry_backoff_max_ms: int = 3_600_000
     cleanup_policy: CleanupPolicy = CleanupPolicy.DELETE
     max_message_bytes: int = 0
+    compression_type: CompressionType = CompressionType.PRODUCER
 
     @property
     def durable(self) -> bool:

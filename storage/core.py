@@ -268,6 +268,7 @@ class EngineCore:
         await self.routers.stop()
         await self.consumers.stop()
         await self.upkeep.stop(ready=self.ready)
+        await self.segments.close()
         if self.ready:
             try:
                 await hand_back_reservations(self)

@@ -11,7 +11,7 @@ Source: storage.md; architecture.md (the path of one record).
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
 from typing import Any
@@ -31,6 +31,7 @@ from storage.errors import NotReady, ShuttingDown
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
+from storage.partitions import split
 from storage.queues.metrics import collect_queues
 from storage.read import Reader
 from storage.records import (
@@ -82,8 +83,14 @@ class Engine(Embedded):
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def state_of(self, topic: Topic) -> TopicState:
-        """A topic's figures now."""
+        """A topic's figures now, without what has expired and is only to be evicted. Of a queue's jobs these are still
+        counted, until `let_expire` or the next round of the worker."""
         log = topic.log
+        earliest, count, size = log.earliest_seq, log.count, log.bytes
+        expired = self.expiry.due(topic, loaded=True)
+        if expired:
+            gone = log.held.totals(earliest, min(expired, log.head + 1), log.marks.live_floor)
+            earliest, count, size = log.earliest_from(expired), count - gone[0], size - gone[1]
         return TopicState(
             topic=topic.name,
             topic_id=topic.topic_id,
@@ -91,10 +98,10 @@ class Engine(Embedded):
             config=topic.config,
             head_seq=log.head,
             next_seq=log.head + 1,
-            earliest_seq=log.earliest_seq,
+            earliest_seq=earliest,
             evict_floor=log.marks.evict_floor,
-            count=log.count,
-            bytes=log.bytes,
+            count=count,
+            bytes=size,
             last_write_ts=log.last_write_ts,
             last_read_ts=topic.last_read_ts,
             queue=self.queues.figures_of(topic) if log.queue is not None else None,
@@ -115,6 +122,13 @@ class Engine(Embedded):
         shown = (topic for topic in self.catalog.named(prefix, after) if not topic.provisional)
         return [self.state_of(topic) for topic in islice(shown, limit)]
 
+    async def let_expire(self, names: Iterable[str]) -> bool:
+        """Evict what has expired by now of these topics, all partitions, as far as log and segments let it: figures
+        that are taken next agree with what a read gives. False: there was nothing. Topics that are not there are passed
+        over; the address of a partition stands for its topic."""
+        found = (self.catalog.topics.get(split(name)[0]) for name in names)
+        return await self.expiry.let_expire([topic for topic in found if topic is not None])
+
     async def put_topic(
         self, name: str, config: TopicConfig | None = None, *, keep_partitions: bool = False
     ) -> tuple[TopicState, bool]:
@@ -126,6 +140,13 @@ class Engine(Embedded):
         self.check_open()
         created = await self.admin.put(name, config or TopicConfig(), keep_partitions=keep_partitions)
         return self.state_of(self.topic(name)), created
+
+    async def change_topic(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicState:
+        """Give a topic the config that `changed` makes of the one it has; no other change comes between. Durable on
+        return. Raises TopicNotFound, and as `changed` and `put_topic`."""
+        self.check_open()
+        await self.admin.alter(name, changed)
+        return self.state_of(self.topic(name))
 
     async def delete_topic(self, name: str, if_empty: bool = False) -> bool:
         """Delete the topic, all its records and routers; False when absent. Raises TopicNotEmpty."""

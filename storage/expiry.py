@@ -6,6 +6,7 @@ A record is expired iff now - ts > ttl_ms. The EvictWatermark that says so is sy
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,14 @@ class Expiry:
         if self.due(topic, loaded=True) and self._engine.shards[topic.log.shard].log.failed is None:
             with suppress(Unavailable):
                 await self._expire(topic)
+
+    async def let_expire(self, topics: Sequence[Topic]) -> bool:
+        """`expire_if_possible` of all partitions of these topics. False: there was nothing to do."""
+        due = [
+            each for topic in topics if topic.config.ttl_ms for each in (topic, *topic.others) if self.may_be_due(each)
+        ]
+        await asyncio.gather(*map(self.expire_if_possible, due))
+        return bool(due)
 
     async def tick(self) -> None:
         """The worker's round over all topics."""

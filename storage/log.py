@@ -28,6 +28,9 @@ from storage.tail_tags import TailTags
 from storage.usage import Usage
 from storage.watermarks import LossRange, Watermarks
 
+#: A floor that has risen by so many seqs has bytes below it dropped from memory.
+_UNCACHED_EVERY = 1024
+
 
 class Log:
     """State of one log. Seqs from 1; counts and bytes are of live records; times ms since the epoch."""
@@ -65,6 +68,7 @@ class Log:
         "tags",
         "tail",
         "topic_id",
+        "uncached_below",
         "usage",
     )
 
@@ -107,13 +111,19 @@ class Log:
         self.tags = TailTags()
         #: Batches whose bytes are in memory: first seq -> (bytes, offset of the first Append frame).
         self.cached: dict[int, tuple[bytes, int]] = {}
+        #: Where the floor was when it was last looked whether any of these lie below it.
+        self.uncached_below = 0
         #: The last encoded snapshot section; None = changed since.
         self.section: bytes | None = None
 
     @property
     def earliest_seq(self) -> int:
         """First live record, head + 1 when there is none."""
-        found = self.held.first_live(self.marks.live_floor, self.head + 1)
+        return self.earliest_from(self.marks.live_floor)
+
+    def earliest_from(self, floor: int) -> int:
+        """First live record from `floor` on, head + 1 when there is none."""
+        found = self.held.first_live(floor, self.head + 1)
         return self.head + 1 if found is None else found
 
     def _use(self, size_bytes: int, memory_bytes: int = 0) -> None:
@@ -273,10 +283,14 @@ class Log:
 
     def _forget_below(self, floor: int) -> None:
         self.tail.drop_below(floor)
-        # Batches are cached in seq order; the last one that begins below the floor may hold live records behind it.
-        for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
-            del self.cached[first_seq]
         self.tags.forget_below(floor)
+        # A floor that rises with every write does not look each time: the tail cache has a bound of its own. Of what is
+        # in memory only it has none.
+        if floor >= self.uncached_below + _UNCACHED_EVERY or self.ephemeral:
+            self.uncached_below = floor
+            # Batches are cached in seq order; the last one that begins below the floor may hold live records behind it.
+            for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
+                del self.cached[first_seq]
 
     def delete(self, request: control.Delete, place: int = 0, found: Found | None = None) -> int:
         """Apply a Delete whose frame lies at `place`; returns how many live records went. Again, it changes nothing.

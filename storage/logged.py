@@ -198,15 +198,21 @@ LOGGED: Final = (
     ),
     Event("claim_failed", "error", "topic", "A claim was answered 500.", _REPORT),
     Event(
-        "move_refused", "warning", "topic seq error",
-        "A dead job could not be moved to the dead letter topic; it waits (`dead_pending`), and is tried again.",
+        "move_refused", "warning", "topic seq moves error",
+        "So many dead jobs, this one first, could not be moved to the dead letter topic; they wait (`dead_pending`),"
+        " and are tried again.",
         "Give that topic room: `error` says what it refused for.",
     ),
-    Event("move_failed", "error", "topic seq", "The same, for a reason that should not be.", _REPORT),
+    Event("move_failed", "error", "topic seq moves", "The same, for a reason that should not be.", _REPORT),
     Event(
         "router_blocked", "warning", "router error",
         "The destination does not take the router's copies; they are tried again in order.",
         "Give the destination room: until then it is behind, and the source may evict what was not copied.",
+    ),
+    Event(
+        "router_behind", "warning", "router lag",
+        "For a minute the router has not come up with its source, and is further behind than before.",
+        "Write less, or give the broker more processor: what the source evicts before it is copied is lost to dest.",
     ),
     Event("router_goes_on", "info", "router", "The destination takes copies again.", _NONE),
     Event("router_failed", "error", "router", "A router's round raised; it is tried again.", _REPORT),

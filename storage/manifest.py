@@ -7,15 +7,16 @@ bitset per segment, 0 while every seq of it has a live record, so that memory do
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, compress
-from typing import Any, NamedTuple, Protocol
+from itertools import compress
+from typing import Any, Protocol
 
 import msgspec
 
 from storage.format.control import Segment as Frame
 from storage.records import TagMatch
+from storage.segment_sums import STRIDE, LiveSums, alive_flags, that_free
 
 HOT = "hot"
 COLD = "cold"
@@ -23,11 +24,15 @@ COLD = "cold"
 UNKNOWN = -1
 
 
-class Details(NamedTuple):
+class Details:
     """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
 
-    payloads: array[int]
-    stamps: array[int]
+    __slots__ = ("payloads", "stamps", "sums")
+
+    def __init__(self, payloads: array[int], stamps: array[int]) -> None:
+        self.payloads = payloads
+        self.stamps = stamps
+        self.sums = LiveSums(payloads)
 
 
 class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -163,7 +168,7 @@ class Segment:
             return range(first, stop)
         found: list[int] = []
         while first < end and len(found) < count:
-            stop = min(end, first + _STRIDE)
+            stop = min(end, first + STRIDE)
             found += compress(range(first, stop), self.alive_flags(first - self.first_seq, stop - self.first_seq))
             first = stop
         return found[:count]
@@ -177,18 +182,15 @@ class Segment:
             return b - a
         return b - a - (self.dead >> (a - self.first_seq) & ((1 << (b - a)) - 1)).bit_count()
 
-    def alive_flags(self, begin: int, end: int) -> Sequence[int]:
+    def alive_flags(self, begin: int, end: int) -> bytes:
         """1 or 0 for each record with begin <= index < end."""
-        dead = self.dead >> begin & ((1 << (end - begin)) - 1)
-        if not dead:
-            return b"\1" * (end - begin)
-        return bytes(f"{dead:0{end - begin}b}", "ascii")[::-1].translate(_DEAD_DIGITS)
+        return alive_flags(self.dead, begin, end)
 
     def bytes_between(self, first_seq: int, end_seq: int) -> int:
-        """Payload bytes of those; needs `details`."""
+        """Payload bytes of those; needs `details`. Floors ask for it at every write: it costs two blocks, not all."""
         assert self.details is not None
         a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
-        return sum(compress(self.details.payloads[a:b], self.alive_flags(a, b))) if a < b else 0
+        return self.details.sums.between(a, b, self.dead) if a < b else 0
 
     def assume(self) -> None:
         """Have something stand for `details`, which cannot be read, from what is known of the segment here.
@@ -245,22 +247,13 @@ class Segment:
         assert self.details is not None
         index = seq - self.first_seq
         while index < self.count and (records > 0 or size_bytes > 0):
-            stop = min(self.count, index + _STRIDE)
-            alive = self.alive_flags(index, stop)
-            counts = [*accumulate(alive)]
-            sizes = self.details.payloads[index:stop]
-            running = [*accumulate(size * live for size, live in zip(sizes, alive, strict=True))]
-            at = max(bisect_left(counts, records), bisect_left(running, size_bytes))
-            if at < stop - index:
-                return self.first_seq + index + at + 1, 0, 0
-            records -= counts[-1]
-            size_bytes -= running[-1]
-            index = stop
+            stop = min(self.count, index + STRIDE)
+            is_whole = not self.dead >> index & ((1 << (stop - index)) - 1)
+            alive = None if is_whole else self.alive_flags(index, stop)
+            sizes = self.details.payloads[index:stop] if size_bytes > 0 else array("I")
+            taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
+            index += taken
         return self.first_seq + index, max(0, records), max(0, size_bytes)
-
-
-_STRIDE = 256
-_DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))
 
 
 class Access(Protocol):
@@ -298,21 +291,25 @@ class Manifest:
         """The one that is appended to."""
         return self.segments[-1] if self.segments and not self.segments[-1].sealed else None
 
+    def index(self, seq: int) -> int:
+        """Number of the last segment that begins at `seq` or below it; -1: there is none."""
+        return bisect_right(self.segments, seq, key=_first_seq) - 1
+
     def named(self, first_seq: int) -> Segment | None:
         """The segment that begins with `first_seq`."""
-        at = bisect_right(self.segments, first_seq, key=_first_seq) - 1
+        at = self.index(first_seq)
         return self.segments[at] if at >= 0 and self.segments[at].first_seq == first_seq else None
 
     def behind(self, seq: int) -> Iterator[Segment]:
         """Segments with a seq >= `seq`, in order."""
-        at = max(0, bisect_right(self.segments, seq, key=_first_seq) - 1)
+        at = max(0, self.index(seq))
         for index in range(at, len(self.segments)):
             if self.segments[index].end_seq > seq:
                 yield self.segments[index]
 
     def containing(self, seq: int) -> Segment | None:
         """The segment that covers `seq`."""
-        at = bisect_right(self.segments, seq, key=_first_seq) - 1
+        at = self.index(seq)
         return self.segments[at] if at >= 0 and seq < self.segments[at].end_seq else None
 
     def sealed_end(self, seq: int) -> int:

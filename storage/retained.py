@@ -120,6 +120,8 @@ class Retained:
                         size += segment.live_bytes - segment.bytes_between(end_seq, segment.end_seq)
                     else:
                         size += segment.bytes_between(first_seq, end_seq)
+        if end_seq <= self.absorbed + 1:
+            return count, size
         tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
         return count + tail_count, size + tail_size
 
@@ -141,7 +143,8 @@ class Retained:
             count, size = segment.live, segment.live_bytes
             if seq > max(segment.first_seq, floor):
                 self.details(segment)
-                count, size = segment.alive(seq, segment.end_seq), segment.bytes_between(seq, segment.end_seq)
+                count = segment.alive(seq, segment.end_seq)
+                size = segment.bytes_between(seq, segment.end_seq) if size_bytes > 0 else 0
             if records <= count and size_bytes <= size:
                 self.details(segment)
                 return segment.floor_that_frees(seq, records, size_bytes)[0]
@@ -156,7 +159,8 @@ class Retained:
             if seq > max(segment.first_seq, floor):
                 if segment.details is None:
                     return segment
-                count, size = segment.alive(seq, segment.end_seq), segment.bytes_between(seq, segment.end_seq)
+                count = segment.alive(seq, segment.end_seq)
+                size = segment.bytes_between(seq, segment.end_seq) if size_bytes > 0 else 0
             else:
                 count, size = segment.live, segment.live_bytes
             if records <= count and size_bytes <= size:
@@ -164,6 +168,20 @@ class Retained:
             records, size_bytes = max(0, records - count), max(0, size_bytes - size)
             seq = segment.end_seq
         return None
+
+    def next_to_measure(self, seq: int) -> Segment | None:
+        """The segment behind the one that `seq` is in, once half of that is behind `seq`, if it has no details yet.
+
+        Of one that is still written to nobody needs to know beforehand.
+        """
+        segments = self.manifest.segments
+        at = self.manifest.index(seq)
+        if at < 0 or at + 1 >= len(segments):
+            return None
+        within, following = segments[at], segments[at + 1]
+        if seq - within.first_seq < within.count // 2 or following.details is not None or not following.sealed:
+            return None
+        return following if following.live else None
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
         """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
@@ -192,18 +210,28 @@ class Retained:
 
     def evict(self, floor: int, new_floor: int, end_seq: int) -> tuple[int, int]:
         """The floor rises: (records, payload bytes) alive that went with it, segments counting from there on."""
-        gone, size = self.totals(floor, min(new_floor, end_seq), floor)
+        gone = size = 0
+        if new_floor > self.absorbed + 1:
+            gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
         for segment in self.manifest.behind(floor):
             if segment.first_seq >= new_floor:
                 break
             if new_floor >= segment.end_seq:
+                gone += segment.live
+                size += segment.live_bytes
                 segment.live = segment.live_bytes = 0
-                segment.details, segment.assumed = None, False
+                if segment.sealed or segment.assumed:  # else more comes into it, and is known as it comes
+                    segment.details = None
+                segment.assumed = False
             elif self.replaying:
                 segment.live = UNKNOWN
             elif segment.live:
-                segment.live = segment.alive(new_floor, segment.end_seq)
-                segment.live_bytes = segment.bytes_between(new_floor, segment.end_seq)
+                self.details(segment)
+                gone += segment.alive(floor, new_floor)
+                # As much goes as is not left: what was assumed of sizes is made good when they are read.
+                left = segment.bytes_between(new_floor, segment.end_seq)
+                size += segment.live_bytes - left
+                segment.live, segment.live_bytes = segment.alive(new_floor, segment.end_seq), left
         return gone, size
 
     def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], place: int) -> tuple[list[int], list[int]]:

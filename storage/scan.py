@@ -64,7 +64,8 @@ class Scan:
         self._missing = missing
         self._max_scan = max_scan
         self._query = query
-        self._exclude = query.exclude_nodes if topic.config.dedupe_node else frozenset[bytes]()
+        # An empty one is none: it is what records without a node have.
+        self._exclude = query.exclude_nodes - {b""} if topic.config.dedupe_node else frozenset[bytes]()
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
         #: What was found so far: `_parts`, `_before` records together, and behind them those looked at one by one.
         self._parts: list[Sequence[StoredRecord]] = []

@@ -14,6 +14,9 @@ from storage.format import control
 OFFSET = "offset"
 #: Kind of the answer of a consumer that a clean stop found unconfirmed. It goes with the cursor as well.
 ATTEMPT = "attempt"
+#: Kind of the codec that producers of a log have compressed with last, by its name; its one key is PRODUCER.
+CODEC = "codec"
+PRODUCER = "producer"
 
 
 class StateTable:

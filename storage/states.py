@@ -10,6 +10,7 @@ from storage.errors import InvalidRequest, LimitReached
 from storage.format import control
 
 if TYPE_CHECKING:
+    from storage.catalog import Topic
     from storage.core import EngineCore
 
 #: Longest kind and key, in bytes of UTF-8.
@@ -17,7 +18,7 @@ MAX_NAME_BYTES = 1024
 
 
 class States:
-    """The values of an engine that belong to no log. All methods are the loop's."""
+    """The values of an engine that belong to no log, and the writing of those of logs. All methods are the loop's."""
 
     def __init__(self, engine: EngineCore) -> None:
         self._engine = engine
@@ -50,6 +51,21 @@ class States:
         self._engine.check_open()
         check_state(kind, key, b"", 0)
         await self._write(control.State(kind=kind, key=key), frees=True)
+
+    async def put_of_log(self, topic: Topic, kind: str, key: str, value: bytes) -> None:
+        """Of a log: it goes with the log. Applied on return, and durable with what is synced next, for nobody is told.
+
+        Raises InvalidRequest, Unavailable.
+        """
+        engine, log = self._engine, topic.log
+        engine.check_open()
+        check_state(kind, key, value, engine.options.max_state_bytes)
+        shard = engine.shards[log.shard]
+        shard.refuse_when_full()
+        encoded = encode_controls([control.State(kind=kind, key=key, value=value)], log.topic_id, engine.now_ms())
+        if not shard.has_room(1, len(encoded.payload), internal=True):
+            await shard.wait_room(1, len(encoded.payload))
+        await asyncio.shield(engine.submit_unit(shard, log.topic_id, encoded, needs_sync=False))
 
     async def _write(self, value: control.State, *, frees: bool) -> None:
         engine = self._engine

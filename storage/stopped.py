@@ -17,6 +17,7 @@ from storage.log import Log
 from storage.manifest import Segment
 from storage.options import Options
 from storage.overlay import OverlayFileSystem
+from storage.partitions import address
 from storage.recovery import Recovered
 from storage.segment import names
 from storage.segment_store import id_of
@@ -67,6 +68,8 @@ class StoppedLog(NamedTuple):
     evict_floor: int
     loss: list[tuple[int, int, str]]
     segments: list[StoppedSegment]
+    #: Live records, by the engine's own count.
+    live: int
 
 
 class StoppedDirectory:
@@ -92,12 +95,15 @@ class StoppedDirectory:
 
     def names(self) -> list[str]:
         """Of all topics, sorted."""
-        return sorted(self._recovered.catalog.topics)
+        return sorted(name for name, topic in self._recovered.catalog.topics.items() if not topic.partition)
 
-    def log(self, name: str) -> StoppedLog:
-        """The log of a topic. Raises KeyError."""
-        topic = self._recovered.catalog.topics[name]
-        log = topic.log
+    def partitions(self, name: str) -> int:
+        """How many a topic has. Raises KeyError."""
+        return self._recovered.catalog.topics[name].config.partitions
+
+    def log(self, name: str, partition: int = 0) -> StoppedLog:
+        """The log of a topic's partition. Raises KeyError."""
+        log = self._recovered.catalog.topics[address(name, partition)].log
         return StoppedLog(
             name=name,
             topic_id=log.topic_id,
@@ -109,6 +115,7 @@ class StoppedDirectory:
             evict_floor=log.marks.evict_floor,
             loss=list(log.marks.loss),
             segments=[self._segment(log, each) for each in log.held.manifest.segments if each.count],
+            live=log.count,
         )
 
     def _segment(self, log: Log, segment: Segment) -> StoppedSegment:
@@ -126,9 +133,9 @@ class StoppedDirectory:
             dead=segment.dead.to_bytes(size, "little") if segment.dead else b"",
         )
 
-    def tail(self, name: str) -> Iterator[StoppedTail]:
+    def tail(self, name: str, partition: int = 0) -> Iterator[StoppedTail]:
         """What is in no segment, a few MiB a time. Raises KeyError, WalFileGone, OSError."""
-        log = self._recovered.catalog.topics[name].log
+        log = self._recovered.catalog.topics[address(name, partition)].log
         tail = log.tail
         parts: list[bytes] = []
         first = end = stamp = last = size = 0

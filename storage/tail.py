@@ -10,11 +10,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, compress, repeat
+from itertools import chain, compress, repeat
 from operator import sub
 
 from storage.batches import Run, Singles
 from storage.format.cutting import total
+from storage.segment_sums import STRIDE, that_free
 from storage.spans import Rows, Span, stretches
 
 _TRIM_ROWS = 4096
@@ -281,22 +282,13 @@ class TailIndex:
         """Lowest floor above `seq` with at least so many live records and payload bytes below it (the end if fewer)."""
         index, end = self.index(seq), len(self._sizes)
         while index < end and (records > 0 or size_bytes > 0):
-            stop = min(end, index + 1024)
-            sizes = self._payloads[index:stop]
-            if self.dead is None:
-                running = list(accumulate(sizes))
-                counts: list[int] | range = range(1, len(sizes) + 1)
-            else:
-                alive = self.dead[index:stop].translate(_FLIP)
-                running = list(accumulate(size * live for size, live in zip(sizes, alive, strict=True)))
-                counts = list(accumulate(alive))
-            enough = max(bisect_left(counts, records), bisect_left(running, size_bytes))
-            if enough < len(sizes):
-                index += enough + 1
-                break
-            records -= counts[-1]
-            size_bytes -= running[-1]
-            index = stop
+            stop = min(end, index + STRIDE)
+            alive = None if self.dead is None else self.dead[index:stop].translate(_FLIP)
+            if size_bytes <= 0 and alive is None:
+                stop = min(end, index + records)  # the next ones will do, whatever their sizes
+            sizes = self._payloads[index:stop] if size_bytes > 0 else array("I")
+            taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
+            index += taken
         return self.seq_at(index - 1) + 1 if index > 0 else seq
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:

@@ -6,7 +6,7 @@ While a topic is being changed or deleted, writes to it wait, so that none falls
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -93,6 +93,20 @@ class TopicAdmin:
             await self._exclusively((topic, *topic.others), self.growth.change(topic, config))
         return False
 
+    async def alter(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
+        """Give a topic the config that `changed` makes of the one it has; durable on return.
+
+        No other change comes between looking and writing, and a topic that is being deleted is not made again. Raises
+        TopicNotFound, and as `changed` and `put`.
+        """
+        while True:
+            topic = self._engine.topic(name)
+            changing = self._engine.changing.get(topic.topic_id)
+            if changing is None:
+                await self.put(name, changed(topic.config))  # which does not wait before it holds back other changes
+                return
+            await asyncio.wait([changing])
+
     def _differs(self, topic: Topic, config: TopicConfig) -> bool:
         # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
         stopped = self._engine.shards[topic.log.shard].log.failed is not None
@@ -155,6 +169,9 @@ class TopicAdmin:
         if log.topic_id in engine.debts:
             await settle_debt(engine, log)
         leases = await self._leases_to_write(topic, config)
+        if topic.config.ttl_ms and topic.config.ttl_ms != config.ttl_ms:
+            # By the old ttl, and in the log in front of the new one: nobody was given it any more, and nobody will be.
+            await engine.expiry.expire_if_possible(topic)
         pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
             pending = self._write_out(log)
@@ -243,6 +260,8 @@ class TopicAdmin:
         Durable on return.
         """
         check_topic_name(name)
+        if if_empty and (found := self._engine.catalog.topics.get(name)) is not None:
+            await self._engine.expiry.let_expire((found,))  # it holds nothing that a read would give
         while True:
             topic = self._engine.catalog.topics.get(name)
             if topic is None:

@@ -39,13 +39,15 @@ def check_address(address: str) -> None:
 
 def check_cleanup(config: TopicConfig, within: str = "") -> None:
     """Raises InvalidRequest for retention of a topic that drops nothing; `within`: where the config stands."""
-    if config.cleanup_policy is not CleanupPolicy.COMPACT:
+    if config.cleanup_policy not in (CleanupPolicy.COMPACT, CleanupPolicy.NONE):
         return
     drops = (config.ttl_ms, config.cap_records, config.cap_bytes, config.retention is Retention.CONSUMED)
     for field, dropping in zip(_DROPPING, drops, strict=True):
         if dropping:
             where = f"{within}{field}"
-            raise InvalidRequest(f"{where} drops records, which cleanup_policy compact forbids.", field=where)
+            raise InvalidRequest(
+                f"{where} drops records, which cleanup_policy {config.cleanup_policy} forbids.", field=where
+            )
 
 
 def check_text(value: str, field: str, max_bytes: int) -> bytes:

@@ -34,6 +34,11 @@ class Watermarks:
         for cause, floor in (floors or {}).items():
             if floor > self.floors.get(cause, 1):
                 self.floors[cause] = floor
+                self.live_floor = max(self.live_floor, floor)
+                if cause in ANNOUNCED:
+                    self.evict_floor = max(self.evict_floor, floor)
+        if not loss and not self.loss:
+            return  # a cap that goes along with each write comes this way
         if loss:
             merged: list[LossRange] = []
             for start, end, cause in sorted({(int(a), int(b), str(c)) for a, b, c in [*self.loss, *loss]}):
@@ -46,6 +51,8 @@ class Watermarks:
 
     def live_floor_with(self, floors: dict[str, int] | None, loss: list[LossRange] | None) -> int:
         """What `live_floor` would be after `merge`."""
+        if not loss and not self.loss:
+            return max([self.live_floor, *(floors or {}).values()])
         after = Watermarks(self.floors, self.loss)
         after.merge(floors, loss)
         return after.live_floor

@@ -31,7 +31,7 @@ _ROUTERS = (
     health.router,
     metrics.router,
 )
-_WITH_BODY = {"PUT", "POST"}
+_WITH_BODY = {"PUT", "POST", "PATCH"}
 #: What answers while the engine is not ready, too.
 ALWAYS = {"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"}
 

@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException
 
 from broker.auth.access import Unauthorized
 from broker.http.answers import Answer
+from schemas.fields import UnknownField
 from storage.errors import InvalidRequest, StorageError
 
 _log = structlog.get_logger("broker.http")
@@ -289,6 +290,11 @@ def wrong_model(error: Mapping[str, Any], within: Sequence[str], whole: str) -> 
     field = ""
     for part in location:
         field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else part
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, UnknownField):
+        path = f"{field}.{cause.field}" if field else cause.field
+        hint = "." if cause.nearest is None else f": did you mean {cause.nearest}?"
+        return InvalidRequest(f"unknown field {path}{hint}", field=path)
     field = field or whole
     sentence = _PHRASES.get(error["type"]) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return InvalidRequest(f"{field}: {sentence[:1].lower()}{sentence[1:].rstrip('.')}.", field=field)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import zlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 
+from broker import inflate
 from broker.http.answers import Message, Receive
 from broker.http.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
 from broker.memory.bodies import BodyRoom
@@ -17,10 +17,8 @@ from broker.slow import Progress, Quota
 from storage.errors import InvalidRequest
 
 _JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
-_GZIP_FORMAT = 31
 #: Above this, decompressing is done in a thread: it may grow a thousandfold.
 _GUNZIP_ON_LOOP_BYTES = 2048
-_CHUNK_BYTES = 1 << 20
 #: How often as long as itself a compressed body may become (deflate).
 _MOST_GROWTH = 1032
 
@@ -145,27 +143,12 @@ async def _decoded(body: bytes, coding: bytes, max_bytes: int, room: BodyRoom) -
 
 
 def gunzip(body: bytes, max_bytes: int) -> bytes:
-    """All members of a gzip stream (RFC 1952). Raises PayloadTooLarge past `max_bytes`, InvalidRequest when damaged."""
-    parts: list[bytes] = []
-    got = 0
-    rest = body
-    while rest:
-        member = zlib.decompressobj(_GZIP_FORMAT)
-        while rest and not member.eof:
-            try:
-                part = member.decompress(rest, _CHUNK_BYTES)
-            except zlib.error:
-                raise _bad_gzip() from None
-            rest = member.unconsumed_tail
-            parts.append(part)
-            got += len(part)
-            if got > max_bytes:
-                raise PayloadTooLarge(max_bytes)
-        if not member.eof:
-            raise _bad_gzip()
-        rest = member.unused_data
-    return b"".join(parts)
-
-
-def _bad_gzip() -> InvalidRequest:
-    return InvalidRequest("body: not valid gzip, which Content-Encoding says it is.", field="body")
+    """All members of a gzip stream. Raises PayloadTooLarge past `max_bytes`, InvalidRequest when damaged."""
+    try:
+        return inflate.gunzip(body, max_bytes)
+    except inflate.TooLarge:
+        raise PayloadTooLarge(max_bytes) from None
+    except inflate.TooManyMembers as error:
+        raise InvalidRequest(f"body: {error}; send it as one.", field="body") from None
+    except inflate.Damaged:
+        raise InvalidRequest("body: not valid gzip, which Content-Encoding says it is.", field="body") from None

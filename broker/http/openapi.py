@@ -29,7 +29,7 @@ Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are 
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
 _OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *CONSUMER_OPERATIONS, *SEGMENT_OPERATIONS, *WATCH_OPERATIONS]
-_WITH_BODY = ("post", "put")
+_WITH_BODY = ("post", "put", "patch")
 _REF = "#/components/schemas/{model}"
 
 

@@ -41,10 +41,13 @@ class ApiKey(enum.IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
 
 
 #: A version that none reaches.
@@ -66,38 +69,41 @@ APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
         Api(ApiKey.PRODUCE, 0, 9, 9),
-        Api(ApiKey.FETCH, 4, 12, 12),
-        Api(ApiKey.LIST_OFFSETS, 1, 6, 6),
-        Api(ApiKey.METADATA, 0, 12, 9),
-        Api(ApiKey.OFFSET_COMMIT, 2, 8, 8),
-        Api(ApiKey.OFFSET_FETCH, 1, 8, 6),
-        Api(ApiKey.FIND_COORDINATOR, 0, 3, 3),
-        Api(ApiKey.JOIN_GROUP, 0, 6, 6),
+        Api(ApiKey.FETCH, 4, 18, 12),
+        Api(ApiKey.LIST_OFFSETS, 1, 11, 6),
+        Api(ApiKey.METADATA, 0, 13, 9),
+        Api(ApiKey.OFFSET_COMMIT, 2, 9, 8),
+        Api(ApiKey.OFFSET_FETCH, 1, 9, 6),
+        Api(ApiKey.FIND_COORDINATOR, 0, 6, 3),
+        Api(ApiKey.JOIN_GROUP, 0, 9, 6),
         Api(ApiKey.HEARTBEAT, 0, 4, 4),
-        Api(ApiKey.LEAVE_GROUP, 0, 4, 4),
-        Api(ApiKey.SYNC_GROUP, 0, 4, 4),
-        Api(ApiKey.DESCRIBE_GROUPS, 0, 5, 5),
-        Api(ApiKey.LIST_GROUPS, 0, 4, 3),
+        Api(ApiKey.LEAVE_GROUP, 0, 5, 4),
+        Api(ApiKey.SYNC_GROUP, 0, 5, 4),
+        Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
+        Api(ApiKey.LIST_GROUPS, 0, 5, 3),
         Api(ApiKey.SASL_HANDSHAKE, 0, 1, NEVER),
-        Api(ApiKey.API_VERSIONS, 0, 3, 3),
-        Api(ApiKey.CREATE_TOPICS, 2, 5, 5),
-        Api(ApiKey.DELETE_TOPICS, 1, 4, 4),
+        Api(ApiKey.API_VERSIONS, 0, 4, 3),
+        Api(ApiKey.CREATE_TOPICS, 2, 7, 5),
+        Api(ApiKey.DELETE_TOPICS, 1, 6, 4),
         Api(ApiKey.DELETE_RECORDS, 0, 2, 2),
-        Api(ApiKey.INIT_PRODUCER_ID, 0, 4, 2),
+        Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
         Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
         Api(ApiKey.ALTER_CONFIGS, 0, 2, 2),
-        Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
         Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
         Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
         Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
         Api(ApiKey.OFFSET_DELETE, 0, 0, NEVER),
         # kafka-python 3.0 looks for what only version 1 answers.
-        Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, 0),
+        Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
+        Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
         Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
+        Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
         Api(ApiKey.SHARE_FETCH, 1, 2, 0),
         Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
+        Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
     )
 }

@@ -45,7 +45,7 @@ class Peer:
     `access`: what it may do; None until it has said who it is. `local` is the address that it has reached: host, port.
     """
 
-    __slots__ = ("access", "address", "local", "mechanism", "raw_tokens", "rejected", "when_gone")
+    __slots__ = ("access", "address", "local", "mechanism", "raw_tokens", "rejected", "software", "when_gone")
 
     def __init__(self, access: Access | None, local: tuple[str, int], address: str) -> None:
         #: What is to be done when it ends, by what for.
@@ -53,6 +53,8 @@ class Peer:
         self.access = access
         self.local = local
         self.address = address
+        #: Name and version of the client, as it says; "": it has not.
+        self.software = ""
         #: What it has agreed to say it by.
         self.mechanism: str | None = None
         #: SaslHandshake v0: the next frame is a token without any header.

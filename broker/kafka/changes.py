@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,10 +28,4 @@ async def change(engine: Engine, name: str, changed: Callable[[TopicConfig], Top
 
     No other change comes between looking and writing, and a topic that is being deleted is not made again.
     """
-    while True:
-        topic = engine.topic(name)
-        changing = engine.changing.get(topic.topic_id)
-        if changing is None:
-            await engine.put_topic(name, changed(topic.config))
-            return
-        await asyncio.wait([changing])
+    await engine.change_topic(name, changed)

@@ -23,20 +23,29 @@ LEADER_EPOCH: Final = 0
 #: Of topics listed at a time: so many names are held, whatever there is.
 PAGE: Final = 500
 
+#: The id that stands where a topic is not named by its id.
+NO_UUID: Final = bytes(16)
+
 #: What all topic ids begin with; the rest is the number of the topic.
 _UUIDS: Final = b"topics\x00\x01"
 
 #: Bits of Kafka's operations, by what a key needs for them here.
 _TOPIC_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (3, 8, 10)),  # read, describe, describe configs
-    (WRITE, (4,)),
+    (WRITE, (4, 5)),  # write; create, by naming it
     (ADMIN, (7, 11)),  # alter, alter configs
     (DELETE, (6,)),
 )
 _CLUSTER_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (8, 10)),
     (WRITE, (12,)),  # idempotent write
-    (ADMIN, (5, 7, 11)),  # create, alter, alter configs
+    (ADMIN, (5, 7, 9, 11)),  # create, alter, cluster action, alter configs
+)
+#: The topics of the group are looked at besides.
+_GROUP_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
+    (READ, (3, 8, 10)),  # read, describe, describe configs
+    (ADMIN, (11,)),  # alter configs
+    (DELETE, (6,)),
 )
 
 
@@ -68,6 +77,22 @@ def cluster_operations(access: Access) -> int:
     return _bits(access, _CLUSTER_OPERATIONS)
 
 
+_NAMES: Final = {
+    3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
+}  # fmt: skip
+
+
+def named_operations(bits: int) -> list[str]:
+    """The operations of a bit field, by their names."""
+    return [name for bit, name in _NAMES.items() if bits & 1 << bit]
+
+
+def group_operations(access: Access) -> int:
+    """And with a group that is for it."""
+    return _bits(access, _GROUP_OPERATIONS)
+
+
 def _bits(access: Access, operations: tuple[tuple[Scopes, tuple[int, ...]], ...], *names: str) -> int:
     return sum(1 << bit for scopes, bits in operations if may(access, scopes, *names) for bit in bits)
 
@@ -92,6 +117,14 @@ def with_uuid(engine: Engine, uuid: bytes) -> Topic | None:
     """The topic with that id, not a partition; None: there is none."""
     found = engine.catalog.by_id.get(int.from_bytes(uuid[8:], "big")) if uuid.startswith(_UUIDS) else None
     return found if found is not None and not found.provisional and is_topic_name(found.name) else None
+
+
+def known_by_id(call: Call, uuid: bytes) -> Topic | None:
+    """The same, if the key may know of it: what it may not know of by its name it may not by its id."""
+    found = with_uuid(call.broker.engine, uuid)
+    if found is None or not any(may(call.access, scopes, found.name) for scopes in (READ, WRITE, ADMIN, DELETE)):
+        return None
+    return found
 
 
 def uuid_of(topic: Topic) -> bytes:

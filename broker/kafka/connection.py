@@ -288,7 +288,8 @@ class Connection(asyncio.Protocol):
         if self._body is not None:
             self._count_requests()
         self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
-        if body is not None:
+        # Its client may have gone while this was answered, which is no defect.
+        if body is not None and not self.transport.is_closing():
             self.transport.writelines(headers.framed(started.header, body))
         started.call.release()
         self._closing |= self._peer.rejected
@@ -301,6 +302,8 @@ class Connection(asyncio.Protocol):
         self._held_bytes -= size
         if token is None:
             self._refuse("unauthenticated", "a wrong token")
+            return
+        if self.transport.is_closing():
             return
         self.transport.write(len(token).to_bytes(4, "big") + token)
 

@@ -7,6 +7,7 @@ compaction leaves. OFFSET_OUT_OF_RANGE is for what was evicted, and for what is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -62,8 +63,8 @@ def check_offset(topic: Topic, offset: int) -> None:
         raise OffsetOutOfRange
 
 
-async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_bytes: int) -> Read:
-    """What there is from an offset on: at least one record if there is any, and about `max_bytes` at most.
+async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_bytes: int, *, least: int = 1) -> Read:
+    """What there is from an offset on, in `max_bytes` at most; but the first `least` records whatever their size.
 
     Raises OffsetOutOfRange, and as the engine does: RecordCorrupt only where the record is the first.
     """
@@ -80,7 +81,18 @@ async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_b
         found = await engine.read(place, query)
     if found.tombstone is not None:
         check_offset(topic, offset)  # evicted meanwhile, unless it is a loss within the log
-    return Read(batches_of(found.records, offset, found.next_from_seq), found.next_from_seq)
+    return _within(found.records, offset, found.next_from_seq, max_bytes, least)
+
+
+def _within(records: Sequence[StoredRecord], offset: int, next_offset: int, max_bytes: int, least: int) -> Read:
+    """As many of them as fit. The engine counts what is stored, and a batch may be larger: there is more around it."""
+    while True:
+        batches = batches_of(records, offset, next_offset)
+        size = sum(map(len, batches))
+        if size <= max_bytes or len(records) <= least:
+            return Read(batches, next_offset) if size <= max_bytes or least else Read([], offset)
+        records = records[: max(least, min(len(records) - 1, len(records) * max_bytes // size))]
+        next_offset = records[-1].seq if records else offset
 
 
 async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
@@ -99,7 +111,39 @@ async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int)
             if stamp >= timestamp or seq > end:
                 return seq - 1, stamp
         position = found.next_from_seq
+        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
     return None
+
+
+async def offset_of_max_timestamp(engine: Engine, place: str, topic: Topic) -> tuple[int, int] | None:
+    """The first record with the latest time, as clients see it: offset and time; None: there are no records.
+
+    Records are looked at from the last one back, until those in front were committed before the latest create time seen
+    so far: a producer whose clock is ahead is not noticed. No more than MAX_LOOKED_AT are looked at.
+    """
+    best: tuple[int, int] | None = None
+    end = topic.log.head
+    stop = max(topic.log.earliest_seq - 1, end - MAX_LOOKED_AT)
+    while end > stop:
+        begin = max(stop, end - _LOOK_AT_ONCE)
+        position, earliest_ts = begin, None
+        while position < end:
+            query = ReadQuery(from_seq=position, limit=_LOOK_AT_ONCE, max_bytes=_LOOK_AT_BYTES, to_seq=end)
+            found = await engine.read(place, query)
+            for seq, ts, node, tag, body in found.records:
+                earliest_ts = ts if earliest_ts is None else earliest_ts
+                stamp = to_kafka(body, tag, node, ts)[3]
+                # A block in front of others is read later: of equal times its records are the first.
+                if best is None or stamp > best[1] or (stamp == best[1] and seq - 1 < best[0]):
+                    best = seq - 1, stamp
+            if found.next_from_seq <= position:
+                break
+            position = found.next_from_seq
+        if best is not None and earliest_ts is not None and earliest_ts < best[1]:
+            break
+        end = begin
+        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
+    return best
 
 
 def batches_of(records: Sequence[StoredRecord], offset: int, next_offset: int) -> list[Buffer]:

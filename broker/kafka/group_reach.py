@@ -1,49 +1,90 @@
 """Whether a group is for a key. Ids of groups have no prefixes: its topics tell whose a group is.
 
     topics of the group              a key with prefixes
-    none yet                         it is for the key: nothing says whose it is
-    one at least is for the key      it is for the key, which may delete it if all of them are for it
-    others only                      the key neither sees it nor joins it, nor commits by its id
+    all of them are for the key      the group is for it
+    none                             it is for the key if it has all prefixes of the key that made the group; where
+                                     nobody is known to have made it, it is for any key, the first of which makes it
+    otherwise                        the key neither sees the group nor joins it, nor commits by its id
 
-Topics are those that the group has committed offsets for; of a share group, its queues.
+Topics are those that the group has committed offsets for, those that its members are subscribed to or have been
+assigned, and those of its instances of the REST Proxy; of a share group, its queues and what its members want.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from broker.auth.access import Access
+from broker.auth.access import Access, Forbidden
 from broker.auth.scopes import READ, Scopes
 from broker.kafka.cluster import may
+from broker.kafka.names import group_of
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
+    from broker.wiring import Broker
 
 
 def is_for(access: Access, topics: Collection[str]) -> bool:
-    """Whether a group with these topics is for a key."""
-    return not access.prefixes or not topics or any(name.startswith(access.prefixes) for name in topics)
+    """Whether all of these topics are for a key."""
+    return not access.prefixes or all(name.startswith(access.prefixes) for name in topics)
+
+
+def topics_of(broker: Broker, group_id: str) -> set[str]:
+    """All topics of a group of consumers."""
+    proxied = broker.proxy.groups().get(group_id)
+    found = broker.kafka_offsets.topics(group_id) | broker.kafka_groups.topics(group_id)
+    return found if proxied is None else found | proxied.topics()
+
+
+def reaches_group(broker: Broker, access: Access, group_id: str) -> bool:
+    """Whether the group of consumers is for the key."""
+    return not access.prefixes or _is_whose(broker, access, group_id, topics_of(broker, group_id))
+
+
+def require_group(broker: Broker, access: Access, group_id: str) -> None:
+    """Raises Forbidden where it is not."""
+    if not reaches_group(broker, access, group_id):
+        raise Forbidden("This key is not for all topics of that group.", name=group_id[:255])
+
+
+def require_consumer(broker: Broker, access: Access, consumer: str) -> None:
+    """Raises Forbidden for a consumer that would be one of a group which is not for the key."""
+    group_id = group_of(consumer)
+    if group_id is not None:
+        require_group(broker, access, group_id)
 
 
 def reaches(call: Call, group_id: str, scopes: Scopes = READ) -> bool:
     """Whether the key has these scopes, and the group of consumers is for it."""
-    access = call.access
-    return may(access, scopes) and (not access.prefixes or is_for(access, call.broker.kafka_offsets.topics(group_id)))
+    return may(call.access, scopes) and reaches_group(call.broker, call.access, group_id)
 
 
-def may_commit(call: Call, group_id: str, places: Iterable[tuple[str, int]]) -> bool:
-    """The same for one who is no member; `places`: topics and partitions that it commits for."""
-    offsets = call.broker.kafka_offsets
-    # As a rule it has committed for one of them before, and the others need not be looked for.
-    return any(
-        may(call.access, READ, topic) and offsets.has(group_id, topic, partition) for topic, partition in places
-    ) or reaches(call, group_id)
+def reaches_shares(call: Call, group_id: str) -> bool:
+    """Whether the share group is for the key."""
+    return not call.access.prefixes or is_for(call.access, call.broker.kafka_shares.topics(group_id))
 
 
-def listed(call: Call) -> Callable[[str], bool]:
+def listed(broker: Broker, access: Access) -> Callable[[str], bool]:
     """Which groups of consumers are for the key, all of which are looked at once."""
-    if not call.access.prefixes:
+    if not access.prefixes:
         return lambda _: True
-    topics = call.broker.kafka_offsets.topics_of_all()
-    return lambda group_id: is_for(call.access, topics.get(group_id, ()))
+    committed, proxied = broker.kafka_offsets.topics_of_all(), broker.proxy.groups()
+
+    def is_listed(group_id: str) -> bool:
+        topics = committed.get(group_id, set()) | broker.kafka_groups.topics(group_id)
+        if group_id in proxied:
+            topics |= proxied[group_id].topics()
+        return _is_whose(broker, access, group_id, topics)
+
+    return is_listed
+
+
+def _is_whose(broker: Broker, access: Access, group_id: str, topics: Collection[str]) -> bool:
+    if topics:
+        return is_for(access, topics)
+    owner = broker.kafka_groups.owner(group_id)
+    if owner is None:
+        proxied = broker.proxy.groups().get(group_id)
+        owner = None if proxied is None else proxied.owner
+    return owner is None or (bool(owner) and is_for(access, owner))

@@ -14,6 +14,7 @@ from storage.metric_table import Family, Sample
 
 if TYPE_CHECKING:
     from broker.kafka.groups.coordinator import Coordinator
+    from broker.kafka.packed import Packed
 
 #: Why a connection is closed without an answer.
 REFUSALS: Final = ("connections", "malformed", "unsupported", "unauthenticated")
@@ -23,8 +24,9 @@ _CODES: Final = frozenset(int(code) for code in ErrorCode)
 class KafkaMetrics:
     """Of one port."""
 
-    def __init__(self, groups: Coordinator) -> None:
+    def __init__(self, groups: Coordinator, packed: Packed) -> None:
         self._groups = groups
+        self._packed = packed
         self._seconds: dict[int, Latencies] = {}
         self._errors: dict[tuple[int, int], int] = {}
         self._refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
@@ -54,6 +56,11 @@ class KafkaMetrics:
         yield METRICS.whole("topics_kafka_connections", len(self.connections))
         yield METRICS.whole("topics_kafka_groups", len(self._groups))
         yield METRICS.whole("topics_kafka_rebalances", self._groups.begun)
+        yield METRICS.whole("topics_kafka_packed_bytes", self._packed.bytes)
+        yield METRICS.family(
+            "topics_kafka_packed",
+            [Sample((("outcome", "made"),), self._packed.made), Sample((("outcome", "found"),), self._packed.found)],
+        )
         yield METRICS.family(
             "topics_kafka_refused", [Sample((("why", why),), count) for why, count in self._refused.items()]
         )

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from storage.config import CleanupPolicy, Durability, TopicConfig, TopicType
+from storage.config import CleanupPolicy, CompressionType, Durability, TopicConfig, TopicType
 
 MAX_I64: Final = (1 << 63) - 1
 MAX_I32: Final = (1 << 31) - 1
@@ -94,11 +94,18 @@ def _max_message(config: TopicConfig, text: str) -> TopicConfig:
 
 
 def _cleanup(config: TopicConfig, text: str) -> TopicConfig:
-    policies = {each.strip() for each in text.split(",")}
+    policies = {each.strip() for each in text.split(",")} - {""}
     joined = ",".join(policy for policy in ("compact", "delete") if policy in policies)
-    if not joined or policies - {"compact", "delete"}:
-        raise InvalidConfig(f"cleanup.policy: {text!r} is not delete, compact, or both.")
-    return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(joined))
+    if policies - {"compact", "delete"}:
+        raise InvalidConfig(f"cleanup.policy: {text!r} is not delete, compact, both, or an empty list.")
+    return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(joined or CleanupPolicy.NONE))
+
+
+def _compression(config: TopicConfig, text: str) -> TopicConfig:
+    kind = "uncompressed" if text.lower() == "none" else text.lower()
+    if kind not in list(CompressionType):
+        raise InvalidConfig(f"compression.type: {text!r} is none of {', '.join(CompressionType)}.")
+    return msgspec.structs.replace(config, compression_type=CompressionType(kind))
 
 
 def _durability(config: TopicConfig, text: str) -> TopicConfig:
@@ -156,11 +163,13 @@ SETTINGS: Final[dict[str, Setting]] = {
     for setting in (
         _mapped(
             "cleanup.policy", Kind.LIST, "delete",
-            "compact: nothing is dropped, since there is no compaction yet; retention is refused with it.",
-            _cleanup, lambda config, _: config.cleanup_policy.value,
+            "compact: nothing is dropped, since there is no compaction yet; retention is refused with it, as with "
+            "an empty list, which drops nothing either.",
+            _cleanup, lambda config, _: "" if config.cleanup_policy == CleanupPolicy.NONE else config.cleanup_policy,
         ),
         _mapped(
-            "retention.ms", Kind.LONG, "-1", "Records older than this are gone; -1 = never.",
+            "retention.ms", Kind.LONG, "-1",
+            "Records older than this are gone; -1 = never, which is the default here (Kafka's is 7 days).",
             _retention_ms, lambda config, _: _shown(config.ttl_ms),
         ),
         _mapped(
@@ -183,10 +192,14 @@ SETTINGS: Final[dict[str, Setting]] = {
         _fixed("min.insync.replicas", Kind.INT, "1", about="There is one broker; see topics.durability for acks."),
         _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false", about="There are no elections."),
         _fixed("remote.storage.enable", Kind.BOOLEAN, "false", about="The cold tier is set for the whole broker."),
-        _fixed(
-            "compression.type", Kind.STRING, "producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd",
-            about="Records are stored uncompressed, whatever producers send.",
+        _mapped(
+            "compression.type", Kind.STRING, "producer",
+            "How fetched batches are compressed; producer = as the producers of the partition compress theirs.",
+            _compression, lambda config, _: config.compression_type.value,
         ),
+        _tuning("compression.gzip.level", Kind.INT, "-1"),
+        _tuning("compression.lz4.level", Kind.INT, "9"),
+        _tuning("compression.zstd.level", Kind.INT, "3"),
         _tuning("delete.retention.ms", Kind.LONG, "86400000"),
         _tuning("file.delete.delay.ms", Kind.LONG, "60000"),
         _tuning("flush.messages", Kind.LONG, str(MAX_I64)),

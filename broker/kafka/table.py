@@ -8,6 +8,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Handler
 from broker.kafka.calls import (
     admin,
+    config_resources,
     configs,
     describe_topics,
     fetch,
@@ -20,11 +21,13 @@ from broker.kafka.calls import (
     producers,
     sasl,
     share,
+    share_admin,
     versions,
 )
 
 HANDLERS: Final[dict[int, Handler]] = {
     **admin.HANDLERS,
+    **config_resources.HANDLERS,
     **configs.HANDLERS,
     **describe_topics.HANDLERS,
     **fetch.HANDLERS,
@@ -37,5 +40,6 @@ HANDLERS: Final[dict[int, Handler]] = {
     **producers.HANDLERS,
     **sasl.HANDLERS,
     **share.HANDLERS,
+    **share_admin.HANDLERS,
 }
 HANDLERS[ApiKey.API_VERSIONS] = versions.handler(HANDLERS.keys())

@@ -10,7 +10,7 @@ import msgspec
 
 from broker.http.render import Shape
 from broker.live.cursor import Position
-from broker.service import partitions
+from broker.service import partitions, reads
 from broker.service.predicates import check_topic_name
 from storage.config import Durability
 from storage.errors import InvalidRequest, TopicNotFound
@@ -74,9 +74,7 @@ def clamped(given: int, default: int, most: int) -> int:
 
 def nodes(given: str | list[str] | None) -> frozenset[bytes]:
     """The nodes whose own records are left out."""
-    if given is None:
-        return frozenset()
-    return frozenset(node.encode() for node in ([given] if isinstance(given, str) else given))
+    return frozenset(node.encode() for node in reads.several(given))
 
 
 def heartbeat_ms(given: int) -> int:

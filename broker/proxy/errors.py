@@ -14,6 +14,8 @@
       ClusterMissing            404  404
       TopicPartitionMissing     404  40403
       GroupMissing              404  40403
+      ConsumerMissing           404  40403
+      ConfigMissing             404  40403
       BadRequest                400  40002
 
 Everything else that is raised keeps the status that it has on /v0 and takes its number from a table here.
@@ -124,6 +126,18 @@ class TopicPartitionMissing(ProxyError):
 
 class GroupMissing(ProxyError):
     """There is no such consumer group."""
+
+    status, number = 404, 40403
+
+
+class ConsumerMissing(ProxyError):
+    """There is no such consumer in that group."""
+
+    status, number = 404, 40403
+
+
+class ConfigMissing(ProxyError):
+    """There is no such setting."""
 
     status, number = 404, 40403
 

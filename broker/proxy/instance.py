@@ -38,7 +38,7 @@ class Instance(msgspec.Struct, kw_only=True):
 
     `topics` or `pattern`: what it is subscribed to; `chosen`: partitions it was given by hand, without a group.
     `known`: those of its topics that were there when it subscribed: others are read from their beginning.
-    `prefixes`: what the pattern may reach.
+    `prefixes`: of the key that made it or subscribed it last; its pattern reaches no other topics.
     """
 
     group: str

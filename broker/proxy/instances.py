@@ -32,7 +32,7 @@ from broker.proxy.membership import UNDEFINED, Group, Member, count_of
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Found, Limits
 from broker.service.limits import Places
-from storage.errors import InvalidRequest, LimitReached, StorageError
+from storage.errors import LimitReached, StorageError
 
 if TYPE_CHECKING:
     from broker.kafka.groups.coordinator import Coordinator
@@ -94,7 +94,7 @@ class Instances:
             await group.part(always=True)
 
     def _load(self) -> None:
-        if self._loaded:
+        if self._loaded or not self._engine.ready:
             return
         self._loaded = True
         now_ms = self._engine.monotonic_ms()
@@ -169,8 +169,11 @@ class Instances:
 
     # -- one instance --------------------------------------------------------------------------------------------------
 
-    async def create(self, group: str, given: dict[str, Any]) -> Instance:
-        """Durable on return. Raises InstanceExists, InvalidConsumerConfig, Unprocessable, LimitReached, Unavailable."""
+    async def create(self, group: str, given: dict[str, Any], prefixes: Sequence[str] = ()) -> Instance:
+        """Durable on return. `prefixes`: of the key that makes it.
+
+        Raises InstanceExists, InvalidConsumerConfig, Unprocessable, LimitReached, Unavailable.
+        """
         self._load()
         check_name(group, "group")
         offsets.check_group(group)
@@ -188,7 +191,8 @@ class Instances:
             self.refused_total += 1
             limit = "max_kafka_rest_instances"
             raise LimitReached(f"There are {self._most} consumer instances already.", limit=limit, max=self._most)
-        member = Member(Instance(group=group, name=name, config=config), self._engine.monotonic_ms())
+        instance = Instance(group=group, name=name, config=config, prefixes=list(prefixes))
+        member = Member(instance, self._engine.monotonic_ms())
         self._group(group).members[name] = member
         try:
             await self._keep(member)
@@ -290,7 +294,7 @@ class Instances:
     async def commit(self, member: Member, wanted: Mapping[Partition, tuple[int, str | None]] | None) -> None:
         """The group has these offsets and metadata; None: all that was read. Durable on return.
 
-        Raises TopicMissing, PartitionMissing, InvalidRequest (beyond the end), Unavailable.
+        Raises TopicMissing, PartitionMissing, InvalidRequest (a topic without consumers), Unavailable.
         """
         if wanted is None:
             wanted = {each: (offset, None) for each, offset in member.instance.positions.items() if offset != UNDEFINED}
@@ -306,9 +310,10 @@ class Instances:
             return
         engine, group = self._engine, member.instance.group
         for partition, offset in list(member.given.items()):
-            if count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0]):
-                with suppress(InvalidRequest):  # the topic is another one by now, and has not come so far
-                    await offsets.commit(engine, group, partition, offset)
+            there = count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0])
+            # A topic that has not come so far is another one by now.
+            if there and offset <= reading.bounds(engine, partition)[1]:
+                await offsets.commit(engine, group, partition, offset)
             member.given.pop(partition, None)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -340,10 +345,22 @@ class Instances:
         instance = member.instance
         if instance.subscribed:
             self._group(instance.group).share_out()
+        for partition, at in list(instance.positions.items()):
+            if at != UNDEFINED and partition[1] < count_of(self._engine, partition[0]):
+                self._return_from_beyond(member, partition, at)
         undefined = [f"{topic}-{number}" for (topic, number), at in instance.positions.items() if at == UNDEFINED]
         if undefined:
             raise IllegalState(f"Undefined offset with no reset policy for partitions: {undefined}")
         return {each: at for each, at in instance.positions.items() if each[1] < count_of(self._engine, each[0])}
+
+    def _return_from_beyond(self, member: Member, partition: Partition, at: int) -> None:
+        """No record has an offset behind the end: as in Kafka, `auto.offset.reset` says where it goes on."""
+        first, end = reading.bounds(self._engine, partition)
+        if at <= end:
+            return
+        reset = member.instance.config.reset
+        member.instance.positions[partition] = {"earliest": first, "latest": end}.get(reset, UNDEFINED)
+        member.dirty = True
 
     @staticmethod
     def _passed(member: Member, found: Found) -> Found:

@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import narrowed
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
+from broker.proxy.group_view import MemberView, group_view
 from broker.proxy.v3 import Lag
 from storage.partitions import address
 
 if TYPE_CHECKING:
-    from broker.proxy.instances import Instances
-    from broker.proxy.membership import Group
+    from broker.wiring import Broker
     from storage.catalog import Topic
     from storage.engine import Engine
 
 #: Topics looked at before others have their turn on the loop.
 _TURN: Final = 1000
+_NOBODY: Final = MemberView("", "", None, [])
 
 
-async def groups(engine: Engine, instances: Instances, prefixes: tuple[str, ...]) -> list[str]:
-    """All groups with members or commits in topics that a caller may know of, sorted."""
-    found = {name for name, group in instances.groups().items() if not prefixes or _reads(group, prefixes)}
+async def groups(broker: Broker, prefixes: tuple[str, ...]) -> list[str]:
+    """All groups with members, or commits in topics that a caller may know of, sorted."""
+    engine = broker.engine
+    found = {*broker.proxy.groups(), *broker.kafka_groups.known()}
     for count, topic in enumerate(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
             for consumer in engine.catalog.topics[address(topic.name, number)].log.consumers.named(GROUP_PREFIX, ""):
@@ -33,19 +35,20 @@ async def groups(engine: Engine, instances: Instances, prefixes: tuple[str, ...]
     return sorted(found - {""})
 
 
-async def lags(engine: Engine, instances: Instances, group: str, prefixes: tuple[str, ...]) -> list[Lag]:
+async def lags(broker: Broker, group: str, prefixes: tuple[str, ...]) -> list[Lag]:
     """By topic and partition, of what the group has committed."""
-    name = consumer_name(group)
-    members = instances.groups().get(group)
-    owners = {} if members is None else _owners(members)
+    engine, name = broker.engine, consumer_name(group)
+    view = group_view(broker, group)
+    owners = {} if view is None else view.owners()
     found: list[Lag] = []
     for count, topic in enumerate(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
             log = engine.catalog.topics[address(topic.name, number)].log
             consumer = log.consumers.by_name.get(name or "")
             if consumer is not None:
-                owner = owners.get((topic.name, number), "")
-                found.append(Lag(topic.name, number, consumer.durable_seq, log.head, owner))
+                owner = owners.get((topic.name, number), _NOBODY)
+                offset = engine.consumers.committed(address(topic.name, number), consumer.name).seq
+                found.append(Lag(topic.name, number, offset, log.head, owner.id, owner.instance_id, owner.client_id))
         if count % _TURN == _TURN - 1:
             await asyncio.sleep(0)
     return found
@@ -56,11 +59,3 @@ def _topics(engine: Engine, prefixes: tuple[str, ...]) -> Iterator[Topic]:
     named = engine.catalog.named
     found = [topic for prefix in narrowed(prefixes, "") for topic in named(prefix, "") if not topic.provisional]
     return iter(topic for topic in found if engine.catalog.topics.get(topic.name) is topic)
-
-
-def _owners(group: Group) -> dict[tuple[str, int], str]:
-    return {each: name for name, member in group.members.items() for each in member.instance.positions}
-
-
-def _reads(group: Group, prefixes: tuple[str, ...]) -> bool:
-    return any(topic.startswith(prefixes) for topic, _ in _owners(group))

@@ -9,14 +9,14 @@ everything, and nobody waits for the coordinator. All methods belong to the loop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from broker.kafka.errors import ErrorCode
+from broker.kafka.groups import consumer_protocol
 from broker.kafka.groups.values import Join, JoinAnswer
-from broker.proxy import consumer_protocol
 from broker.proxy.assignment import Partition, by_range
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ SESSION_MS, REBALANCE_MS = 30_000, 60_000
 
 
 class Liaison:
-    """See the module. `wishes`: topics that instances want; `count`: how many partitions a topic has."""
+    """See the module. `wishes`: topics that instances want; `count`: how many partitions a topic has;
+    `prefixes`: those of the key that made the group."""
 
     def __init__(
         self,
@@ -42,12 +43,14 @@ class Liaison:
         wishes: Callable[[], set[str]],
         count: Callable[[str], int],
         changed: Callable[[], None],
+        prefixes: Sequence[str],
     ) -> None:
         self._coordinator = coordinator
         self._group = group
         self._wishes = wishes
         self._count = count
         self._changed = changed
+        self._prefixes = tuple(prefixes)
         self._member_id = ""
         #: What the proxy has; None: everything.
         self.assigned: frozenset[Partition] | None = None
@@ -96,7 +99,7 @@ class Liaison:
             protocols=((PROTOCOL, consumer_protocol.subscription(topics)),),
             round_trip=False,
         )
-        joined = await self._coordinator.join(self._group, asked)
+        joined = await self._coordinator.join(self._group, asked, self._prefixes)
         if joined.error is ErrorCode.NONE:
             self._member_id = joined.member_id
             return joined

@@ -113,7 +113,12 @@ class Group:
         if self._coordinator is not None and self.liaison is None and self._is_subscribed:
             count = partial(count_of, self._engine)
             self.liaison = Liaison(
-                self._coordinator, self.name, wishes=self.wishes, count=count, changed=self.share_out
+                self._coordinator,
+                self.name,
+                wishes=self.wishes,
+                count=count,
+                changed=self.share_out,
+                prefixes=self.owner,
             )
 
     async def part(self, *, always: bool = False) -> None:
@@ -122,6 +127,17 @@ class Group:
         if liaison is not None and (always or not self._is_subscribed):
             self.liaison = None
             await liaison.stop()
+
+    @property
+    def owner(self) -> tuple[str, ...]:
+        """The prefixes of the key that made its first instance; (): a key for everything, or none."""
+        first = next(iter(self.members.values()), None)
+        return () if first is None else tuple(first.instance.prefixes)
+
+    def topics(self) -> set[str]:
+        """All that instances are subscribed to, or have chosen partitions of."""
+        found = {topic for member in self.members.values() for topic, _ in member.instance.positions}
+        return found | self.wishes()
 
     @property
     def _is_subscribed(self) -> bool:
@@ -148,7 +164,7 @@ class Group:
         """Where a member that gets a partition starts. Raises TopicNotFound."""
         engine, instance = self._engine, member.instance
         committed = offsets.committed(engine, self.name, partition)
-        if committed is not None:
+        if committed is not None and committed[0] >= 0:
             return committed[0]
         if partition in self._left:
             return self._left[partition]

@@ -26,17 +26,17 @@ def keeps_offsets(engine: Engine, topic: str) -> bool:
 
 
 def committed(engine: Engine, group: str, partition: Partition) -> tuple[int, str] | None:
-    """The offset that the group reads next, and the metadata with it; None: nothing is committed.
+    """The offset that the group has committed, and the metadata with it; None: nothing is committed.
 
-    Raises TopicNotFound.
+    It may be negative or beyond the head: groups commit what they like. Raises TopicNotFound.
     """
     if not keeps_offsets(engine, partition[0]):
         return None
     try:
-        offset, metadata = engine.consumers.committed(address(*partition), _name(group))
+        found = engine.consumers.committed(address(*partition), _name(group))
     except ConsumerNotFound:
         return None
-    return offset, (metadata or b"").decode("utf-8", "replace")
+    return found.seq, (found.metadata or b"").decode("utf-8", "replace")
 
 
 def check_group(group: str) -> None:
@@ -52,9 +52,9 @@ def _name(group: str) -> str:
 
 
 async def commit(engine: Engine, group: str, partition: Partition, offset: int, metadata: str | None = None) -> None:
-    """The group reads from `offset` on next, forward or back. Durable on return.
+    """The group has committed `offset`, forward or back; beyond the end too. Durable on return.
 
-    Raises InvalidRequest for one beyond the end or a topic without consumers, TopicNotFound, Unavailable.
+    Raises InvalidRequest for a topic without consumers, TopicNotFound, Unavailable.
     """
     kept = metadata.encode() if metadata else None
     await engine.consumers.commit_offset(address(*partition), _name(group), offset, kept)

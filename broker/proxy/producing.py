@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.kafka.mapping import to_stored
-from broker.proxy.errors import PartitionMissing, TopicMissing, number_of
+from broker.kafka.compacted import is_compacted, key_missing
+from broker.kafka.mapping import NO_TIME, to_stored
+from broker.proxy.errors import KAFKA_ERROR, PartitionMissing, TopicMissing, number_of
 from broker.proxy.membership import count_of
 from broker.proxy.records import Batch, Placed
 from broker.service.predicates import check_topic_name
@@ -23,13 +24,19 @@ _turns = itertools.count()
 
 
 async def produce(
-    broker: Broker, topic: str, batch: Batch, *, partition: int | None = None, idempotency_key: str | None = None
+    broker: Broker,
+    topic: str,
+    batch: Batch,
+    *,
+    partition: int | None = None,
+    idempotency_key: str | None = None,
+    single: bool = False,
 ) -> list[Placed]:
     """What became of each record, in order. On return those written are as safe as the topic's class says.
 
     Without a `partition` that says otherwise, a topic that is not there is made. Of records with an `idempotency_key`
-    none is written twice. Raises InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure: nothing was
-    written then.
+    none is written twice. `single`: a record for a partition that is not there fails alone, and timestamps are told.
+    Raises InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure: nothing was written then.
     """
     check_topic_name(topic)
     broker.pressure.check()
@@ -40,18 +47,28 @@ async def produce(
         count = await _make(broker, topic)
     # Records without a key go together; a repetition has to go where the first try went.
     keyless = partition_of(idempotency_key.encode(), count) if idempotency_key else next(_turns) % count
+    placed: list[Placed] = [Placed(None, None)] * len(batch.keys)
+    there = broker.engine.catalog.topics.get(topic)
+    keyed = there is not None and is_compacted(there.config)
     parts: dict[int, list[int]] = {}
     for index, (key, chosen) in enumerate(zip(batch.keys, batch.partitions, strict=True)):
         where = partition if partition is not None else chosen
         if where is None:
             where = keyless if key is None else partition_of(key, count)
         if where >= count:
-            raise PartitionMissing
-        parts.setdefault(where, []).append(index)
+            if not single:
+                raise PartitionMissing
+            placed[index] = Placed(None, None, PartitionMissing.number, f"{topic} has no partition {where}.")
+        elif keyed and key is None:
+            placed[index] = Placed(None, None, KAFKA_ERROR, key_missing(topic, where))
+        else:
+            parts.setdefault(where, []).append(index)
     outcomes = await asyncio.gather(
-        *(_append(broker, topic, where, batch.only(indexes), idempotency_key) for where, indexes in parts.items())
+        *(
+            _append(broker, topic, where, batch.only(indexes), idempotency_key, stamped=single)
+            for where, indexes in parts.items()
+        )
     )
-    placed: list[Placed] = [Placed(None, None)] * len(batch.keys)
     for indexes, outcome in zip(parts.values(), outcomes, strict=True):
         for index, each in zip(indexes, outcome, strict=True):
             placed[index] = each
@@ -65,7 +82,9 @@ async def _make(broker: Broker, topic: str) -> int:
     return partitions
 
 
-async def _append(broker: Broker, topic: str, partition: int, batch: Batch, key: str | None) -> Sequence[Placed]:
+async def _append(
+    broker: Broker, topic: str, partition: int, batch: Batch, key: str | None, *, stamped: bool
+) -> Sequence[Placed]:
     headers = batch.headers if any(batch.headers) else None
     stored = to_stored(batch.keys, batch.values, headers, batch.stamps)
     try:
@@ -73,4 +92,16 @@ async def _append(broker: Broker, topic: str, partition: int, batch: Batch, key:
     except StorageError as error:
         return [Placed(None, None, number_of(error), error.message)] * len(batch.keys)
     first = done.first_seq - 1
-    return [Placed(partition, first + index) for index in range(len(batch.keys))]
+    stamps: Sequence[int | None] = [None] * len(batch.keys)
+    if stamped:
+        written_ms = await _written_ms(broker, address(topic, partition), done.first_seq)
+        stamps = [written_ms if each == NO_TIME else each for each in batch.stamps]
+    return [Placed(partition, first + index, timestamp=stamp) for index, stamp in enumerate(stamps)]
+
+
+async def _written_ms(broker: Broker, place: str, seq: int) -> int:
+    """The time of records that have none of their own: that of their commit, which a repetition does not change."""
+    try:
+        return (await broker.engine.read_one(place, seq)).ts
+    except StorageError:
+        return broker.engine.now_ms()  # it is gone again already

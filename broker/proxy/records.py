@@ -140,18 +140,23 @@ def all_as_json(records: Sequence[Record], format: Format) -> bytes:
 
 
 class Placed(NamedTuple):
-    """What became of one record: written at `offset`, or not, for the reason given."""
+    """What became of one record: written at `offset`, with a timestamp if it was asked for; or not, for the reason
+    given."""
 
     partition: int | None
     offset: int | None
     error_code: int | None = None
     error: str | None = None
+    timestamp: int | None = None
 
 
 def produced(placed: Sequence[Placed]) -> bytes:
     """The answer to a write."""
     answer: dict[str, Any] = {
-        "offsets": [each._asdict() for each in placed],
+        "offsets": [
+            {"partition": each.partition, "offset": each.offset, "error_code": each.error_code, "error": each.error}
+            for each in placed
+        ],
         "key_schema_id": None,
         "value_schema_id": None,
     }

@@ -10,21 +10,31 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from broker.kafka import settings
+from broker.kafka.broker_settings import BrokerSetting
 from broker.kafka.cluster import BROKER_ID
 from broker.kafka.settings import Setting
+from broker.proxy.group_view import GroupView, MemberView
 from storage.config import TopicConfig
 
 Shape = dict[str, Any]
 
 
 class Lag(NamedTuple):
-    """How far a group is in a partition. `member`: who reads it now."""
+    """How far a group is in a partition. `offset`: as committed, which may be negative or beyond the end; `member`: who
+    reads it now."""
 
     topic: str
     partition: int
     offset: int
     end: int
     member: str = ""
+    instance_id: str | None = None
+    client_id: str = ""
+
+    @property
+    def records(self) -> int:
+        """How many are still to be read."""
+        return max(0, self.end - max(0, self.offset))
 
 
 class V3:
@@ -86,7 +96,23 @@ class V3:
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
-    def topic(self, name: str, partitions: int) -> Shape:
+    def setting(self, each: BrokerSetting) -> Shape:
+        """Of the broker."""
+        path = f"/brokers/{BROKER_ID}/configs/{each.name}"
+        source = "STATIC_BROKER_CONFIG"
+        return self._thing(
+            "BrokerConfig", path, f"/broker={BROKER_ID}/config={each.name}",
+            broker_id=BROKER_ID,
+            name=each.name,
+            value=each.value,
+            is_default=False,
+            is_read_only=True,
+            is_sensitive=False,
+            source=source,
+            synonyms=[{"name": each.name, "value": each.value, "source": source}],
+        )  # fmt: skip
+
+    def topic(self, name: str, partitions: int, operations: Iterable[str] = ()) -> Shape:
         path = f"/topics/{quote(name, safe='')}"
         return self._thing(
             "Topic", path, f"/topic={name}",
@@ -97,7 +123,7 @@ class V3:
             partitions=self._to(f"{path}/partitions"),
             configs=self._to(f"{path}/configs"),
             partition_reassignments=self._to(f"{path}/partitions/-/reassignment"),
-            authorized_operations=[],
+            authorized_operations=list(operations),
         )  # fmt: skip
 
     def partition(self, name: str, number: int) -> Shape:
@@ -109,6 +135,16 @@ class V3:
             leader=self._to(f"{path}/replicas/{BROKER_ID}"),
             replicas=self._to(f"{path}/replicas"),
             reassignment=self._to(f"{path}/reassignment"),
+        )  # fmt: skip
+
+    def partition_offsets(self, name: str, number: int, earliest: int, latest: int) -> Shape:
+        path = f"/topics/{quote(name, safe='')}/partitions/{number}/offset"
+        return self._thing(
+            "Partition", path, f"/topic={name}/partition={number}/offset_type=earliest_and_latest",
+            topic_name=name,
+            partition_id=number,
+            earliest_offset=earliest,
+            latest_offset=latest,
         )  # fmt: skip
 
     def replica(self, name: str, number: int) -> Shape:
@@ -145,28 +181,44 @@ class V3:
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
-    def group(self, group: str, *, members: int) -> Shape:
+    def group(self, group: str, view: GroupView) -> Shape:
         path = _group(group)
         return self._thing(
             "ConsumerGroup", path, f"/consumer-group={group}",
             consumer_group_id=group,
-            is_simple=False,
-            partition_assignor="range" if members else "",
-            state="STABLE" if members else "EMPTY",
+            is_simple=view.simple,
+            partition_assignor=view.assignor,
+            state=view.state,
+            type="CLASSIC",
+            is_mixed_consumer_group=False,
             coordinator=self._to(f"/brokers/{BROKER_ID}"),
             consumer=self._to(f"{path}/consumers"),
+            consumers=self._to(f"{path}/consumers"),
             lag_summary=self._to(f"{path}/lag-summary"),
         )  # fmt: skip
 
-    def member(self, group: str, name: str) -> Shape:
-        path = f"{_group(group)}/consumers/{quote(name, safe='')}"
+    def member(self, group: str, member: MemberView) -> Shape:
+        path = _consumer(group, member.id)
         return self._thing(
-            "Consumer", path, f"/consumer-group={group}/consumer={name}",
+            "Consumer", path, f"/consumer-group={group}/consumer={member.id}",
             consumer_group_id=group,
-            consumer_id=name,
-            instance_id=None,
-            client_id=name,
+            consumer_id=member.id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
             assignments=self._to(f"{path}/assignments"),
+        )  # fmt: skip
+
+    def assignment(self, group: str, member: MemberView, topic: str, number: int) -> Shape:
+        partition = f"{quote(topic, safe='')}/partitions/{number}"
+        return self._thing(
+            "ConsumerAssignment", f"{_consumer(group, member.id)}/assignments/{partition}",
+            f"/consumer-group={group}/consumer={member.id}/assignment={topic}/partition={number}",
+            consumer_group_id=group,
+            consumer_id=member.id,
+            topic_name=topic,
+            partition_id=number,
+            partition=self._to(f"/topics/{partition}"),
+            lag=self._to(f"{_group(group)}/lags/{partition}"),
         )  # fmt: skip
 
     def lag(self, group: str, lag: Lag) -> Shape:
@@ -178,35 +230,39 @@ class V3:
             partition_id=lag.partition,
             current_offset=lag.offset,
             log_end_offset=lag.end,
-            lag=lag.end - lag.offset,
+            lag=lag.records,
             consumer_id=lag.member,
-            instance_id=None,
-            client_id=lag.member,
+            instance_id=lag.instance_id,
+            client_id=lag.client_id,
         )  # fmt: skip
 
     def lag_summary(self, group: str, lags: Iterable[Lag]) -> Shape:
         """Of at least one lag."""
         found = list(lags)
-        most = max(found, key=lambda each: each.end - each.offset)
+        most = max(found, key=lambda each: each.records)
         path = _group(group)
         partition = f"/topics/{quote(most.topic, safe='')}/partitions/{most.partition}"
         return self._thing(
             "ConsumerGroupLagSummary", f"{path}/lag-summary", f"/consumer-group={group}/lag-summary",
             consumer_group_id=group,
             max_lag_consumer_id=most.member,
-            max_lag_instance_id=None,
-            max_lag_client_id=most.member,
+            max_lag_instance_id=most.instance_id,
+            max_lag_client_id=most.client_id,
             max_lag_topic_name=most.topic,
             max_lag_partition_id=most.partition,
-            max_lag=most.end - most.offset,
-            total_lag=sum(each.end - each.offset for each in found),
-            max_lag_consumer=self._to(f"{path}/consumers/{quote(most.member, safe='')}"),
+            max_lag=most.records,
+            total_lag=sum(each.records for each in found),
+            max_lag_consumer=self._to(_consumer(group, most.member)),
             max_lag_partition=self._to(partition),
         )  # fmt: skip
 
 
 def _group(group: str) -> str:
     return f"/consumer-groups/{quote(group, safe='')}"
+
+
+def _consumer(group: str, member: str) -> str:
+    return f"{_group(group)}/consumers/{quote(member, safe='')}"
 
 
 def operations(data: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, str | None]]:

@@ -95,9 +95,7 @@ def _bytes(data: Data | None, field: str) -> bytes | None:
     return formats.to_bytes(format, bytes(data.data), f"{field}.data")
 
 
-def receipt(
-    entry: Entry, placed: Placed, sizes: tuple[int, int], cluster: str, topic: str, now_ms: int
-) -> dict[str, Any]:
+def receipt(entry: Entry, placed: Placed, sizes: tuple[int, int], cluster: str, topic: str) -> dict[str, Any]:
     """What became of a record."""
     if placed.error is not None:
         return {"error_code": placed.error_code, "message": placed.error}
@@ -107,7 +105,7 @@ def receipt(
         "topic_name": topic,
         "partition_id": placed.partition,
         "offset": placed.offset,
-        "timestamp": iso(now_ms),
+        "timestamp": None if placed.timestamp is None else iso(placed.timestamp),
     }
     for name, data, size in (("key", entry.key, sizes[0]), ("value", entry.value, sizes[1])):
         if data is not None:

@@ -15,7 +15,7 @@ from broker.service import reads
 from broker.service.limits import Places
 from broker.service.predicates import check_consumer_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from schemas.consumers import ConsumerRequest, SeekRequest
+from schemas.consumers import ConsumerChange, ConsumerRequest, SeekRequest
 from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import InvalidRequest, ShuttingDown
 from storage.records import ReadQuery
@@ -52,18 +52,32 @@ async def put(engine: Engine, topic: str, consumer: str, asked: ConsumerRequest)
     return await engine.consumers.put(topic, consumer, config, asked.start)
 
 
-def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:
+async def change(engine: Engine, topic: str, consumer: str, asked: ConsumerChange) -> ConsumerState:
+    """Change the settings that are named. On return the change is durable.
+
+    Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable.
+    """
+    check_consumer_name(consumer)
+    named = asked.model_dump(include=asked.model_fields_set)
+    return await engine.consumers.change(
+        topic, consumer, lambda config: ConsumerConfig.from_map({**config.to_map(), **named})
+    )
+
+
+async def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:
     """Raises InvalidRequest, TopicNotFound, ConsumerNotFound."""
     check_consumer_name(consumer)
+    await engine.let_expire((topic,))
     return engine.consumers.state(topic, consumer)
 
 
-def page(
+async def page(
     engine: Engine, topic: str, *, prefix: str, page_size: int | None, cursor: str | None
 ) -> tuple[list[ConsumerState], str | None]:
     """One page of a topic's consumers in byte order, and the cursor of the next one when more follow."""
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor is not None else ""
+    await engine.let_expire((topic,))
     found = engine.consumers.list(topic, prefix, after, size + 1)
     if len(found) <= size:
         return found, None

@@ -20,4 +20,5 @@ async def delete_records(engine: Engine, topic: str, *, before_seq: int | None, 
     predicate = tag_match(match, "match")
     if before_seq is None and predicate is None:
         raise InvalidRequest("before_seq or match is required.", field="before_seq")
+    await engine.let_expire((topic,))  # what has expired is not deleted, and not counted
     return await engine.delete_records(topic, before_seq, predicate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from schemas.names import is_consumer_name, is_topic_name
@@ -30,6 +31,8 @@ def tag_match(predicate: Any, field: str) -> TagMatch | None:
     match predicate:
         case None:
             return None
+        case str(text) if "*" in text:
+            raise _two_meanings(text, field)
         case str(text) | ["tag", "Eq", str(text)]:
             return TagMatch(text.encode())
         case ["tag", "Glob", str(text)]:
@@ -38,3 +41,14 @@ def tag_match(predicate: Any, field: str) -> TagMatch | None:
             return TagMatch(text[:-1].encode(), prefix=True)
         case _:
             raise InvalidRequest(f"{field}: expected {_FORMS}.", field=field)
+
+
+def _two_meanings(text: str, field: str) -> InvalidRequest:
+    """A tag may have a *, and elsewhere a bare x* means all that begins with x: whichever was meant deletes or passes
+    over what the other does not, so it has to be said."""
+    this = f"{json.dumps(['tag', 'Eq', text], ensure_ascii=False)} for that very tag"
+    if text.endswith("*") and "*" not in text[:-1]:
+        glob = json.dumps(["tag", "Glob", text], ensure_ascii=False)
+        return InvalidRequest(f"{field}: a * in a plain tag has two meanings: write {glob} for every tag that begins "
+                              f"so, or {this}.", field=field)  # fmt: skip
+    return InvalidRequest(f"{field}: a plain tag has no *: write {this}; a glob has one *, at its end.", field=field)

@@ -138,6 +138,7 @@ async def resume(engine: Engine, topic: str) -> bool:
 async def purge(engine: Engine, topic: str, states: Sequence[str]) -> int:
     """Deletes for good the jobs that stand so and came before the call. How many."""
     check_topic_name(topic)
+    await engine.let_expire((topic,))
     return await engine.queues.purge(topic, states=tuple(JobState(state) for state in states))
 
 
@@ -158,7 +159,7 @@ async def redrive(
     return await engine.queues.redrive(topic, source=source, max=max, rate_per_s=rate_per_s, dry_run=dry_run)
 
 
-def leases(
+async def leases(
     engine: Engine, topic: str, *, state: str | None, page_size: int | None, cursor: str | None
 ) -> tuple[list[JobView], str | None]:
     """One page of jobs by seq, and the cursor of the next one when more follow."""
@@ -166,6 +167,7 @@ def leases(
     wanted = None if state is None else _state(state)
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = 0 if cursor is None else _seq_of(cursor)
+    await engine.let_expire((topic,))
     found = engine.queues.leases(topic, wanted, after, size + 1)
     if len(found) <= size:
         return found, None

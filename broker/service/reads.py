@@ -112,10 +112,10 @@ def clamped(asked: int, default: int, most: int) -> int:
 
 
 def several(nodes: str | list[str] | None) -> Iterable[str]:
-    """Of what a request says: one, many or none."""
-    if nodes is None:
+    """Of what a request says: one, many or none. An empty one is none."""
+    if not nodes:
         return ()
-    return (nodes,) if isinstance(nodes, str) else nodes
+    return (nodes,) if isinstance(nodes, str) else [node for node in nodes if node]
 
 
 def left_out(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[bytes]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from broker.auth.scopes import narrowed
 from broker.service.predicates import check_topic_name, tag_match
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from schemas.routers import RouterRequest
+from schemas.routers import RouterChange, RouterRequest
 from storage.lookup import tag_predicate
 from storage.routers.admin import check_router_name
 from storage.routers.router import Definition, Guarantee, Start
@@ -45,6 +45,20 @@ def definition_of(router: str, asked: RouterRequest) -> Definition:
         guarantee=Guarantee(asked.guarantee),
         start=Start(asked.start),
     )
+
+
+async def change(engine: Engine, router: str, asked: RouterChange) -> RouterState:
+    """Change what is named of the router's definition. On return the change is durable.
+
+    Raises InvalidRequest, RouterNotFound, TopicIncompatible, RouterCycle, Unavailable.
+    """
+    check_router_name(router)
+    ends(asked.source, asked.dest)
+    match = tag_match(asked.filter, "filter")
+    named = asked.model_dump(include=asked.model_fields_set, by_alias=True)
+    if "filter" in named:
+        named["filter"] = None if match is None else tag_predicate(match)
+    return await engine.routers.change(router, lambda old: Definition.from_map({**old.to_map(), **named}))
 
 
 def describe(engine: Engine, router: str) -> RouterState:

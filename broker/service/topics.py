@@ -15,8 +15,8 @@ from broker.auth.scopes import narrowed
 from broker.live import priority
 from broker.service import partitions
 from broker.service.predicates import check_topic_name
-from schemas.config import TopicSettings
-from storage.config import TopicConfig
+from schemas.config import TopicChange, TopicSettings
+from storage.config import TopicConfig, TopicType
 from storage.errors import InvalidRequest
 from storage.records import TopicState
 
@@ -29,12 +29,36 @@ DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 
 def storage_config(topic: str, settings: TopicSettings, prefix: str = "") -> TopicConfig:
     """The settings as the engine takes them, clamped. Raises InvalidRequest; `prefix` stands before field names."""
-    if settings.dead_letter is not None:
+    _check_dead_letter(topic, settings.dead_letter, prefix)
+    config = msgspec.convert(settings.resolved(), TopicConfig).clamped()
+    _check_deliveries(config, prefix)
+    return config
+
+
+def _check_dead_letter(topic: str, dead_letter: str | None, prefix: str = "") -> None:
+    if dead_letter is not None:
         field = f"{prefix}dead_letter"
-        check_topic_name(settings.dead_letter, field)
-        if settings.dead_letter == topic:
+        check_topic_name(dead_letter, field)
+        if dead_letter == topic:
             raise InvalidRequest(f"{field}: a topic cannot be its own dead letter topic.", field=field)
-    return msgspec.convert(settings.resolved(), TopicConfig).clamped()
+
+
+def _check_deliveries(config: TopicConfig, prefix: str = "") -> None:
+    """A limit that would end nothing is refused: jobs beyond it need a topic to go to."""
+    if config.type is TopicType.QUEUE and config.max_deliveries and config.dead_letter is None:
+        field = f"{prefix}max_deliveries"
+        raise InvalidRequest(
+            f"{field}: needs a dead_letter, the topic for jobs delivered so often; 0 delivers them for ever.",
+            field=field,
+        )
+
+
+def _changed(config: TopicConfig, asked: TopicChange) -> TopicConfig:
+    """The settings with those that are named in their place, clamped. Raises InvalidRequest."""
+    changed = msgspec.convert(asked.applied_to(config.to_map()), TopicConfig).clamped()
+    if asked.model_fields_set & {"max_deliveries", "dead_letter"}:  # a queue may be older than the check
+        _check_deliveries(changed)
+    return changed
 
 
 def echoed_config(config: TopicConfig) -> dict[str, Any]:
@@ -65,6 +89,13 @@ def names_in(topic: str, settings: TopicSettings) -> list[str]:
     return [] if dead_letter is None else [dead_letter]
 
 
+def names_in_change(topic: str, asked: TopicChange) -> list[str]:
+    """The other topics that a change of a topic's settings names. Raises InvalidRequest."""
+    check_topic_name(topic)
+    _check_dead_letter(topic, asked.dead_letter)
+    return [] if asked.dead_letter is None else [asked.dead_letter]
+
+
 async def put(engine: Engine, topic: str, settings: TopicSettings) -> tuple[TopicState, bool]:
     """Make the topic or replace its settings. True when it was made. On return the change is durable."""
     check_topic_name(topic)
@@ -72,16 +103,24 @@ async def put(engine: Engine, topic: str, settings: TopicSettings) -> tuple[Topi
     return await engine.put_topic(topic, config, keep_partitions="partitions" not in settings.model_fields_set)
 
 
-def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
+async def change(engine: Engine, topic: str, asked: TopicChange) -> TopicState:
+    """Change the settings that are named. On return the change is durable. Raises TopicNotFound, TopicIncompatible."""
+    check_topic_name(topic)
+    _check_dead_letter(topic, asked.dead_letter)
+    return await engine.change_topic(topic, lambda config: _changed(config, asked))
+
+
+async def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
     """The topic as found; with `touch` the look counts as a read from now on."""
     check_topic_name(topic)
+    await engine.let_expire((topic,))
     state = partitions.summed(partitions.states(engine, topic))
     if touch:
         engine.touch(topic)
     return state
 
 
-def page(
+async def page(
     engine: Engine, *, prefix: str, page_size: int | None, cursor: str | None, only: tuple[str, ...] = ()
 ) -> tuple[list[TopicState], str | None]:
     """One page of topics in byte order, and the cursor of the next one when more follow.
@@ -90,7 +129,10 @@ def page(
     """
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor is not None else ""
-    found = list(islice(_named(engine, narrowed(only, prefix), after, size + 1), size + 1))
+    names = narrowed(only, prefix)
+    found = list(islice(_named(engine, names, after, size + 1), size + 1))
+    if await engine.let_expire([state.topic for state in found if state.config.ttl_ms]):
+        found = list(islice(_named(engine, names, after, size + 1), size + 1))
     if len(found) <= size:
         return found, None
     return found[:size], encode_cursor(found[size - 1].topic)

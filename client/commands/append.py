@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     PartitionOption,
     RetryForOption,
@@ -62,6 +63,7 @@ def append(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Append records, one JSON value a line, in order; the topic is made if missing.
 
@@ -74,7 +76,7 @@ def append(
         raise typer.BadParameter(f"At most {_MAX_KEY_PREFIX_BYTES} bytes.", param_hint="--key-prefix")
     account = Account()
     try:
-        with _opened(file, data) as source, broker(url, token, as_json, retry_for_s=retry_for_s) as client:
+        with _opened(file, data) as source, broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
             lines = read_lines(source, linger_s=None if key_prefix else _LINGER_S)
             upload = Upload(
                 client=client,

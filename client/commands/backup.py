@@ -16,7 +16,7 @@ import typer
 from client import backup_calls
 from client.backup_calls import Backup
 from client.blocking import Client
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
 from client.commands.terminal import (
     ExitCode,
     amount,
@@ -60,6 +60,7 @@ def backup(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Copy all topics as they are at one instant, while the broker goes on.
 
@@ -69,7 +70,7 @@ def backup(
     if data_dir is not None:
         options = ["--include-cold"] if include_cold else []
         _storage("backup", str(data_dir), directory, *options, cold_dir=cold_dir, as_json=as_json)
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         found = client.run(backup_calls.begin_backup(directory, include_cold=include_cold))
         found = _wait(client, found)
         if found.error is not None:

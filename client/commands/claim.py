@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
 from client.commands.jobs import JobPrinter, LeaseOption, MaxOption, NodeOption, QueueArgument
 from client.commands.terminal import note
 
@@ -22,13 +22,14 @@ def claim(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Claim jobs, and print them: they are this node's until their leases end.
 
     Settle each with `topics ack` or `topics nack`; what is not settled in time is handed out again. With --json: one
     object a line, {"$seq", "lease_id", "deadline", "$ts", "$node"?, "$tag"?, "deliveries", "data", "meta"?}.
     """
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         claimed = client.claim(queue, node, max=max_, lease_ms=lease_ms, wait_ms=wait_ms)
         printer = JobPrinter(as_json=as_json)
         for job in claimed.jobs:

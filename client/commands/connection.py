@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,18 @@ TokenOption = Annotated[
         show_default=False,
     ),
 ]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cacert",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Trust the authorities in this PEM file, and no others. Default: SSL_CERT_FILE, else the usual ones.",
+        rich_help_panel="Broker",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Output for programs, errors included (those go to stderr).")]
 PartitionOption = Annotated[
     int | None,
@@ -53,13 +66,18 @@ BRIEFLY = RetryPolicy(total_s=10.0, cap_s=1.0, reconnect=False)
 
 
 @contextmanager
-def broker(url: str, token: str | None, as_json: bool, *, retry_for_s: float | None = None) -> Generator[Client]:
+def broker(
+    url: str, token: str | None, as_json: bool, ca_file: Path | None = None, *, retry_for_s: float | None = None
+) -> Generator[Client]:
     """A client for one command; whatever ends the command early becomes a message and an exit status.
 
     With `retry_for_s` the broker must be there at the start, and may then go away for that long.
     """
     patient = RetryPolicy(total_s=retry_for_s) if retry_for_s is not None else BRIEFLY
-    with plain_endings(as_json), Client(url, token=token, retry=patient, on_retry=WaitNotes()) as client:
+    with (
+        plain_endings(as_json),
+        Client(url, token=token, retry=patient, on_retry=WaitNotes(), ca_file=ca_file) as client,
+    ):
         if retry_for_s is not None:
             client.run(calls.health(), retry=BRIEFLY)
         yield client

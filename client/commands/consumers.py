@@ -11,6 +11,7 @@ import typer
 from client import calls, consumer_calls
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     PartitionOption,
     TokenOption,
@@ -20,7 +21,8 @@ from client.commands.connection import (
 )
 from client.commands.consuming import read
 from client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
-from client.consumer_values import Consumer, ConsumerDeleted, ConsumerOptions, ConsumerPut
+from client.consumer_values import Consumer, ConsumerChanges, ConsumerDeleted, ConsumerOptions, ConsumerPut
+from client.errors import ConsumerNotFound
 
 consumers = typer.Typer(no_args_is_help=True, help="Read on where the last read ended: the broker keeps the position.")
 
@@ -43,12 +45,13 @@ def list_consumers(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """List the consumers of a topic, sorted by name.
 
     With --json: one object a line, as `topics consumers get` has it.
     """
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         found = client.consumers.list(topic, prefix, partition=partition)
         if as_json:
             for consumer in found:
@@ -78,26 +81,42 @@ def put(
         str, typer.Option("--from", metavar="WHERE", help="Where a new one begins: earliest, head, or behind a seq.")
     ] = "earliest",
     consistency: Annotated[
-        Consistency,
-        typer.Option("--consistency", help="After a crash of the broker: some records come again, or none ever does."),
-    ] = Consistency.AT_LEAST_ONCE,
+        Consistency | None,
+        typer.Option(
+            "--consistency",
+            help="After a crash of the broker: some records come again, or none ever does.",
+            show_default="at_least_once",
+        ),
+    ] = None,
     persist_every: Annotated[
-        int, typer.Option("--persist-every", min=1, metavar="RECORDS", help="At most so many come again.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--persist-every", min=1, metavar="RECORDS", help="At most so many come again.", show_default="1000"
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set what is not given back to its default, consistency too.")
+    ] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
-    """Make a consumer, or change the settings of one: where that one is, it stays."""
-    options: ConsumerOptions = {
-        "start": _where(start, "--from"),
-        "consistency": consistency.value,
-        "persist_every": persist_every,
-        "partition": partition,
-    }
-    with broker(url, token, as_json) as client:
-        answer = client.run(calls.verbatim(consumer_calls.put(topic, consumer, options)))
+    """Make a consumer, or change the settings of one that are given: all others stay, and so does where it is."""
+    changes: ConsumerChanges = {"partition": partition}
+    if consistency is not None:
+        changes["consistency"] = consistency.value
+    if persist_every is not None:
+        changes["persist_every"] = persist_every
+    options: ConsumerOptions = {"start": _where(start, "--from"), **changes}
+    with broker(url, token, as_json, ca_file) as client:
+        made = consumer_calls.put(topic, consumer, options)
+        try:
+            change = made if replace else consumer_calls.change(topic, consumer, changes)
+            answer = client.run(calls.verbatim(change))
+        except ConsumerNotFound:
+            answer = client.run(calls.verbatim(made))
         if as_json:
             emit(answer)
             return
@@ -113,9 +132,10 @@ def get(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Show a consumer and how far it has come."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(consumer_calls.get(topic, consumer, partition)))
         if as_json:
             emit(answer)
@@ -145,9 +165,10 @@ def delete(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Forget a consumer. Records stay; a consumer that does not exist is no error."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(consumer_calls.delete(topic, consumer, partition)))
         if as_json:
             emit(answer)
@@ -169,9 +190,10 @@ def commit(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Say that everything up to SEQ is done: reads go on behind it."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         _moved(client.run(calls.verbatim(consumer_calls.commit(topic, consumer, seq, partition))), as_json)
 
 
@@ -191,6 +213,7 @@ def seek(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Go on from elsewhere, forward or back."""
     if (where is None) == (ts is None):
@@ -204,7 +227,7 @@ def seek(
         to=None if isinstance(place, int) else place,
         partition=partition,
     )
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         _moved(client.run(calls.verbatim(call)), as_json)
 
 

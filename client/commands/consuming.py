@@ -9,6 +9,7 @@ import typer
 from client.blocking import Client
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     PartitionOption,
     RetryForOption,
@@ -43,6 +44,7 @@ def read(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Print the records that come next, and move the position behind them.
 
@@ -52,7 +54,7 @@ def read(
     if follow and (peek or limit or wait_ms):
         raise typer.BadParameter("Goes with none of --limit, --wait-ms and --peek.", param_hint="--follow")
     printer = RecordPrinter(as_json=as_json, flush=follow)
-    with broker(url, token, as_json, retry_for_s=retry_for_s if follow else None) as client:
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s if follow else None) as client:
         if follow:
             for item in client.consumers.follow(topic, consumer, partition=partition):
                 printer.write(item)

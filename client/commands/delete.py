@@ -10,7 +10,15 @@ import typer
 
 from client import calls
 from client.blocking import Client
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, TopicArgument, UrlOption, broker
+from client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
 from client.commands.terminal import ExitCode, amount, emit, fail, note, printable, say, size
 from client.errors import TopicNotFound
 from client.values import TopicDeleted
@@ -23,6 +31,7 @@ def delete(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Delete a topic with all its records, cursors and routers, for good.
 
@@ -30,7 +39,7 @@ def delete(
     """
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         if not yes and not _confirmed(client, topic):
             note("Nothing was deleted.")
             raise typer.Exit(ExitCode.REFUSED)

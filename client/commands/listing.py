@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
 from client.commands.terminal import emit, grid, note, printable, show, size
 
 
@@ -16,12 +16,13 @@ def list_topics(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """List topics, sorted by name.
 
     With --json: one object a line, with topic, type, head_seq, earliest_seq, count, bytes, durable.
     """
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         topics = client.list_topics(prefix)
         if as_json:
             for topic in topics:

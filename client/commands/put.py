@@ -10,7 +10,15 @@ import typer
 
 from client import calls
 from client.blocking import Client
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, TopicArgument, UrlOption, broker
+from client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
 from client.commands.terminal import emit, say
 from client.errors import TopicNotFound
 from client.values import TopicPut
@@ -66,17 +74,21 @@ def put(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of the API, such as lease_ms=5000."),
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the settings that are not given, if the topic exists.")
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set those that are not given back to their defaults, durability too.")
     ] = False,
+    keep: Annotated[bool, typer.Option("--keep", hidden=True, help="As without it.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
-    """Create a topic, or replace its settings.
+    """Create a topic, or change the settings that are given; of a topic that exists, all others stay.
 
-    Settings that are not given return to their defaults, also on a topic that exists; --keep keeps them.
+    --replace sets all others back to their defaults, which may weaken durability and drop records.
     """
+    if keep and replace:
+        raise typer.BadParameter("--keep and --replace exclude each other.", param_hint="--keep")
     given: dict[str, Any] = {
         "type": type_,
         "durability": durability,
@@ -88,10 +100,9 @@ def put(
     }
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= dict(_setting(text) for text in others or [])
-    with broker(url, token, as_json) as client:
-        if keep:
-            settings = _present(client, topic, settings) | settings
-        answer = client.run(calls.verbatim(calls.put_topic(topic, settings)))
+    with broker(url, token, as_json, ca_file) as client:
+        answer = client.run(calls.verbatim(calls.put_topic(topic, settings))) if replace else None
+        answer = answer or _changed(client, topic, settings)
         if as_json:
             emit(answer)
             return
@@ -111,11 +122,9 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _present(client: Client, topic: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings the topic has now; none when there is no such topic."""
+def _changed(client: Client, topic: str, settings: dict[str, Any]) -> bytes:
+    """The answer to changing the topic, or to making it where there is none."""
     try:
-        config = client.state(topic, touch=False).config
+        return client.run(calls.verbatim(calls.change_topic(topic, settings)))
     except TopicNotFound:
-        return {}
-    # `durable` counts only where durability is absent, so whichever is given must not meet the other's old value.
-    return {name: value for name, value in config.items() if not ("durable" in given and name == "durability")}
+        return client.run(calls.verbatim(calls.put_topic(topic, settings)))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
 from client import calls, queue_calls
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
 from client.commands.jobs import QueueArgument
 from client.commands.terminal import ExitCode, amount, emit, fail, grid, moment, note, printable, say, show
 from client.values import Purged, Redriven
@@ -38,12 +39,13 @@ def leases(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """List the jobs of a queue, and who holds them until when.
 
     With --json: one object a line, {"$seq", "state", "deliveries", "node"?, "deadline"?, "ready_at"?}.
     """
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         jobs = client.leases(queue, None if state is None else state.value)
         if as_json:
             for job in jobs:
@@ -66,21 +68,29 @@ def leases(
 
 
 def pause(
-    queue: QueueArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    queue: QueueArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Hand out no more jobs, until `topics resume`. Those that are out can be settled."""
-    _pausing(queue, True, as_json, url, token)
+    _pausing(queue, True, as_json, url, token, ca_file)
 
 
 def resume(
-    queue: QueueArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    queue: QueueArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Hand out jobs again."""
-    _pausing(queue, False, as_json, url, token)
+    _pausing(queue, False, as_json, url, token, ca_file)
 
 
-def _pausing(queue: str, wanted: bool, as_json: bool, url: str, token: str | None) -> None:
-    with broker(url, token, as_json) as client:
+def _pausing(queue: str, wanted: bool, as_json: bool, url: str, token: str | None, ca_file: Path | None) -> None:
+    with broker(url, token, as_json, ca_file) as client:
         call = queue_calls.pause(queue) if wanted else queue_calls.resume(queue)
         answer = client.run(calls.verbatim(call))
         if as_json:
@@ -98,12 +108,13 @@ def purge(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Delete the jobs that nobody holds, for good."""
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
     wanted = [state.value for state in states or list(Idle)]
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         if not yes:
             figures = client.state(queue, touch=False).queue or {}
             counted = " and ".join(f"{figures.get(state, 0):,} {state}" for state in wanted)
@@ -131,6 +142,7 @@ def redrive(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Bring jobs back from the dead letter topic: those that came from this queue, with their deliveries at 0.
 
@@ -142,7 +154,7 @@ def redrive(
         "rate_per_s": rate_per_s,
         "dry_run": dry_run,
     }
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(queue_calls.redrive(queue, options)))
         if as_json:
             emit(answer)

@@ -10,6 +10,7 @@ from client.blocking import Client
 from client.calls import ReadOptions
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     PartitionOption,
     TokenOption,
@@ -44,6 +45,7 @@ def read(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Print the records a topic holds at this moment, oldest first.
 
@@ -52,7 +54,7 @@ def read(
     """
     options: ReadOptions = {"include_tags": True, "max_batch_bytes": _PAGE_BYTES, "skip_corrupt": skip_corrupt}
     options |= {"tag": tag_predicate(tag), "from_ts": from_ts, "partition": partition}
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         _print(client, topic, from_seq, limit, options, RecordPrinter(as_json=as_json))
 
 

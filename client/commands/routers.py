@@ -9,8 +9,9 @@ import msgspec
 import typer
 
 from client import calls, router_calls
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
 from client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
+from client.errors import RouterNotFound
 from client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 
 routers = typer.Typer(no_args_is_help=True, help="Copy what is appended to one topic to another.")
@@ -35,12 +36,13 @@ def list_routers(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """List routers, sorted by name.
 
     With --json: one object a line, as `topics routers get` has it.
     """
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         found = client.list_routers(prefix, source=source, dest=dest)
         if as_json:
             for router in found:
@@ -72,31 +74,61 @@ def put(
         str | None,
         typer.Option("--tag", "-t", metavar="TAG", help="Only records with this tag; a * at its end: begins so."),
     ] = None,
-    start: Annotated[Start, typer.Option("--from", help="Where a new router begins.")] = Start.HEAD,
-    keep_node: Annotated[bool, typer.Option("--node/--no-node", help="Copies keep their node.")] = True,
-    keep_tag: Annotated[bool, typer.Option("--tags/--no-tags", help="Copies keep their tag.")] = True,
-    create_dest: Annotated[bool, typer.Option("--create/--no-create", help="Make DEST if it is missing.")] = True,
+    all_tags: Annotated[bool, typer.Option("--all-tags", help="Every record, of one that had a --tag.")] = False,
+    start: Annotated[Start | None, typer.Option("--from", help="Where a new router begins. Default: head.")] = None,
+    keep_node: Annotated[
+        bool | None, typer.Option("--node/--no-node", help="Copies keep their node.", show_default="node")
+    ] = None,
+    keep_tag: Annotated[
+        bool | None, typer.Option("--tags/--no-tags", help="Copies keep their tag.", show_default="tags")
+    ] = None,
+    create_dest: Annotated[
+        bool | None, typer.Option("--create/--no-create", help="Make DEST if it is missing.", show_default="create")
+    ] = None,
     allow_cycle: Annotated[
-        bool, typer.Option("--allow-cycle", help="Routers may run in a circle; copies stop after 7 hops.")
+        bool | None,
+        typer.Option(
+            "--allow-cycle/--no-cycle",
+            help="Routers may run in a circle; copies stop after 7 hops.",
+            show_default="no-cycle",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set what is not given back to its default, the filter too.")
     ] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Copy what is appended to SOURCE to DEST, each record once, in order.
 
-    A router of that name is given these settings; its source and dest cannot be changed.
+    Of a router of that name the settings that are given change, all others stay; its source and dest cannot be changed.
     """
-    options: RouterOptions = {
-        "preserve_node": keep_node,
-        "preserve_tag": keep_tag,
-        "create_dest": create_dest,
-        "allow_cycle": allow_cycle,
-        "start": start.value,
-        "filter": ["tag", "Glob", tag] if tag is not None and tag.endswith("*") else tag,
-    }
-    with broker(url, token, as_json) as client:
-        answer = client.run(calls.verbatim(router_calls.put_router(router, source, dest, options)))
+    if tag is not None and all_tags:
+        raise typer.BadParameter("--tag and --all-tags exclude each other.", param_hint="--tag")
+    options: RouterOptions = {}
+    if keep_node is not None:
+        options["preserve_node"] = keep_node
+    if keep_tag is not None:
+        options["preserve_tag"] = keep_tag
+    if create_dest is not None:
+        options["create_dest"] = create_dest
+    if allow_cycle is not None:
+        options["allow_cycle"] = allow_cycle
+    if start is not None:
+        options["start"] = start.value
+    if tag is not None:
+        options["filter"] = ["tag", "Glob", tag] if tag.endswith("*") else ["tag", "Eq", tag]
+    elif all_tags:
+        options["filter"] = None
+    with broker(url, token, as_json, ca_file) as client:
+        made = router_calls.put_router(router, source, dest, options)
+        try:
+            change = made if replace else router_calls.change_router(router, options, source=source, dest=dest)
+            answer = client.run(calls.verbatim(change))
+        except RouterNotFound:
+            answer = client.run(calls.verbatim(made))
         if as_json:
             emit(answer)
             return
@@ -106,10 +138,14 @@ def put(
 
 @routers.command("get", epilog=EXIT_CODES_HELP)
 def get(
-    router: RouterArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    router: RouterArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Show a router and how far it has come."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(router_calls.get_router(router)))
         if as_json:
             emit(answer)
@@ -130,10 +166,14 @@ def get(
 
 @routers.command("delete", epilog=EXIT_CODES_HELP)
 def delete(
-    router: RouterArgument, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    router: RouterArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Copy no more. What was copied stays; a router that does not exist is no error."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(router_calls.delete_router(router)))
         if as_json:
             emit(answer)

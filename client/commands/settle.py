@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from client import calls, queue_calls
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, UrlOption, broker
+from client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
 from client.commands.jobs import JobsArgument, NodeOption, QueueArgument, named_jobs
 from client.commands.terminal import ExitCode, amount, emit, note, say
 from client.values import Settled
@@ -26,13 +27,14 @@ def ack(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Say that jobs are done: they are deleted for good.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """
     call = queue_calls.ack(queue, node, named_jobs(jobs), strict=strict)
-    _settle(call, "Acked", node, as_json, url, token)
+    _settle(call, "Acked", node, as_json, url, token, ca_file)
 
 
 def nack(
@@ -53,6 +55,7 @@ def nack(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Give jobs back: they are handed out again.
 
@@ -60,7 +63,7 @@ def nack(
     """
     options: queue_calls.NackOptions = {"delay_ms": delay_ms, "penalty": not forgive, "reason": reason}
     call = queue_calls.nack(queue, node, named_jobs(jobs), options, strict=strict)
-    _settle(call, "Gave back", node, as_json, url, token)
+    _settle(call, "Gave back", node, as_json, url, token, ca_file)
 
 
 def extend(
@@ -72,17 +75,20 @@ def extend(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Keep jobs for longer.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """
     call = queue_calls.extend(queue, node, named_jobs(jobs), lease_ms, strict=strict)
-    _settle(call, "Extended the leases of", node, as_json, url, token)
+    _settle(call, "Extended the leases of", node, as_json, url, token, ca_file)
 
 
-def _settle(call: Call[Settled], done: str, node: str, as_json: bool, url: str, token: str | None) -> None:
-    with broker(url, token, as_json) as client:
+def _settle(
+    call: Call[Settled], done: str, node: str, as_json: bool, url: str, token: str | None, ca_file: Path | None
+) -> None:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(call))
         settled = call.parse(Reply(status=200, headers={}, body=answer))
         if as_json:

@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 
 from client import calls
-from client.commands.connection import DEFAULT_URL, JsonOption, TokenOption, TopicArgument, UrlOption, broker
+from client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
 from client.commands.terminal import amount, emit, grid, moment, out, printable, show, size
 from client.values import PartitionState, TopicState
 
@@ -18,9 +26,10 @@ def state(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Show a topic: its records, seqs, times and settings."""
-    with broker(url, token, as_json) as client:
+    with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(calls.state(topic, touch=False)))
         if as_json:
             emit(answer)

@@ -9,6 +9,7 @@ import typer
 from client.calls import ReadOptions
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     PartitionOption,
     RetryForOption,
@@ -34,6 +35,7 @@ def tail(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Print the last records of a topic, then follow it until Ctrl-C.
 
@@ -41,7 +43,7 @@ def tail(
     them, {"tombstone": {...}} included.
     """
     printer = RecordPrinter(as_json=as_json, flush=True)
-    with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
         state = client.state(topic, touch=False).of(partition)
         begin = max(0, state.head_seq - last) if from_seq is None else from_seq
         if from_seq is None and begin < state.earliest_seq - 1:

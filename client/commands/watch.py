@@ -11,6 +11,7 @@ import typer
 
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     PartitionOption,
     RetryForOption,
@@ -41,6 +42,7 @@ def watch(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Print the records of several topics as they are committed, until Ctrl-C.
 
@@ -50,7 +52,7 @@ def watch(
     """
     printer = RecordPrinter(as_json=False, flush=True)
     printed = 0
-    with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
         starts = dict.fromkeys(topics, from_seq)
         consistency = "strong" if strong else "eventual"
         options: WatchOptions = {

@@ -12,6 +12,7 @@ import typer
 from client.blocking import Client
 from client.commands.connection import (
     DEFAULT_URL,
+    CaFileOption,
     JsonOption,
     RetryForOption,
     TokenOption,
@@ -20,10 +21,8 @@ from client.commands.connection import (
 )
 from client.commands.jobs import JobPrinter, LeaseOption, NodeOption, QueueArgument
 from client.commands.terminal import ExitCode, fail, note
+from client.errors import LeaseLost
 from client.values import Job, one_line
-
-#: A job whose command runs is extended when this share of its lease has passed.
-_EXTEND_AT = 1 / 3
 
 
 def work(
@@ -42,6 +41,7 @@ def work(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
 ) -> None:
     """Do the jobs of a queue, one after another as they come, until Ctrl-C.
 
@@ -52,37 +52,30 @@ def work(
     if (command is None) is not ack:
         message = "Say what is to become of the jobs: --exec COMMAND runs one for each, --ack only prints them."
         fail(message, ExitCode.USAGE, as_json=as_json)
-    with broker(url, token, as_json, retry_for_s=retry_for_s) as client:
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
         printer = JobPrinter(as_json=as_json)
-        lease_s = (lease_ms or client.state(queue, touch=False).config.get("lease_ms", 30_000)) / 1000
         with closing(client.work(queue, node, lease_ms=lease_ms)) as jobs:
             for count, job in enumerate(jobs, 1):
                 if command is None:
                     printer.write(job)
                     done = True
                 else:
-                    done = _run(client, queue, node, job, command, lease_s)
+                    done = _run(job, command)
                 _settle(client, queue, node, job, done)
                 if count == limit:
                     return
 
 
-def _run(client: Client, queue: str, node: str, job: Job, command: str, lease_s: float) -> bool:
-    """Whether the command has done the job. Keeps its lease in the meantime."""
+def _run(job: Job, command: str) -> bool:
+    """Whether the command has done the job. Its lease is renewed meanwhile."""
     known = {
         "TOPICS_JOB_SEQ": str(job.seq),
         "TOPICS_JOB_TAG": job.tag or "",
         "TOPICS_JOB_DELIVERIES": str(job.deliveries),
     }
-    line: bytes | None = one_line(job.data_raw) + b"\n"
     with subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=os.environ | known) as process:
         try:
-            while process.returncode is None:
-                try:
-                    process.communicate(line, timeout=lease_s * _EXTEND_AT)
-                except subprocess.TimeoutExpired:
-                    line = None  # it goes on with what it was given
-                    client.extend(queue, node, [job], round(lease_s * 1000))
+            process.communicate(one_line(job.data_raw) + b"\n")
         except BaseException:
             process.terminate()  # another worker gets the job
             raise
@@ -92,6 +85,7 @@ def _run(client: Client, queue: str, node: str, job: Job, command: str, lease_s:
 
 
 def _settle(client: Client, queue: str, node: str, job: Job, done: bool) -> None:
-    settled = client.ack(queue, node, [job]) if done else client.nack(queue, node, [job], reason="the command failed")
-    if settled.skipped:
+    try:
+        client.ack(queue, node, [job]) if done else client.nack(queue, node, [job], reason="the command failed")
+    except LeaseLost:
         note(f"Job {job.seq} was not {node}'s any more when it was through; it is handed out again.")

@@ -1,7 +1,8 @@
 """A Delta table a topic (`--format delta`): its log is the chain; no other manifest is there. Source: pipeline.md §2.
 
     <to>/<topic>/_delta_log/<version>.json    a commit: the files it adds; our manifest, in commitInfo; and, of
-                                              application `<cluster id>/<topic>`, `end` as the version
+                                              application `<cluster id>/<topic>` (and, of partitions above 0,
+                                              `/<partition>`), `end` as the version
     _topics/<topic>/delta.json                says that this topic's export is a Delta table
 
 The commit is the bookmark. Delta does not refuse a version of an application that was there already, and a writer that
@@ -43,7 +44,7 @@ _commit = msgspec.json.Decoder(_Action)
 class DeltaChain(Chain):
     """The manifests in a table's log. `headers` and `hourly` are for a table that is yet to be made."""
 
-    kind = "delta"
+    visible_first = True
 
     def __init__(self, store: Store, topic: str, *, headers: bool = False, hourly: bool = False) -> None:
         super().__init__(store, topic)
@@ -153,7 +154,7 @@ class DeltaChain(Chain):
         properties = CommitProperties(
             custom_metadata={MANIFEST: msgspec.to_builtins(manifest)},
             max_commit_retries=0,
-            app_transactions=[Transaction(_application(manifest), manifest.end["0"])],
+            app_transactions=[Transaction(_application(manifest, at), end) for at, end in manifest.end.items()],
         )
         try:
             table.create_write_transaction(
@@ -212,12 +213,14 @@ class DeltaChain(Chain):
         for version in range(table.version(), -1, -1):
             found = self._manifest_at(version)
             if found is not None:
-                at = self._asking(table.transaction_version, _application(found))
-                if at != found.end["0"]:
-                    raise ManifestDamaged(
-                        f"Manifest {found.number} in {self._uri} ends before seq {found.end['0']}, and the table's "
-                        f"transaction says {at}: somebody has changed the log, or restored an older table."
-                    )
+                for partition, end in found.end.items():
+                    at = self._asking(table.transaction_version, _application(found, partition))
+                    if at != end:
+                        raise ManifestDamaged(
+                            f"Manifest {found.number} in {self._uri} ends before seq {end} of partition {partition}, "
+                            f"and the table's transaction says {at}: somebody has changed the log, or restored an "
+                            "older table."
+                        )
                 return found
         return None
 
@@ -254,8 +257,9 @@ class DeltaChain(Chain):
         return found
 
 
-def _application(manifest: Manifest) -> str:
-    return f"{manifest.cluster_id}/{manifest.topic}"
+def _application(manifest: Manifest, partition: str) -> str:
+    topic = f"{manifest.cluster_id}/{manifest.topic}"
+    return topic if partition == "0" else f"{topic}/{partition}"
 
 
 def _partition_values(file: str) -> dict[str, str | None]:

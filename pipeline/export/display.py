@@ -128,7 +128,7 @@ def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) ->
             f"{each.records:,}",
             size(each.bytes),
             f"{each.files:,}",
-            f"{each.end - 1:,}",
+            f"{each.end - 1:,}" + (f" in {each.partitions} partitions" if each.partitions > 1 else ""),
             *([f"{lost:,}"] if any(losses) else []),
             f"{each.seconds:.1f}",
             rate,

@@ -3,12 +3,14 @@
     step                                 killed before the next one
     1  read the newest manifest          nothing happened
     2  put the plan of the next          a later run sees that its process is gone, or that it has expired
-    3  write files                       they are named by no manifest: nobody reads them, the collection takes them
+    3  write files, out of sight         they are named by no manifest: nobody reads them, the collection takes them
     4  look that each is there           as 3
     5  put the manifest if none is there the files count, and `end` is the bookmark: both by this one object
-    6  drop the plan                     it is of a manifest that is there: it means nothing
+    6  make the files visible            the next run does it (`publication`)
+    7  drop the plan                     it is of a manifest that is there: it means nothing
 
-Of two at once one puts the manifest; the other removes its own files and goes on behind what was put.
+Of two at once one puts the manifest; the other removes its own files and goes on behind what was put. A partition that
+the manifests do not tell of, of a topic that they tell of, is exported from its first seq on.
 """
 
 from __future__ import annotations
@@ -23,10 +25,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline import planning
-from pipeline.errors import AnotherExporter, Gap, PipelineError, Recreated, StoreRefused
-from pipeline.export import names
+from pipeline.errors import AnotherExporter, Gap, PipelineError, Recreated, StoreRefused, log_name
+from pipeline.export import names, publication
 from pipeline.export.chains import chain_for
-from pipeline.export.manifest import APPEND, Chain, FileEntry, Manifest, Plan, decode_plan, encode, gap_entry
+from pipeline.export.manifest import (
+    APPEND,
+    Bookmark,
+    Chain,
+    FileEntry,
+    LogMark,
+    Manifest,
+    Plan,
+    decode_plan,
+    encode,
+    gap_entry,
+)
 from pipeline.export.store import Store
 from pipeline.export.task import Done, Engine, Job, Progress
 from pipeline.options import ReadOptions
@@ -44,13 +57,15 @@ _RACES = 20
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What an export of a topic did."""
+    """What an export of a topic did. `end` is the first seq that is not exported; where there are several partitions,
+    one more than the seqs of all of them that are."""
 
     topic: str
     records: int = 0
     bytes: int = 0
     files: int = 0
     end: int = 1
+    partitions: int = 1
     manifests: list[int] = field(default_factory=list[int])
     gaps: list[Gap] = field(default_factory=list[Gap])
     seconds: float = 0.0
@@ -64,6 +79,17 @@ class Limits:
     since_ms: int | None = None
     max_records: int | None = None
     min_partitions: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Next:
+    """What the next manifest is to cover. `carried`: ends of partitions that are not there any more."""
+
+    topic: str
+    ranges: list[Range] = field(default_factory=list[Range])
+    logs: dict[str, LogMark] = field(default_factory=dict[str, LogMark])
+    gaps: list[Gap] = field(default_factory=list[Gap])
+    carried: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Exporter:
@@ -96,8 +122,8 @@ class Exporter:
 
     def todo(self, topic: str) -> int:
         """Seqs that an export of the topic would look at now."""
-        found, _ = self._range(topic, chain_for(self._store, topic, self._job).newest(), announce=False)
-        return found.end - found.start
+        chain = chain_for(self._store, topic, self._job)
+        return sum(each.end - each.start for each in self._next(chain, chain.newest(), announce=False).ranges)
 
     def export(self, topic: str) -> Outcome:
         """Everything up to what is durable now (or `max_records`). Raises PipelineError; what counted before counts."""
@@ -105,21 +131,23 @@ class Exporter:
         outcome = Outcome(topic=topic)
         chain = chain_for(self._store, topic, self._job)
         while True:
+            publication.finish(chain)
             last = chain.newest()
-            found, gaps = self._range(topic, last)
-            outcome.end = found.start
-            if found.start >= found.end and not gaps:
+            found = self._next(chain, last)
+            outcome.partitions = len(found.ranges)
+            outcome.end = _reached(each.start for each in found.ranges)
+            if all(each.start >= each.end for each in found.ranges) and not found.gaps:
                 break
             plan = self._claim(chain, (last.number if last else 0) + 1, found)
             if plan is None:
                 continue
             try:
-                manifest = self._step(chain, plan, found, gaps)
+                manifest = self._step(chain, plan, found)
             except BaseException:
                 self._release(plan)
                 raise
             if manifest is not None:
-                self._count(outcome, manifest, gaps)
+                self._count(outcome, manifest, found.gaps)
                 break
             outcome.lost_races += 1
             if outcome.lost_races >= _RACES:
@@ -128,7 +156,7 @@ class Exporter:
         return outcome
 
     def _count(self, outcome: Outcome, manifest: Manifest, gaps: list[Gap]) -> None:
-        outcome.end = manifest.end["0"]
+        outcome.end = _reached(manifest.end.values())
         outcome.manifests.append(manifest.number)
         outcome.files += len(manifest.added)
         outcome.records += sum(each.rows for each in manifest.added)
@@ -137,54 +165,70 @@ class Exporter:
 
     # -- where to begin ----------------------------------------------------------------------------------------------
 
-    def _range(self, topic: str, last: Manifest | None, *, announce: bool = True) -> tuple[Range, list[Gap]]:
+    def _next(self, chain: Chain, last: Manifest | None, *, announce: bool = True) -> _Next:
         """What comes next, and what of it is lost already. Raises DataLoss where that is an error."""
-        view = self._origin.view(topic)
-        gaps: list[Gap] = []
-        if last is None:
-            start = self._first(topic, view)
-        else:
-            start = last.end["0"]
-            if (last.cluster_id, last.epoch) != (view.cluster_id, view.epoch):
-                gaps.append(_recreated(topic, last, view))
-                start = self._after_recreation(last, view)
-            elif start > view.head_seq + 1:
-                raise PipelineError(
-                    f"{topic}: it was exported up to seq {start - 1}, and its last seq is {view.head_seq}. That cannot "
-                    "be the same topic: look where --to and --url point."
-                )
-        end = max(start, view.end)
+        topic = chain.topic
+        count = self._origin.partitions(topic)
+        known = chain.bookmarks(last, count)
+        found = _Next(topic=topic)
+        for partition in range(count):
+            self._start(found, known.get(partition), last is None, self._origin.view(topic, partition))
+        for partition in sorted(known):
+            if partition >= count:
+                _gone(found, partition, known[partition], count)
         if self._limits.max_records is not None:
-            end = min(end, start + self._limits.max_records)
-        found = Range(topic=topic, view=view, start=start, end=end)
+            waiting = {number: each.end - each.start for number, each in enumerate(found.ranges)}
+            given = planning.shares(waiting, self._limits.max_records)
+            found.ranges = [replace(each, end=each.start + given[at]) for at, each in enumerate(found.ranges)]
         if announce:
-            gaps += planning.gaps_of(self._origin, found)
-            for gap in gaps if self._job.fail_on_loss else ():
+            for each in found.ranges:
+                found.gaps += planning.gaps_of(self._origin, each)
+            for gap in found.gaps if self._job.fail_on_loss else ():
                 fail_on_gap(gap)
-        return found, gaps
+        return found
+
+    def _start(self, found: _Next, known: Bookmark | None, is_new: bool, view: LogView) -> None:
+        """Where a partition goes on. `is_new`: nothing of its topic is exported yet."""
+        topic, mark = found.topic, known.mark if known is not None else None
+        if known is None:
+            # Of a partition that was added, what has gone before it was exported is a loss; a new topic begins with
+            # what it has.
+            start = self._first(topic, view) if is_new else 1
+        elif mark is not None and known.is_other(view.cluster_id, view.topic_id, view.epoch):
+            last = max(known.end, view.evict_floor - 1)
+            found.gaps.append(Gap(topic, view.partition, known.end, last, "recreated"))
+            start = _after_recreation(known, mark, view)
+        elif known.end > view.head_seq + 1:
+            raise PipelineError(
+                f"{log_name(topic, view.partition)}: it was exported up to seq {known.end - 1}, and its last seq is "
+                f"{view.head_seq}. That cannot be the same topic: look where --to and --url point."
+            )
+        else:
+            start = known.end
+        found.ranges.append(Range(topic=topic, view=view, start=start, end=max(start, view.end)))
+        if view.topic_id:
+            same = mark is not None and (mark.topic_id, mark.epoch) == (view.topic_id, view.epoch)
+            first = mark.first if mark is not None and same else start
+            found.logs[str(view.partition)] = LogMark(topic_id=view.topic_id, epoch=view.epoch, first=first)
+        elif mark is not None:
+            found.logs[str(view.partition)] = mark
 
     def _first(self, topic: str, view: LogView) -> int:
         if self._limits.since_ms is None:
             return planning.earliest(view)
         return planning.seq_at(self._origin, topic, view, self._limits.since_ms)
 
-    def _after_recreation(self, last: Manifest, view: LogView) -> int:
-        if (last.cluster_id, last.topic_id) == (view.cluster_id, view.topic_id):
-            # The same log, of which a recovery has lost something: what it still has of it is exported already.
-            return min(last.end["0"], view.head_seq + 1)
-        return planning.earliest(view)
-
     # -- one manifest ------------------------------------------------------------------------------------------------
 
-    def _claim(self, chain: Chain, number: int, found: Range) -> Plan | None:
+    def _claim(self, chain: Chain, number: int, found: _Next) -> Plan | None:
         """The plan of the next manifest; None when another one is, or was, at work on it: look again."""
         key = names.plan(found.topic, number)
         plan = Plan(
             number=number,
             topic=found.topic,
             run=self.run_id,
-            start={"0": found.start},
-            end={"0": found.end},
+            start={str(each.view.partition): each.start for each in found.ranges},
+            end={str(each.view.partition): each.end for each in found.ranges},
             expires_ms=_now_ms() + PLAN_S * 1000,
             host=this_host(),
             pid=self._pid,
@@ -212,40 +256,41 @@ class Exporter:
             if there is not None and there.run == self.run_id:
                 self._store.delete(key)
 
-    def _step(self, chain: Chain, plan: Plan, found: Range, gaps: list[Gap]) -> Manifest | None:
+    def _step(self, chain: Chain, plan: Plan, found: _Next) -> Manifest | None:
         """Files and manifest; None when another run's manifest came first."""
         dones = self._write(plan, found)
         files = [entry for done in dones for entry in done.files]
         for done in dones:
-            gaps += done.gaps
-        self._look(files)
+            found.gaps += done.gaps
+        self._look(found.topic, files)
+        first = found.ranges[0].view
         manifest = Manifest(
             number=plan.number,
             prev=plan.number - 1,
             kind=APPEND,
             topic=found.topic,
-            cluster_id=found.view.cluster_id,
-            topic_id=found.view.topic_id,
-            epoch=found.view.epoch,
+            cluster_id=first.cluster_id,
+            topic_id=first.topic_id,
+            epoch=first.epoch,
             run=self.run_id,
-            end={"0": found.end},
+            end={str(each.view.partition): each.end for each in found.ranges} | found.carried,
+            logs=found.logs,
             added=sorted(files, key=lambda entry: (entry.partition, entry.min_seq)),
-            gaps=[gap_entry(gap) for gap in gaps],
+            gaps=[gap_entry(gap) for gap in found.gaps],
             format=self._job.parts.kind,
             version=self._version,
             created_ms=_now_ms(),
         )
-        if chain.put(manifest):
+        if publication.commit(chain, manifest):
             self._store.delete(names.plan(found.topic, plan.number))
             return manifest
         self._say(f"{found.topic}: another exporter was first with manifest {plan.number}: going on behind it.")
-        for entry in files:
-            self._store.delete(entry.file)
         return None
 
-    def _write(self, plan: Plan, found: Range) -> list[Done]:
-        target = target_for([(found.view, found.start, found.end)], self._limits.min_partitions)
-        splits = list(splits_of(found.topic, found.view, found.start, found.end, target_bytes=target))
+    def _write(self, plan: Plan, found: _Next) -> list[Done]:
+        ranges = [(each.view, each.start, each.end) for each in found.ranges if each.start < each.end]
+        target = target_for(ranges, self._limits.min_partitions)
+        splits = [split for each in ranges for split in splits_of(found.topic, *each, target_bytes=target)]
         renewed = time.monotonic()
 
         def progress(step: Progress) -> None:
@@ -258,9 +303,9 @@ class Exporter:
 
         return self._engine.run(splits, self._job, progress) if splits else []
 
-    def _look(self, files: Iterable[FileEntry]) -> None:
+    def _look(self, topic: str, files: Iterable[FileEntry]) -> None:
         for entry in files:
-            size = self._store.size(entry.file)
+            size = self._store.size(names.staged(topic, entry.file))
             if size != entry.bytes:
                 raise StoreRefused(f"{entry.file} has {size} bytes, not the {entry.bytes} that were written.")
 
@@ -271,8 +316,28 @@ def _expiring(plan: Plan, expires_ms: int) -> Plan:
     return msgspec.structs.replace(plan, expires_ms=expires_ms)
 
 
-def _recreated(topic: str, last: Manifest, view: LogView) -> Gap:
-    return Gap(topic, 0, last.end["0"], max(last.end["0"], view.evict_floor - 1), "recreated")
+def _after_recreation(known: Bookmark, mark: LogMark, view: LogView) -> int:
+    if (known.cluster_id, mark.topic_id) == (view.cluster_id, view.topic_id):
+        # The same log, of which a recovery has lost something: what it still has of it is exported already.
+        return min(known.end, view.head_seq + 1)
+    return planning.earliest(view)
+
+
+def _gone(found: _Next, partition: int, known: Bookmark, count: int) -> None:
+    """A partition that is exported and not there any more: of a topic that was made anew with fewer."""
+    found.carried[str(partition)] = 1
+    if known.mark is None:
+        return  # that was told before
+    if not any(gap.reason == "recreated" for gap in found.gaps):
+        raise PipelineError(
+            f"{found.topic}: {partition + 1} partitions are exported, and there are {count}. That cannot be the same "
+            "topic: look where --to and --url point."
+        )
+    found.gaps.append(Gap(found.topic, partition, known.end, known.end, "recreated"))
+
+
+def _reached(ends: Iterable[int]) -> int:
+    return 1 + sum(end - 1 for end in ends)
 
 
 def this_host() -> str:

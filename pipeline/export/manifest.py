@@ -44,8 +44,31 @@ class GapEntry(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from
     missed_estimate: int
 
 
+class LogMark(msgspec.Struct, frozen=True, kw_only=True):
+    """Which log a partition was when it was exported, and the seq that its export began with."""
+
+    topic_id: int
+    epoch: int
+    first: int
+
+
+class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a partition is exported: `end` is the first seq that is not. `mark` is None where nobody noted it."""
+
+    cluster_id: str
+    end: int
+    mark: LogMark | None
+
+    def is_other(self, cluster_id: str, topic_id: int, epoch: int) -> bool:
+        """Whether this is known to be another log than the one that was exported. `topic_id` 0: nobody can know."""
+        known = self.mark is not None and topic_id != 0
+        return known and (self.cluster_id, self.mark and self.mark.epoch) != (cluster_id, epoch)
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the export. `end`: partition (as text) to the first seq not yet exported."""
+    """One step of the export. `end`: partition (as text) to the first seq not yet exported; `logs`: the same to which
+    log that was. `topic_id` and `epoch` are those of partition 0: what was written before there was `logs` has no
+    other partition."""
 
     number: int
     prev: int
@@ -56,6 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     run: str
     end: dict[str, int]
+    logs: dict[str, LogMark] = {}
     added: Sequence[FileEntry] = ()
     removed: Sequence[str] = ()
     gaps: Sequence[GapEntry] = ()
@@ -75,6 +99,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int
     host: str
     pid: int
+
+
+def bookmark_in(manifest: Manifest, partition: int) -> Bookmark | None:
+    """How far a manifest says that a partition is exported; None where it does not tell of it."""
+    key = str(partition)
+    if key not in manifest.end:
+        return None
+    mark = manifest.logs.get(key)
+    if mark is None and partition == 0 and not manifest.logs:
+        mark = LogMark(topic_id=manifest.topic_id, epoch=manifest.epoch, first=0)
+    return Bookmark(cluster_id=manifest.cluster_id, end=manifest.end[key], mark=mark)
 
 
 def gap_entry(gap: Gap) -> GapEntry:
@@ -113,6 +148,9 @@ def decode_plan(data: bytes) -> Plan | None:
 class Chain:
     """A topic's manifests in a store, as objects; `pipeline.export.delta` has those of Delta tables."""
 
+    #: Whether files must be there under their names before the manifest is.
+    visible_first = False
+
     def __init__(self, store: Store, topic: str) -> None:
         self.store = store
         self.topic = topic
@@ -133,6 +171,18 @@ class Chain:
         """The last one; None when there is none."""
         numbers = self.numbers()
         return self.load(numbers[-1]) if numbers else None
+
+    def bookmarks(self, last: Manifest | None, count: int) -> dict[int, Bookmark]:
+        """How far each partition is exported; of one that never was, nothing. `last` is the newest manifest, `count`
+        how many partitions there are.
+
+        A manifest that tells of fewer partitions than one before it was put by an older program.
+        """
+        if last is None:
+            return {}
+        numbers = sorted({*range(count), *map(int, last.end)})
+        manifests = [last] if len(numbers) == len(last.end) else self.all()
+        return {at: found for each in manifests for at in numbers if (found := bookmark_in(each, at)) is not None}
 
     def load(self, number: int) -> Manifest:
         """Raises ManifestDamaged."""

@@ -41,6 +41,16 @@ def part(topic: str, folder: str, partition: int, start: int, end: int, epoch: i
     return f"{delta_component(topic) if kind == 'delta' else component(topic)}/{folder}/{name}"
 
 
+def staging_folder(topic: str) -> str:
+    """Folder of files that are not visible yet."""
+    return f"{chain_folder(topic)}/_staged"
+
+
+def staged(topic: str, key: str) -> str:
+    """Key of a file of records as long as it is not visible: no glob for its suffix finds it."""
+    return f"{staging_folder(topic)}/{key.split('/', 1)[1]}.tmp"
+
+
 def is_part(key: str) -> bool:
     """Whether a key names a file of records."""
     return _PART.fullmatch(key.rsplit("/", 1)[-1]) is not None

@@ -119,7 +119,7 @@ class _Part:
         self._stack = contextlib.ExitStack()
         # The name tells the range that was asked for: which records came of it is in the manifest.
         self._key = writer.key(folder)
-        self._file = _Hashing(self._stack.enter_context(writer.store.writing(self._key)))
+        self._file = _Hashing(self._stack.enter_context(writer.store.writing(writer.staged(self._key))))
         settings = writer.settings
         self._sink: _Sink = (
             _Json(self._file) if settings.kind == "json" else _Parquet(self._file, schema, settings.compression)
@@ -143,7 +143,7 @@ class _Part:
             self._held, self._held_rows, self._held_bytes = [], 0, 0
 
     def finish(self, partition: int) -> FileEntry:
-        """The file is durable on return."""
+        """The file is durable on return, under its staged name."""
         self._flush()
         self._sink.close()
         self._stack.close()
@@ -187,6 +187,10 @@ class PartWriter:
         start, end = self._range
         attempt = uuid.uuid4().hex[:8]
         return names.part(self._topic, folder, self._partition, start, end, self._epoch, attempt, self.settings.kind)
+
+    def staged(self, key: str) -> str:
+        """Where a file is written: it gets its name when it counts."""
+        return names.staged(self._topic, key)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FileEntry]:
         """Files of the batches, each as soon as it is complete. Times must not go back."""

@@ -52,6 +52,10 @@ class Store(Protocol):
         """Remove it; fine when it is not there."""
         ...
 
+    def move(self, source: str, target: str) -> None:
+        """Give an object another name, durably and whole at every instant; fine when it was done before."""
+        ...
+
     def writing(self, key: str) -> contextlib.AbstractContextManager[IO[bytes]]:
         """A file to write, which is the object `key` when the block ends well: durable, and never over another."""
         ...
@@ -147,6 +151,17 @@ class Directory:
 
     def delete(self, key: str) -> None:
         (self._root / key).unlink(missing_ok=True)
+
+    def move(self, source: str, target: str) -> None:
+        path = self._folder_of(target)
+        with _refusing(path):
+            with contextlib.suppress(FileExistsError):
+                try:
+                    os.link(self._root / source, path)
+                except FileNotFoundError:
+                    return  # another run has moved it
+            _sync(path.parent)
+            (self._root / source).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Generator[IO[bytes]]:
@@ -250,6 +265,11 @@ class Bucket:
     def delete(self, key: str) -> None:
         with self._asking(key), contextlib.suppress(FileNotFoundError):
             self._api.delete(self._remote, key)
+
+    def move(self, source: str, target: str) -> None:
+        with self._asking(target), contextlib.suppress(FileNotFoundError):
+            self._api.copy(self._remote, source, target)  # in the store, and whole at once
+            self._api.delete(self._remote, source)
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Generator[IO[bytes]]:

@@ -56,7 +56,7 @@ class Engine(Protocol):
 
 
 def export_split(split: Split, job: Job, progress: Callable[[Progress], None] | None = None) -> Done:
-    """The records of a split as files, durable on return. Raises PipelineError."""
+    """The records of a split as files, durable on return, under their staged names. Raises PipelineError."""
     gaps: list[Gap] = []
     store = open_store(job.to)
     with open_origin(url=job.url, token=job.token, path=job.path, cold_path=job.cold_path) as origin:

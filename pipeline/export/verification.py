@@ -1,31 +1,36 @@
 """Counts and hashes an export again, file by file, and compares it with what the origin still has.
 
-Both sides come in seq order and are walked through side by side: memory does not grow with the topic.
+Both sides come in seq order, partition by partition, and are walked through side by side: memory does not grow with
+the topic. How many records there are to compare is asked of the origin's own books, not of the reader.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from pipeline import planning
 from pipeline.batches import Shape
-from pipeline.errors import Gap
-from pipeline.export import names
+from pipeline.errors import Gap, log_name
+from pipeline.export import names, publication
 from pipeline.export.chains import chain_of
-from pipeline.export.manifest import FileEntry, Manifest
+from pipeline.export.manifest import Bookmark, FileEntry
 from pipeline.export.store import Store
 from pipeline.export.upkeep import read_file
 from pipeline.origins import Place
 from pipeline.reading import SplitReader
 from pipeline.splits import splits_of
+from pipeline.view import Held, LogView
 
 Digest = tuple[int, int]
 """Seq, and a hash of all else that a record has."""
 
+#: How long what the broker counts may differ from what was read, while it does away with what has expired.
+SETTLE_S = 5.0
 #: Sentences about single records, before only their number is told.
 _NAMED = 20
 
@@ -55,28 +60,54 @@ class Verification:
     def run(self, origin: Place | None) -> Verified:
         """Raises ManifestDamaged, SourceUnreadable. Without an origin only the files are looked at."""
         chain = chain_of(self._store, self._topic)
-        manifests, files = list(chain.all()), chain.files()
+        seen = [] if chain.visible_first else self._store.list(chain.folder)
+        last, files = chain.newest(), chain.files()
+        self._look_for_strays([key for key, _ in seen if names.is_part(key)], files)
         good = [entry for entry in files if self._is_whole(entry)]
         parquet = [entry for entry in good if entry.file.endswith(".parquet")]
-        for epoch in sorted({names.epoch_of(entry.file) for entry in parquet}):
-            records = self._exported([entry for entry in parquet if names.epoch_of(entry.file) == epoch])
-            if origin is not None and epoch == manifests[-1].epoch:
-                self._compare(records, manifests[-1], origin)
-            for _ in records:
-                pass
+        held = {} if origin is None else {each.partition: each for each in origin.held(self._topic)}
+        known = chain.bookmarks(last, len(held))
+        for partition in sorted({*held, *known, *(entry.partition for entry in parquet)}):
+            mine = [entry for entry in parquet if entry.partition == partition]
+            mark = known.get(partition)
+            if mark is None and partition in held and held[partition].live:
+                self._problems.append(
+                    f"Partition {partition} is missing: the broker holds {held[partition].live} records in it, and it "
+                    "was never exported. Run export."
+                )
+            epochs = {names.epoch_of(entry.file) for entry in mine}
+            current = mark.mark.epoch if mark is not None and mark.mark is not None else None
+            for epoch in sorted(epochs | ({current} if current is not None else set())):
+                records = self._exported([entry for entry in mine if names.epoch_of(entry.file) == epoch])
+                if origin is not None and mark is not None and epoch == current and len(parquet) == len(good):
+                    self._compare(records, partition, mark, held.get(partition), origin)
+                for _ in records:
+                    pass
         self._rows += sum(entry.rows for entry in good if entry not in parquet)
         if self._unnamed:
             self._problems.append(f"{self._unnamed} more records are missing, or not what the broker has.")
         size = sum(entry.bytes for entry in files)
         return Verified(len(files), self._rows, size, self._compared, self._problems, self._notes)
 
+    def _look_for_strays(self, seen: Sequence[str], files: Sequence[FileEntry]) -> None:
+        """Files that a plain reader of the folder would read, and that do not count."""
+        counting = {entry.file for entry in files}
+        strays = [key for key in seen if key not in counting and self._store.size(key) is not None]
+        if strays:
+            self._problems.append(
+                f"{len(strays)} files are there that do not count, {strays[0]} for one: who reads the folder reads "
+                "them, too. The next export or compact removes what was replaced, and after a day what a run of an "
+                "older program left."
+            )
+
     def _is_whole(self, entry: FileEntry) -> bool:
-        size = self._store.size(entry.file)
+        key = publication.whereabouts(self._store, self._topic, entry.file)
+        size = self._store.size(key)
         if size is None:
             self._problems.append(f"{entry.file} is gone.")
             return False
         sha = hashlib.sha256()
-        with self._store.local(entry.file) as path, open(path, "rb") as file:
+        with self._store.local(key) as path, open(path, "rb") as file:
             while piece := file.read(1 << 20):
                 sha.update(piece)
         if size == entry.bytes and sha.hexdigest() == entry.sha256:
@@ -88,7 +119,7 @@ class Verification:
         last = 0
         for entry in sorted(files, key=lambda entry: entry.min_seq):
             rows = 0
-            for batch in read_file(self._store, entry):
+            for batch in read_file(self._store, self._topic, entry):
                 for seq, digest in digests_of(batch):
                     if seq <= last:
                         self._say(f"Seq {seq} is exported twice, or out of order, in {entry.file}.")
@@ -100,33 +131,64 @@ class Verification:
             if rows != entry.rows:
                 self._problems.append(f"{entry.file} holds {rows} records, and its manifest says {entry.rows}.")
 
-    def _compare(self, records: Iterator[Digest], last: Manifest, origin: Place) -> None:
-        view = origin.view(self._topic)
-        if (view.cluster_id, view.epoch) != (last.cluster_id, last.epoch):
-            self._notes.append("The topic at the broker is another one by now: nothing is compared.")
+    def _compare(
+        self, records: Iterator[Digest], partition: int, known: Bookmark, held: Held | None, origin: Place
+    ) -> None:
+        """Record by record, and the number of them with what the broker counts."""
+        mark = known.mark
+        assert mark is not None
+        view = origin.view(self._topic, partition) if held is not None else None
+        if view is None or held is None or (view.cluster_id, view.epoch) != (known.cluster_id, mark.epoch):
+            self._notes.append(
+                f"{log_name(self._topic, partition)} at the broker is another one by now: nothing is compared."
+            )
             return
         ours = next(records, None)
-        start = max(planning.earliest(view), ours[0]) if ours else 0
-        end = min(last.end["0"], view.end)
-        since = 0
-        for theirs in self._there(origin, start, end) if ours else ():
+        # What was there before the export began is not in it. Manifests of older programs do not say when that was.
+        first = mark.first or (ours[0] if ours else known.end)
+        start = max(planning.earliest(view), first)
+        end = min(known.end, view.end)
+        since = seen = 0
+        for theirs in self._there(origin, view, max(view.end, held.head_seq + 1)):
+            seen += theirs[0] <= held.head_seq
+            if not start <= theirs[0] < end:
+                continue
             while ours is not None and ours[0] < theirs[0]:
                 since += ours[0] >= start
                 ours = next(records, None)
             self._compared += 1
             if ours is None or ours[0] != theirs[0]:
-                self._say(f"Seq {theirs[0]} is at the broker, and not in the export.")
+                self._say(f"Seq {theirs[0]}{_of(partition)} is at the broker, and not in the export.")
                 continue
             if ours[1] != theirs[1]:
-                self._say(f"Seq {theirs[0]} is not what the broker has.")
+                self._say(f"Seq {theirs[0]}{_of(partition)} is not what the broker has.")
             ours = next(records, None)
         if since:
-            self._notes.append(f"{since} exported records are not at the broker any more.")
+            self._notes.append(f"{since} exported records{_of(partition)} are not at the broker any more.")
+        self._count(seen, held, origin)
 
-    def _there(self, origin: Place, start: int, end: int) -> Iterator[Digest]:
+    def _count(self, seen: int, before: Held, origin: Place) -> None:
+        """Whether what was read is as much as the broker counts by its books, which change meanwhile."""
+        patience = time.monotonic() + SETTLE_S
+        while True:
+            after = next((each for each in origin.held(self._topic) if each.partition == before.partition), None)
+            if after is None or after.epoch != before.epoch:
+                self._notes.append(f"{log_name(self._topic, before.partition)} was made anew meanwhile.")
+                return
+            gone = (after.head_seq - before.head_seq) - (after.live - before.live)
+            if before.live - gone <= seen <= before.live:
+                return
+            if time.monotonic() > patience:
+                self._problems.append(
+                    f"The broker counts {before.live} records{_of(before.partition)} up to seq {before.head_seq}, and "
+                    f"{seen} were read. Check the data directory with `python -m storage verify DIR`."
+                )
+                return
+            time.sleep(0.1)  # the books tell of what has expired a little later than reads do
+
+    def _there(self, origin: Place, view: LogView, end: int) -> Iterator[Digest]:
         ignored: list[Gap] = []
-        view = origin.view(self._topic)
-        for split in splits_of(self._topic, view, start, end):
+        for split in splits_of(self._topic, view, planning.earliest(view), end):
             for batch in SplitReader(origin, split, Shape(), ignored.append).batches():
                 yield from digests_of(batch)
 
@@ -135,6 +197,10 @@ class Verification:
             self._problems.append(text)
         else:
             self._unnamed += 1
+
+
+def _of(partition: int) -> str:
+    return f" of partition {partition}" if partition else ""
 
 
 def digests_of(batch: pa.RecordBatch) -> Iterator[Digest]:

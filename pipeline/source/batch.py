@@ -12,7 +12,7 @@ from pipeline.batches import Shape
 from pipeline.errors import Gap
 from pipeline.options import ReadOptions
 from pipeline.origins import Place, open_origin
-from pipeline.planning import Range, batch_range, splits_for, wanted
+from pipeline.planning import Range, batch_ranges, splits_for, wanted
 from pipeline.reading import OnGap, SplitReader, fail_on_gap
 from pipeline.source.typed import Typed
 from pipeline.splits import Split
@@ -69,7 +69,11 @@ class BatchReader(DataSourceReader):
         with open_origin(
             url=options.url, token=options.token, path=options.path, cold_path=options.cold_path
         ) as origin:
-            ranges = [self.narrowed(origin, batch_range(origin, topic, options)) for topic in wanted(origin, options)]
+            ranges = [
+                self.narrowed(origin, each)
+                for topic in wanted(origin, options)
+                for each in batch_ranges(origin, topic, options)
+            ]
             return [SplitPartition(split) for split in splits_for(origin, ranges, options, on_gap_of(options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

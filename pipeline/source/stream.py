@@ -1,33 +1,39 @@
 """Streaming reads: offsets are {topic: {partition: {epoch, seq}}}, seq the first one not yet read.
 
-Which records a batch has follows from its two offsets alone, so that a batch that is run again has the same ones. A
-topic that appears (by a pattern) is read from its beginning; one that goes is a loss. What `commit` is told is never a
-bookmark: it runs a batch late, and never hears of the last one.
+Which records a batch has follows from its two offsets alone, and so does which task reads which of them: a batch that
+is run again has the same ones, in the same tasks. A topic that appears (by a pattern) is read from its beginning, a
+partition that is added from its first seq, and one that goes is a loss. What `commit` is told is never a bookmark: it
+runs a batch late, and never hears of the last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from pipeline.broker import TopicMissing
-from pipeline.errors import BadOption, Gap, SourceUnreadable
+from pipeline.errors import BadOption, Gap, SourceUnreadable, log_name
 from pipeline.options import ReadOptions
 from pipeline.origins import Place, open_origin
-from pipeline.planning import Range, earliest, splits_for, starting, wanted
+from pipeline.planning import Range, earliest, gaps_of, shares, starting, wanted, wanted_partitions
 from pipeline.reading import fail_on_gap
 from pipeline.source.batch import SplitPartition, on_gap_of, read_partition
 from pipeline.source.typed import Typed
+from pipeline.splits import even_splits_of
+from pipeline.view import LogView
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-Offsets = dict[str, dict[str, dict[str, int]]]
-_PARTITION = "0"
+Offset = dict[str, int]
+Offsets = dict[str, dict[str, Offset]]
+#: Seqs that a task of a stream reads at most.
+TASK_SEQS = 100_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,7 +51,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offsets:
         with self._origin() as origin:
-            return {topic: self._first(origin, topic) for topic in wanted(origin, self._options)}
+            return {
+                topic: {
+                    str(at): self._first(origin, topic, at) for at in wanted_partitions(origin, topic, self._options)
+                }
+                for topic in wanted(origin, self._options)
+            }
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_records
@@ -59,23 +70,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         ends = self._target if self._target is not None else self._ends()
+        begins: Offsets = {}
         with self._origin() as origin:
-            begins = {topic: start[topic] if topic in start else self._joined(origin, topic) for topic in ends}
-        kept = {topic: each for topic, each in start.items() if topic not in ends}
-        # A start behind the end (startingOffsets may say so) waits there; offsets never go back.
-        ends = {topic: begins[topic] if _is_behind(begins[topic], each) else each for topic, each in ends.items()}
+            for topic, partitions in ends.items():
+                known = start.get(topic)
+                begins[topic] = {
+                    at: (known[at] if known is not None and at in known else self._joined(origin, topic, at, known))
+                    for at in partitions
+                }
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return kept | advance(begins, ends, most)
+        moved = advance(begins, ends, most)
+        # What is not there any more stays where it was.
+        return {topic: start.get(topic, {}) | moved.get(topic, {}) for topic in [*start, *moved]}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         on_gap = on_gap_of(self._options)
         with self._origin() as origin:
             ranges = [
-                each
-                for topic, partitions in end.items()
-                if (each := self._range(origin, topic, start.get(topic), partitions)) is not None
+                found
+                for topic in sorted(end)
+                for at in sorted(end[topic], key=int)
+                if (found := self._range(origin, topic, int(at), start.get(topic), end[topic][at])) is not None
             ]
-            return [SplitPartition(split) for split in splits_for(origin, ranges, self._options, on_gap)]
+            for each in ranges:
+                for gap in gaps_of(origin, each):
+                    on_gap(gap)
+        total = sum(each.end - each.start for each in ranges)
+        step = max(1, min(TASK_SEQS, -(-total // self._options.min_partitions)))
+        return [
+            SplitPartition(split)
+            for each in ranges
+            for split in even_splits_of(each.topic, each.view, each.start, each.end, step=step)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._typed, partition)
@@ -91,53 +117,58 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _origin(self) -> Any:
         return open_origin(url=self._options.url, token=self._options.token)
 
-    def _first(self, origin: Place, topic: str) -> dict[str, dict[str, int]]:
-        view = origin.view(topic)
+    def _first(self, origin: Place, topic: str, partition: int) -> Offset:
+        view = origin.view(topic, partition)
         seq = starting(origin, topic, view, self._options, "latest")
         return _at(view.epoch, min(seq, view.end) if self._options.starting is None else seq)
 
-    def _joined(self, origin: Place, topic: str) -> dict[str, dict[str, int]]:
-        """Of a topic that was not there when the stream began: all of it."""
-        view = origin.view(topic)
-        return _at(view.epoch, earliest(view))
+    def _joined(self, origin: Place, topic: str, at: str, known: dict[str, Offset] | None) -> Offset:
+        """Where to begin with what was not there when the stream began: all of it is new."""
+        view = origin.view(topic, int(at))
+        return _at(view.epoch, _beginning(view, known is not None))
 
     def _ends(self) -> Offsets:
         with self._origin() as origin:
             ends: Offsets = {}
             for topic in wanted(origin, self._options):
-                view = origin.view(topic)
-                ends[topic] = _at(view.epoch, view.end)
+                views = [origin.view(topic, at) for at in self._there(origin, topic)]
+                ends[topic] = {str(view.partition): _at(view.epoch, view.end) for view in views}
             return ends
 
+    def _there(self, origin: Place, topic: str) -> list[int]:
+        # startingOffsets name what was there at the start of the stream, not what was added since.
+        return wanted_partitions(origin, topic, replace(self._options, starting=None))
+
     def _range(
-        self, origin: Place, topic: str, start: dict[str, dict[str, int]] | None, end: dict[str, dict[str, int]]
+        self, origin: Place, topic: str, partition: int, known: dict[str, Offset] | None, last: Offset
     ) -> Range | None:
-        last = end[_PARTITION]
+        start = known.get(str(partition)) if known is not None else None
         try:
-            view = origin.view(topic)
+            view = origin.view(topic, partition)
         except TopicMissing:
-            if start is None or start == end:
+            if start is None or start == last:
                 return None
-            self._lost(Gap(topic, 0, start[_PARTITION]["seq"], last["seq"] - 1, "deleted"))
+            self._lost(Gap(topic, partition, start["seq"], last["seq"] - 1, "deleted"))
             return None
-        first = start[_PARTITION] if start is not None else _at(last["epoch"], 1)[_PARTITION]
+        first = start if start is not None else _at(last["epoch"], 1)
         if view.epoch != last["epoch"]:
             # A batch that is run again after the topic was made anew: its records are nowhere.
             if first != last:
-                self._lost(Gap(topic, 0, first["seq"], last["seq"] - 1, "recreated"))
+                self._lost(Gap(topic, partition, first["seq"], last["seq"] - 1, "recreated"))
             return None
         begin = first["seq"]
         if first["epoch"] != last["epoch"]:
-            self._lost(Gap(topic, 0, begin, max(begin, last["seq"] - 1), "recreated"))
+            self._lost(Gap(topic, partition, begin, max(begin, last["seq"] - 1), "recreated"))
             begin = earliest(view)
         if start is None:
-            begin = earliest(view)
+            begin = _beginning(view, known is not None)
         if last["seq"] > view.end:
             raise SourceUnreadable(
-                f"{topic}: the stream was at seq {last['seq']}, and the last durable seq is {view.durable_seq}. "
-                "Records that were durable are not there: look whether this is the same broker and data."
+                f"{log_name(topic, partition)}: the stream was at seq {last['seq']}, and the last durable seq is "
+                f"{view.durable_seq}. Records that were durable are not there: look whether this is the same broker "
+                "and data."
             )
-        return Range(topic=topic, view=view, start=begin, end=last["seq"])
+        return Range(topic=topic, view=view, start=begin, end=max(begin, last["seq"]))
 
     def _lost(self, gap: Gap) -> None:
         if self._options.fail_on_loss:
@@ -145,35 +176,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         on_gap_of(self._options)(gap)
 
 
-def _at(epoch: int, seq: int) -> dict[str, dict[str, int]]:
-    return {_PARTITION: {"epoch": epoch, "seq": seq}}
+def _beginning(view: LogView, added: bool) -> int:
+    """The first seq of what is new to a stream. Of a partition that was `added` to a topic that is being read, what
+    has gone before it was read is a loss, and is told as one; a new topic begins with what it has."""
+    return 1 if added else earliest(view)
+
+
+def _at(epoch: int, seq: int) -> Offset:
+    return {"epoch": epoch, "seq": seq}
 
 
 def advance(begins: Offsets, ends: Offsets, most: int | None) -> Offsets:
-    """Where a batch of at most `most` seqs ends: each topic gets its share of what waits, at least one seq. Pure."""
-    waiting = {topic: _waiting(begins[topic], ends[topic]) for topic in ends}
-    total = sum(waiting.values())
-    if most is None or total <= most:
-        return ends
-    out: Offsets = {}
-    left = most
-    for topic in sorted(ends, key=lambda name: (waiting[name], name)):
-        first, last = begins[topic][_PARTITION], ends[topic][_PARTITION]
-        share = min(left, max(1, waiting[topic] * most // total)) if waiting[topic] else 0
-        left -= share
-        begin = first["seq"] if first["epoch"] == last["epoch"] else max(1, last["seq"] - waiting[topic])
-        out[topic] = _at(last["epoch"], min(last["seq"], begin + share)) if share else begins[topic]
-    return out
+    """Where a batch of at most `most` seqs ends: each partition gets its share of what waits, at least one seq.
+
+    Offsets never go back: one that begins behind its end (startingOffsets may say so) waits there. Pure.
+    """
+    keys = [(topic, at) for topic, partitions in ends.items() for at in partitions]
+    waiting = {(topic, at): _waiting(begins[topic][at], ends[topic][at]) for topic, at in keys}
+    given = waiting if most is None else shares(waiting, most)
+    found: Offsets = {topic: {} for topic in ends}
+    for topic, at in keys:
+        first, last = begins[topic][at], ends[topic][at]
+        begin = first["seq"] if first["epoch"] == last["epoch"] else 1
+        moved = given[topic, at] or (first["epoch"] != last["epoch"] and not waiting[topic, at])
+        found[topic][at] = _at(last["epoch"], begin + given[topic, at]) if moved else first
+    return found
 
 
-def _is_behind(first: dict[str, dict[str, int]], last: dict[str, dict[str, int]]) -> bool:
-    begin, end = first[_PARTITION], last[_PARTITION]
-    return begin["epoch"] == end["epoch"] and begin["seq"] > end["seq"]
-
-
-def _waiting(first: dict[str, dict[str, int]], last: dict[str, dict[str, int]]) -> int:
-    begin, end = first[_PARTITION], last[_PARTITION]
-    return max(0, end["seq"] - begin["seq"]) if begin["epoch"] == end["epoch"] else max(0, end["seq"] - 1)
+def _waiting(first: Offset, last: Offset) -> int:
+    return max(0, last["seq"] - first["seq"]) if first["epoch"] == last["epoch"] else max(0, last["seq"] - 1)
 
 
 __all__ = ["StreamReader", "advance"]

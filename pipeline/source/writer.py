@@ -1,30 +1,34 @@
-"""Writes: rows to a topic, in appends whose idempotency keys say which rows they are.
+"""Writes: the rows of each task to a topic, once (`appending` tells how).
 
-A key is made of the query or job, the batch, the partition and the chunk, so a task that is tried again appends the
-same rows with the same keys, and the broker stores them once. That holds for rows that come in the same order again,
-and as long as the topic remembers keys: hence its idempotency_window_ms must be a day at least, unless told.
+A task is known by the query or job, the batch and its number, so all tries of it are. That holds as long as the topic
+remembers keys: hence its idempotency_window_ms must be a day at least, unless told.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from client import Client, NewRecord, RetryPolicy, TopicNotFound, TopicsError
-from pipeline.errors import BadOption, SourceUnreadable
+from client import Client, RetryPolicy, TopicNotFound, TopicsError
+from pipeline.errors import BadOption, OtherRows, SourceUnreadable
+from pipeline.source.appending import Row, TaskLog, probe
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+_log = logging.getLogger("pipeline")
+
 DAY_MS = 86_400_000
-_CHUNK_RECORDS = 1000
-_CHUNK_BYTES = 4 << 20
+#: Tasks beyond those of a batch that are asked for: was the batch run before, with so many?
+_TASKS, _TASKS_ONCE_REPEATED = 4, 200
 _COLUMNS = {"key", "value", "topic", "node", "meta"}
 _PASSED_OVER = {"partition", "offset", "timestamp", "timestampType", "headers", "seq"}
 
@@ -37,6 +41,10 @@ class Target:
         self.url = given.get("url") or given.get("kafka.bootstrap.servers", "").split(",")[0].strip()
         self.token = given.get("token")
         self.topic = given.get("topic", "")
+        others = given.get("differentrows", "fail").lower()
+        if others not in ("fail", "append"):
+            raise BadOption(f"differentRows is fail or append, not {others!r}.")
+        self.append_others = others == "append"
         self.any_window = given.get("allowshortidempotencywindow", "false").lower() == "true"
         names = set(schema.names)
         if not self.url:
@@ -47,6 +55,10 @@ class Target:
             raise BadOption("Say which topic: the option topic, or a column topic.")
         if strangers := names - _COLUMNS - _PASSED_OVER:
             raise BadOption(f"Columns {', '.join(sorted(strangers))} would be lost: put them into value with to_json.")
+
+    def client(self) -> Client:
+        """For a task, or for the end of a batch."""
+        return Client(self.url, token=self.token, retry=RetryPolicy(total_s=100.0))
 
     def check(self) -> None:
         """In the driver, before anything is written: that a retried task can be told from a new one."""
@@ -71,55 +83,71 @@ class Target:
 
 
 class _Written(WriterCommitMessage):
-    def __init__(self, records: int) -> None:
+    """What a task did. `topics`: where it has appended; `repeated`: whether something of it was there before."""
+
+    def __init__(self, records: int, topics: list[str], repeated: bool) -> None:
         self.records = records
+        self.topics = topics
+        self.repeated = repeated
+        #: Of a stream: what the keys of all tasks of the batch begin with.
+        self.key = ""
 
 
-def append_all(target: Target, batches: Iterator[pa.RecordBatch], key: str) -> int:
-    """Append every row; how many there were. Chunks depend on the rows and their order alone."""
-    records, chunk_number = 0, 0
-    checked: set[str] = {target.topic}
-    with Client(target.url, token=target.token, retry=RetryPolicy(total_s=100.0)) as client:
-        for topic, chunk in _chunks(target, batches):
-            if topic not in checked:
-                target.check_window(client, topic)
-                checked.add(topic)
-            try:
-                client.append(topic, chunk, idempotency_key=f"{key}-{chunk_number}")
-            except TopicsError as error:
-                raise SourceUnreadable(
-                    f"Cannot append to {topic} at {target.url}: {error} Of this task {records} rows are written; "
-                    "trying it again writes none of them twice."
-                ) from error
-            records += len(chunk)
-            chunk_number += 1
-    return records
+def append_all(target: Target, batches: Iterator[pa.RecordBatch], key: str) -> _Written:
+    """Append every row once, whichever tries of the task there were. Raises PipelineError."""
+    logs: dict[str, TaskLog] = {}
+    with target.client() as client, ExitStack() as stack:
+        try:
+            for batch in batches:
+                for row in cast("list[dict[str, Any]]", batch.to_pylist()):
+                    topic = target.topic or row["topic"]
+                    if (log := logs.get(topic)) is None:
+                        if topic != target.topic:
+                            target.check_window(client, topic)
+                        log = TaskLog(client, topic, key, append_others=target.append_others)
+                        logs[topic] = stack.enter_context(log)
+                    log.add(_row(row))
+            for log in logs.values():
+                log.finish()
+        except TopicsError as error:
+            raise SourceUnreadable(
+                f"Cannot append to {', '.join(sorted(logs)) or target.topic} at {target.url}: {error} Trying the task "
+                "again writes no row of it twice."
+            ) from error
+    rows = sum(log.rows for log in logs.values())
+    return _Written(rows, sorted(logs), any(log.repeated for log in logs.values()))
 
 
-def _chunks(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, list[NewRecord]]]:
-    chunk: list[NewRecord] = []
-    topic, size = "", 0
-    for batch in batches:
-        for row in cast("list[dict[str, Any]]", batch.to_pylist()):
-            named = target.topic or row["topic"]
-            record = _record(row)
-            if chunk and (named != topic or len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES):
-                yield topic, chunk
-                chunk, size = [], 0
-            topic = named
-            chunk.append(record)
-            size += len(record.data)
-    if chunk:
-        yield topic, chunk
-
-
-def _record(row: dict[str, Any]) -> NewRecord:
+def _row(row: dict[str, Any]) -> Row:
     value, key, meta = row["value"], row.get("key"), row.get("meta")
     if value is None:
         raise BadOption("A value is null: a record has data, if only the JSON text null.")
     data = value.encode() if isinstance(value, str) else bytes(value)
     tag = key.decode() if isinstance(key, bytes | bytearray) else key
-    return NewRecord(data=data, tag=tag, node=row.get("node"), meta=meta.encode() if meta is not None else None)
+    return Row(data, tag, row.get("node"), meta.encode() if meta is not None else None)
+
+
+def check_tasks(target: Target, done: list[_Written]) -> None:
+    """Whether a batch of a stream that was run again had more tasks then: their rows have come to others since.
+
+    Raises OtherRows.
+    """
+    key = next((each.key for each in done if each.key), "")
+    if not key:
+        return
+    beyond = range(len(done), len(done) + (_TASKS_ONCE_REPEATED if any(each.repeated for each in done) else _TASKS))
+    with target.client() as client:
+        for topic in sorted({topic for each in done for topic in each.topics}):
+            for number in beyond:
+                if probe(client, topic, f"{key}-{number}-0") is not None:
+                    text = (
+                        f"{topic}: this batch was run before with more than {len(done)} tasks, and task {number} "
+                        "stored rows. They are rows of other tasks now, and may be there twice."
+                    )
+                    if not target.append_others:
+                        raise OtherRows(f"{text} Go on with differentRows=append.")
+                    _log.warning("%s", text)
+                    return
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -135,7 +163,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        return _Written(append_all(self._target, iterator, f"spark-{self._job}-{partition}"))
+        return append_all(self._target, iterator, f"spark-{self._job}-{partition}")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -152,10 +180,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not query or batch is None:
             raise SourceUnreadable("Spark does not tell the task which query and batch it is of: nothing was written.")
         digest = hashlib.sha256(query.encode()).hexdigest()[:32]
-        return _Written(append_all(self._target, iterator, f"spark-{digest}-{batch}-{context.partitionId()}"))
+        key = f"spark-{digest}-{batch}"
+        done = append_all(self._target, iterator, f"{key}-{context.partitionId()}")
+        done.key = key
+        return done
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what a task has appended is there."""
+        """What the tasks have appended is there. Raises OtherRows where the batch had more tasks in an earlier run."""
+        check_tasks(self._target, [each for each in messages if isinstance(each, _Written)])
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: the batch is run again with the same keys."""

@@ -6,7 +6,7 @@ What is asked about one name goes one at a time; different ones never wait for o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ from storage.consumers.answers import has_one
 from storage.consumers.checks import check_kind, start_seq
 from storage.consumers.consumer import Consumer
 from storage.consumers.desk import desk_of
+from storage.consumers.offset import CommittedOffset
 from storage.consumers.values import ConsumerConfig, Start
 from storage.encode import encode_controls
-from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
+from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
 from storage.start import settle_debt
 from storage.state_table import OFFSET
@@ -63,45 +64,67 @@ class ConsumerAdmin:
                 return topic
 
     async def put(
-        self, topic_name: str, name: str, config: ConsumerConfig, start: Start, metadata: bytes | None = None
+        self, topic_name: str, name: str, config: ConsumerConfig, start: Start, value: bytes | None = None
     ) -> tuple[Consumer, bool]:
-        """Make the consumer, with `metadata` of where it stands, or give it another config; durable on return. True
+        """Make the consumer, with `value` kept beside its cursor, or give it another config; durable on return. True
         when made."""
         async with self._one_at_a_time(self._engine.topic(topic_name), name):
             topic = await self._settled(topic_name)
+            return await self._put(topic, name, config, start, value)
+
+    async def alter(
+        self, topic_name: str, name: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
+    ) -> tuple[Topic, Consumer]:
+        """Give the consumer the config that `changed` makes of the one it has; durable on return.
+
+        No other change comes between looking and writing. Raises ConsumerNotFound, and as `changed` and `put`.
+        """
+        async with self._one_at_a_time(self._engine.topic(topic_name), name):
+            topic = await self._settled(topic_name)
             check_kind(topic)
-            engine, table = self._engine, topic.log.consumers
-            shard = engine.shards[topic.log.shard]
-            old = table.by_name.get(name)
-            if old is not None and old.config == config and shard.log.failed is None:
-                return old, False
-            shard.refuse_when_full()
-            seq = None
+            old = topic.log.consumers.by_name.get(name)
             if old is None:
-                seq = start_seq(topic, start)
-                self._check_limit()
-            value = control.Consumer(
-                consumer_id=engine.catalog.claim_id() if old is None else old.consumer_id,
-                name=name,
-                event="put",
-                config=config.to_map(),
-                seq=seq,
-            )
-            behind = [] if seq is None else _kept(name, metadata)
-            encoded = encode_controls([value, *behind], topic.topic_id, engine.now_ms())
-            done = engine.submit_controls(topic.log, encoded, generation=shard.generation)
-            making = self._making.setdefault(topic.topic_id, set())
-            making.add(done)
-            try:
-                await done
-            finally:
-                making.discard(done)
-                if not making:
-                    self._making.pop(topic.topic_id, None)
-            made = table.by_name.get(name)
-            if made is None or engine.catalog.by_id.get(topic.topic_id) is not topic:
-                raise TopicNotFound(topic_name)  # its deletion was on its way
-            return made, old is None
+                self._check_writable(topic)
+                raise ConsumerNotFound(topic.name, name)
+            consumer, _ = await self._put(topic, name, changed(old.config), 0, None)
+            return topic, consumer
+
+    async def _put(
+        self, topic: Topic, name: str, config: ConsumerConfig, start: Start, kept: bytes | None
+    ) -> tuple[Consumer, bool]:
+        check_kind(topic)
+        engine, table = self._engine, topic.log.consumers
+        shard = engine.shards[topic.log.shard]
+        old = table.by_name.get(name)
+        if old is not None and old.config == config and shard.log.failed is None:
+            return old, False
+        shard.refuse_when_full()
+        seq = None
+        if old is None:
+            seq = start_seq(topic, start)
+            self._check_limit()
+        value = control.Consumer(
+            consumer_id=engine.catalog.claim_id() if old is None else old.consumer_id,
+            name=name,
+            event="put",
+            config=config.to_map(),
+            seq=seq,
+        )
+        behind = [] if seq is None else _kept(name, kept)
+        encoded = encode_controls([value, *behind], topic.topic_id, engine.now_ms())
+        done = engine.submit_controls(topic.log, encoded, generation=shard.generation)
+        making = self._making.setdefault(topic.topic_id, set())
+        making.add(done)
+        try:
+            await done
+        finally:
+            making.discard(done)
+            if not making:
+                self._making.pop(topic.topic_id, None)
+        made = table.by_name.get(name)
+        if made is None or engine.catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)  # its deletion was on its way
+        return made, old is None
 
     def _check_limit(self) -> None:
         limit = self._engine.options.max_consumers
@@ -156,14 +179,15 @@ class ConsumerAdmin:
                 self._check_writable(topic)
 
     async def commit_offset(
-        self, topic_name: str, name: str, config: ConsumerConfig, seq: int, metadata: bytes | None
+        self, topic_name: str, name: str, config: ConsumerConfig, said: CommittedOffset
     ) -> tuple[Topic, Consumer]:
-        """The cursor stands at `seq`, of a consumer that is made where there is none, and `metadata` is kept with it;
-        all of it durable on return, or nothing."""
+        """The cursor stands where `said` puts it, of a consumer that is made where there is none, and the rest is kept
+        with it; all of it durable on return, or nothing."""
         topic = self._engine.topic(topic_name)
         consumer = topic.log.consumers.by_name.get(name)
         if consumer is None:
-            consumer, created = await self.put(topic_name, name, config, seq, metadata)
+            seq = said.cursor_in(topic)
+            consumer, created = await self.put(topic_name, name, config, seq, said.encode(seq))
             topic = self._engine.topic(topic_name)
             if created:
                 return topic, consumer
@@ -171,11 +195,12 @@ class ConsumerAdmin:
         async with desk.turn:
             desk.check()
             await desk.settled()
-            start_seq(topic, seq, "seq")
+            seq = said.cursor_in(topic)
+            value = said.encode(seq)
             back = seq < consumer.cursor_seq
-            told = consumer.durable_seq == seq and kept_metadata(topic, name) == metadata
+            told = consumer.durable_seq == seq and kept_value(topic, name) == value
             if not told or has_one(topic.log.states, name):
-                await (await desk.place(seq, consumer.reset, _kept(name, metadata)))
+                await (await desk.place(seq, consumer.reset, _kept(name, value)))
                 desk.check()
             else:
                 self._check_writable(topic)
@@ -207,12 +232,12 @@ class ConsumerAdmin:
             raise shard.log.failure()
 
 
-def kept_metadata(topic: Topic, name: str) -> bytes | None:
-    """What was committed with the place where a consumer stands; None: nothing."""
+def kept_value(topic: Topic, name: str) -> bytes | None:
+    """What is kept beside the cursor of a consumer; None: nothing."""
     states = topic.log.states
     return states.get(OFFSET, name) if states is not None else None
 
 
-def _kept(name: str, metadata: bytes | None) -> list[control.State]:
+def _kept(name: str, value: bytes | None) -> list[control.State]:
     """The frames that keep it; none say that there is none, for that a cursor says by itself."""
-    return [] if metadata is None else [control.State(kind=OFFSET, key=name, value=metadata)]
+    return [] if value is None else [control.State(kind=OFFSET, key=name, value=value)]

@@ -6,7 +6,7 @@ All methods belong to the loop that started the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -14,12 +14,13 @@ import structlog
 
 from storage.catalog import Topic
 from storage.config import TopicConfig
-from storage.consumers.admin import ConsumerAdmin, kept_metadata
+from storage.consumers.admin import ConsumerAdmin, kept_value
 from storage.consumers.answers import resume
 from storage.consumers.attempts import Attempts
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
 from storage.consumers.consumer import Consumer
 from storage.consumers.desk import Counters, Desk, desk_of
+from storage.consumers.offset import CommittedOffset
 from storage.consumers.reading import Reading
 from storage.consumers.unread import unread
 from storage.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
@@ -122,6 +123,21 @@ class Consumers:
         made, created = await _whole(self._admin.put(topic, consumer, config, start))
         return self._state_of(self._engine.topic(topic), made), created
 
+    async def change(
+        self, topic: str, consumer: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
+    ) -> ConsumerState:
+        """Give the consumer the config that `changed` makes of the one it has. Durable on return. A cancelled call
+        goes on. Raises ConsumerNotFound, and as `changed` and `put`."""
+        self._engine.check_open()
+        check_consumer_name(consumer)
+
+        def checked(config: ConsumerConfig) -> ConsumerConfig:
+            config = changed(config)
+            check_consumer_config(config)
+            return config
+
+        return self._state_of(*await _whole(self._admin.alter(topic, consumer, checked)))
+
     def state(self, topic: str, consumer: str) -> ConsumerState:
         """A consumer's figures now. Raises ConsumerNotFound."""
         return self._state_of(*self._find(topic, consumer))
@@ -186,13 +202,17 @@ class Consumers:
         seq: int,
         metadata: bytes | None = None,
         config: ConsumerConfig | None = None,
+        leader_epoch: int | None = None,
     ) -> ConsumerState:
-        """Everything up to `seq`, inclusive, is done with, and nothing else: also back. `metadata` is kept with it
-        until the cursor is put elsewhere. Makes the consumer where there is none, set as `config` says. Durable on
-        return, all of it or nothing.
+        """Everything up to `seq`, inclusive, is done with, and nothing else: also back. `metadata` and `leader_epoch`
+        are kept with it until the cursor moves. Makes the consumer where there is none, set as `config` says.
+        Durable on return, all of it or nothing.
 
-        Raises InvalidRequest(field="seq" or "start") for a seq that is negative or beyond the head, (field="metadata")
-        for more than max_offset_metadata_bytes; LimitReached, Unavailable. A cancelled call goes on.
+        A seq beyond the head or below 0 is kept as it is, and `committed` gives it back; the cursor stands at the head
+        or in front of the oldest record then.
+
+        Raises InvalidRequest(field="metadata") for more than max_offset_metadata_bytes, (field="seq", "leader_epoch")
+        for what is out of range; LimitReached, Unavailable. A cancelled call goes on.
         """
         self._engine.check_open()
         check_consumer_name(consumer)
@@ -200,14 +220,16 @@ class Consumers:
         limit = self._engine.options.max_offset_metadata_bytes
         if metadata is not None and len(metadata) > limit:
             raise InvalidRequest(f"metadata has at most {limit} bytes, this has {len(metadata)}.", field="metadata")
-        work = self._admin.commit_offset(topic, consumer, config or ConsumerConfig(), seq, metadata)
+        said = CommittedOffset(seq, metadata, leader_epoch)
+        said.check()
+        work = self._admin.commit_offset(topic, consumer, config or ConsumerConfig(), said)
         return self._state_of(*await _whole(work))
 
-    def committed(self, topic: str, consumer: str) -> tuple[int, bytes | None]:
-        """What is durable: the seq up to which it is done, and the metadata committed with that. Raises
-        ConsumerNotFound."""
+    def committed(self, topic: str, consumer: str) -> CommittedOffset:
+        """What is durable: the seq up to which it is done, or what was committed instead, and what came with it.
+        Raises ConsumerNotFound."""
         found, known = self._find(topic, consumer)
-        return known.durable_seq, kept_metadata(found, consumer)
+        return CommittedOffset.decode(known.durable_seq, kept_value(found, consumer))
 
     async def seek(
         self,

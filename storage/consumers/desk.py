@@ -18,6 +18,7 @@ from storage.encode import encode_controls
 from storage.errors import ConsumerNotFound, TopicNotFound
 from storage.format import control
 from storage.start import settle_debt
+from storage.state_table import OFFSET
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -139,8 +140,13 @@ class Desk:
 
     async def persist_unconfirmed(self, awaited: Awaited) -> None:
         """At a clean stop: the newest answer is still not confirmed, and the next process knows it by its key."""
-        consumer = self._consumer
-        await (await self.place(consumer.confirmed_seq, lambda: None, [remembered(consumer, awaited)]))
+        consumer, behind = self._consumer, [remembered(self._consumer, awaited)]
+        states = self._topic.log.states
+        committed = states.get(OFFSET, consumer.name) if states is not None else None
+        if committed is not None and consumer.confirmed_seq == consumer.durable_seq:
+            # What was committed with this place still belongs to it, and the frame alone would take it away.
+            behind.append(control.State(kind=OFFSET, key=consumer.name, value=committed))
+        await (await self.place(consumer.confirmed_seq, lambda: None, behind))
 
     async def place(
         self, seq: int, then: Callable[[], None], behind: Sequence[control.Control] = ()

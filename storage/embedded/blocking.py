@@ -93,6 +93,7 @@ class BlockingEngine:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     put_topic = _waited(Engine.put_topic)
+    change_topic = _waited(Engine.change_topic)
     delete_topic = _waited(Engine.delete_topic)
     state = _asked(Engine.state)
     topics = _asked(Engine.topics)

@@ -181,6 +181,17 @@ class State(Control, frozen=True):
     value: bytes | None = None
 
 
+class Moved(Control, frozen=True):
+    """In the batch of the copies, behind them: of which records of the log `source_id` they are the copies, in order.
+
+    What `Batch.move` says of one record. A version that does not know this frame refuses the log: one that stepped over
+    it would copy again after a crash.
+    """
+
+    source_id: int
+    seqs: list[int]
+
+
 class SyncPoint(Control, frozen=True):
     """What lies below `offset` in WAL file `file` was durable when this frame was written at `at` of that file."""
 
@@ -206,6 +217,7 @@ CONTROL: dict[FrameType, type[Control]] = {
     FrameType.CONSUMER: Consumer,
     FrameType.SYNC_POINT: SyncPoint,
     FrameType.STATE: State,
+    FrameType.MOVED: Moved,
 }
 TYPE_OF: dict[type[Control], FrameType] = {struct: type_ for type_, struct in CONTROL.items()}
 

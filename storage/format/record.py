@@ -50,6 +50,20 @@ def data_end(body: bytes, text: bytes) -> int:
     return end + len(rest) - len(rest.lstrip(_SPACE))
 
 
+def is_data_alone(body: bytes) -> bool:
+    """Whether a stored body is surely `{"data":…}` and no more, without spaces around the value; False also where data
+    only looks as if there were more."""
+    return (
+        body.startswith(DATA)
+        and not body[len(DATA) : len(DATA) + 1].isspace()
+        and not body[-2:-1].isspace()
+        and META not in body
+        and DELIVER_AT not in body
+        and CT not in body
+        and H not in body
+    )
+
+
 class FurtherKeys:
     """Where in `data`, which holds many records, a key other than the first may be: none of those before it has one."""
 

@@ -54,6 +54,7 @@ class FrameType(enum.IntEnum):
     SEGMENT = 15
     SYNC_POINT = 16
     STATE = 17
+    MOVED = 18
 
 
 class FrameFlag(enum.IntFlag):

@@ -1,6 +1,8 @@
 """Moves records from log to log, each exactly once over crashes: dead jobs to their dead letter topic, and back.
 
 A move goes through the steps of `moves`; whatever step a crash or a refusal comes at, the next try goes on from there.
+Many go together: one Lease{dead} (one a reason), one batch of copies (one a node) and one Delete for all of them. Those
+of them that something stands against are then tried one by one.
 What is refused (the target is full, or cannot be made) stays where it is, unclaimable, and is tried again.
 Source: api.md §6.
 """
@@ -8,9 +10,12 @@ Source: api.md §6.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -21,8 +26,8 @@ from storage.errors import StorageError, StorageFailed
 from storage.format import control
 from storage.format.control import Lease
 from storage.queues import reading
-from storage.queues.dead_meta import dead_lettered, redriven
-from storage.queues.job import DEAD
+from storage.queues.dead_meta import copies_of
+from storage.queues.job import DEAD, JobRow
 from storage.queues.moves import Move
 from storage.queues.policy import limits_of
 from storage.records import StoredBodies, StoredRecord
@@ -33,9 +38,19 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("storage")
 
-#: Most moves of one log under way together: they share the groups of the log.
+#: Most moves of one log that go together, so many of these at a time: while some wait for a sync, others are made.
+TOGETHER, AT_ONCE = 1000, 2
+#: Most moves under way side by side where they do not go together.
 SIDE_BY_SIDE = 64
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
+_node_of = attrgetter("node")
+
+
+class Together(NamedTuple):
+    """Of many moves, the seqs of those that were carried out, and of those that were not (yet)."""
+
+    moved: list[int]
+    left: list[int]
 
 
 class Mover:
@@ -47,6 +62,8 @@ class Mover:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: (source topic_id, seq) of moves that somebody is carrying out, redrives too.
         self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
+        #: Moves of many under way: they go on when whoever asked for them has gone.
+        self._working: set[asyncio.Task[list[int]]] = set()
         #: Those whose first step somebody is about to take.
         self.opening: set[tuple[int, int]] = set()
         self._stopped = False
@@ -71,6 +88,10 @@ class Mover:
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        working = [*self._working]
+        for each in working:
+            each.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
 
     def _pending(self, topic: Topic) -> list[int]:
         log = topic.log
@@ -78,29 +99,153 @@ class Mover:
         return sorted(dying | log.moves.out.keys())
 
     async def _run(self, topic: Topic) -> None:
-        backoff_s, after = MIN_BACKOFF_S, 0
-        while self._engine.catalog.by_id.get(topic.topic_id) is topic and (pending := self._pending(topic)):
+        backoff_s = MIN_BACKOFF_S
+        while pending := self._pending(topic):
             # In turn: those that are refused for good must not keep the ones behind them from being tried.
-            seqs = [seq for seq in pending if seq > after][:SIDE_BY_SIDE] or pending[:SIDE_BY_SIDE]
-            after = seqs[-1]
-            moved = await asyncio.gather(*(self._try(topic, seq) for seq in seqs))
-            if all(moved):
-                backoff_s = MIN_BACKOFF_S
-                continue
-            await self._engine.clock.sleep(backoff_s)
-            backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
+            for begin in range(0, len(pending), AT_ONCE * TOGETHER):
+                if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
+                    self._ended(topic.topic_id)
+                    return
+                if await self._try_all(topic, pending[begin : begin + AT_ONCE * TOGETHER]):
+                    backoff_s = MIN_BACKOFF_S
+                    continue
+                await self._engine.clock.sleep(backoff_s)
+                backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
         # In the very step that found nothing to be moved: whoever has something from now on begins another task.
         self._ended(topic.topic_id)
 
-    async def _try(self, topic: Topic, seq: int) -> bool:
-        try:
-            await self.move(topic, seq)
+    async def _try_all(self, topic: Topic, seqs: list[int]) -> bool:
+        """Carry these moves as far as they go; False when one was refused."""
+        left, refused = seqs, list[tuple[int, BaseException]]()
+        if len(seqs) > 1:
+            left = (await self.move_together(topic, seqs)).left
+        for begin in range(0, len(left), SIDE_BY_SIDE):
+            tried = left[begin : begin + SIDE_BY_SIDE]
+            outcomes = await asyncio.gather(*(self.move(topic, seq) for seq in tried), return_exceptions=True)
+            refused += [each for each in zip(tried, outcomes, strict=True) if isinstance(each[1], BaseException)]
+        if not refused:
             return True
-        except StorageError as error:
-            _log.warning("move_refused", topic=topic.name, seq=seq, error=str(error))
-        except Exception:
-            _log.exception("move_failed", topic=topic.name, seq=seq)
+        seq, error = refused[0]
+        if isinstance(error, StorageError):
+            _log.warning("move_refused", topic=topic.name, seq=seq, moves=len(refused), error=str(error))
+        else:
+            _log.error("move_failed", topic=topic.name, seq=seq, moves=len(refused), exc_info=error)
         return False
+
+    async def move_together(self, topic: Topic, seqs: list[int]) -> Together:
+        """Move many at once. Those that it is about to move nobody else does meanwhile; a caller that goes away does
+        not end it. Does not raise: what it could not do is left, and each of that goes on from where it is."""
+        if len(seqs) > TOGETHER:
+            parts = [seqs[begin : begin + TOGETHER] for begin in range(0, len(seqs), TOGETHER)]
+            outcomes = await asyncio.gather(*(self.move_together(topic, part) for part in parts))
+            return Together(
+                [seq for each in outcomes for seq in each.moved], [seq for each in outcomes for seq in each.left]
+            )
+        mine = [seq for seq in seqs if (topic.topic_id, seq) not in self._under_way]
+        done = self._engine.loop.create_future()
+        for seq in mine:
+            self._under_way[topic.topic_id, seq] = done
+        working = self._engine.loop.create_task(self._move_together(topic, mine), name="storage-moves")
+        self._working.add(working)
+
+        def ended(task: asyncio.Task[list[int]]) -> None:
+            self._working.discard(task)
+            for seq in mine:
+                del self._under_way[topic.topic_id, seq]
+            done.set_result(None)
+
+        working.add_done_callback(ended)
+        moved = await asyncio.shield(working)
+        gone = frozenset(moved)
+        return Together(moved, [seq for seq in seqs if seq not in gone])
+
+    async def _move_together(self, topic: Topic, seqs: list[int]) -> list[int]:
+        moved: list[int] = []
+        try:
+            await self._open_together(topic, seqs)
+            while step := await self._copy_together(topic, [seq for seq in seqs if seq in topic.log.moves.out]):
+                dest, copied, error = step
+                if copied:
+                    await self._finish(topic, copied, dest)
+                    moved += copied
+                if error is not None:
+                    raise error
+        except StorageError:
+            pass  # of one of them, maybe; whoever tries it alone is told
+        except Exception:
+            _log.exception("move_failed", topic=topic.name, seq=seqs[0], moves=len(seqs) - len(moved))
+        return moved
+
+    async def _open_together(self, topic: Topic, seqs: Sequence[int]) -> None:
+        """Step 1 for those that are dead and have no open move."""
+        table = topic.log.queue
+        if table is None or not any(seq not in topic.log.moves.out for seq in seqs):
+            return
+        dest = await self.dead_letter_topic(topic)
+        while (changing := self._engine.changing.get(topic.topic_id)) is not None:
+            await asyncio.wait([changing])
+        rows: dict[str | None, list[JobRow]] = {}
+        for seq in seqs:
+            job = table.jobs.get(seq)
+            if job is not None and job.state == DEAD and seq not in topic.log.moves.out:
+                rows.setdefault(job.reason, []).append(job.row())
+        if dest is not None and rows:
+            leases = [
+                Lease(event="dead", jobs=jobs, dest_id=dest.topic_id, reason=reason) for reason, jobs in rows.items()
+            ]
+            await self._queues.commit(topic, leases, sync=True)
+
+    async def _copy_together(
+        self, topic: Topic, seqs: Sequence[int]
+    ) -> tuple[Topic, list[int], BaseException | None] | None:
+        """Step 2 for those of these that go to one topic, as many bytes of them as are read at once: where to, which
+        have come there, and what kept others from it. None: there is nothing to be done for several at once."""
+        log, engine = topic.log, self._engine
+        live = [seq for seq in seqs if log.is_live(seq)]
+        dest = engine.catalog.by_id.get(log.moves.out[live[0]].dest_id) if live else None
+        if dest is None or self._may_have_come(dest):
+            return None
+        open_moves, came = log.moves.out, dest.log.moves.came
+        wanted = [seq for seq in live if open_moves[seq].dest_id == dest.topic_id]
+        if there := [seq for seq in wanted if (log.topic_id, seq) in came]:
+            return dest, there, None
+        wanted = [seq for seq in wanted if self._wanted(topic, dest, open_moves[seq])]
+        found = (await reading.read(engine, topic, wanted)).records if wanted else {}
+        records = [record for record in found.values() if record.seq in open_moves]
+        if not records:
+            return None
+        # A batch has one node. All are enqueued in order, in one turn of the loop, and share a sync.
+        groups = [[*group] for _, group in groupby(records, _node_of)]
+        outcomes = await asyncio.gather(
+            *(self._copy_group(topic, each, dest) for each in groups), return_exceptions=True
+        )
+        errors = [each for each in outcomes if isinstance(each, BaseException)]
+        copied = [seq for each in outcomes if not isinstance(each, BaseException) for seq in each]
+        return dest, copied, errors[0] if errors else None
+
+    async def _copy_group(self, topic: Topic, records: list[StoredRecord], dest: Topic) -> list[int]:
+        """Their seqs, once the copies are there."""
+        moves = [topic.log.moves.out[record.seq] for record in records]
+        seqs = [record.seq for record in records]
+        what = "dead_letter" if moves[0].deliveries else "redrive"
+        with moving(self._engine.tracer, what, topic.name, dest.name, records):
+            await self._write(topic, seqs, copies_of(records, topic.name, moves), dest, records[0].node)
+        return seqs
+
+    async def _write(self, topic: Topic, seqs: Sequence[int], copies: StoredBodies, dest: Topic, node: bytes) -> None:
+        await Write(
+            self._engine,
+            dest.name,
+            copies,
+            node=node.decode() or None,
+            key=None,
+            strict=False,
+            create=False,
+            config=None,
+            expected_seq=None,
+            move=(topic.topic_id, seqs),
+            dest_id=dest.topic_id,
+        ).run()
 
     async def move(self, topic: Topic, seq: int) -> bool:
         """One step after the other until the record is gone from here. Raises StorageError when one is refused.
@@ -142,7 +287,7 @@ class Mover:
             return False
         if not came and not await self._copy(topic, seq, move, dest):
             return False
-        await self._finish(topic, seq, dest)
+        await self._finish(topic, [seq], dest)
         return True
 
     def _may_have_come(self, dest: Topic) -> bool:
@@ -211,33 +356,13 @@ class Mover:
             if topic.log.is_live(seq):
                 raise StorageError(f"Record {seq} of {topic.name} cannot be read now.")
             return False
-        what = "dead_letter" if move.deliveries else "redrive"
-        with moving(self._engine.tracer, what, topic.name, dest.name, [record]):
-            await Write(
-                self._engine,
-                dest.name,
-                _copy_of(record, topic.name, move),
-                node=record.node.decode() or None,
-                key=None,
-                strict=False,
-                create=False,
-                config=None,
-                expected_seq=None,
-                move=(topic.topic_id, seq),
-                dest_id=dest.topic_id,
-            ).run()
+        await self._copy_group(topic, [record], dest)
         return True
 
-    async def _finish(self, topic: Topic, seq: int, dest: Topic) -> None:
+    async def _finish(self, topic: Topic, seqs: list[int], dest: Topic) -> None:
         """Step 3, and dest may forget."""
         log = topic.log
-        await self._queues.delete(topic, control.Delete(bound_head=log.head, seqs=[seq], ack=True), None, sync=True)
-        dest.log.moves.came.discard((log.topic_id, seq))
+        await self._queues.delete(topic, control.Delete(bound_head=log.head, seqs=seqs, ack=True), None, sync=True)
+        dest.log.moves.came.difference_update([(log.topic_id, seq) for seq in seqs])
         dest.log.section = None
-        self._queues.stats.moved += 1
-
-
-def _copy_of(record: StoredRecord, queue: str, move: Move) -> StoredBodies:
-    if not move.deliveries:
-        return redriven(record)
-    return dead_lettered(record, queue, move.deliveries, move.reason)
+        self._queues.stats.moved += len(seqs)

@@ -9,12 +9,15 @@ Source: api.md §6 (dead letter, redrive).
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
 from storage.format.binary import is_binary
 from storage.format.meta import meta_of, with_meta
-from storage.format.record import DELIVER_AT, delivered_at, payload_size
+from storage.format.record import DELIVER_AT, META, PLAIN_OVERHEAD, delivered_at, is_data_alone, payload_size
+from storage.queues.moves import Move
 from storage.records import StoredBodies, StoredRecord
 
 PREFIX = "$dead_letter_"
@@ -26,20 +29,52 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _strings = msgspec.json.Decoder(str)
 
 
-def dead_lettered(record: StoredRecord, queue: str, deliveries: int, reason: str | None) -> StoredBodies:
-    """The copy for the dead letter topic: as it is, but for a meta with where it comes from. Its node is not in it."""
+def copies_of(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move]) -> StoredBodies:
+    """The copies of these records, each as its move says; nodes are not in them."""
+    bodies: list[bytes] = []
+    sizes: array[int] = array("I")
+    for record, move in zip(records, moves, strict=True):
+        body = record.body
+        if move.deliveries and is_data_alone(body):
+            # As most jobs are: the meta goes behind the data, and nothing is taken apart.
+            before, behind = _around_the_seq(queue, move.deliveries, move.reason)
+            meta = b"%b%d%b" % (before, record.seq, behind)
+            bodies.append(b"%b%b%b}" % (body[:-1], META, meta))
+            sizes.append(len(body) - PLAIN_OVERHEAD + len(meta))
+            continue
+        made = dead_lettered(record, queue, move.deliveries, move.reason) if move.deliveries else redriven(record)
+        bodies.append(made)
+        sizes.append(payload_size(made, 0, len(made)))
+    tags = [record.tag for record in records]
+    return StoredBodies(bodies, tags if any(tags) else None, bytes(map(is_binary, bodies)), sizes)
+
+
+@lru_cache(maxsize=256)
+def _around_the_seq(queue: str, deliveries: int, reason: str | None) -> tuple[bytes, bytes]:
+    """What stands in front of the seq in the meta of a dead letter that had none, and behind it."""
+    seq = b'"$dead_letter_src_seq":"'
+    before, _, behind = msgspec.json.encode(_added(queue, deliveries, 0, reason)).partition(seq + b"0")
+    return before + seq, behind
+
+
+def _added(queue: str, deliveries: int, seq: int, reason: str | None) -> dict[str, str]:
     added = {
         FROM: queue,
         "$dead_letter_deliveries": str(deliveries),
-        "$dead_letter_src_seq": str(record.seq),
+        "$dead_letter_src_seq": str(seq),
     }
     if reason:
         added["$dead_letter_reason"] = reason
-    return _copy(record, _with(meta_of(record.body), added))
+    return added
 
 
-def redriven(record: StoredRecord) -> StoredBodies:
-    """The job again, without what its way here had added to its meta. Its node is not in it."""
+def dead_lettered(record: StoredRecord, queue: str, deliveries: int, reason: str | None) -> bytes:
+    """The body for the dead letter topic: as it is, but for a meta with where it comes from."""
+    return _copy(record, _with(meta_of(record.body), _added(queue, deliveries, record.seq, reason)))
+
+
+def redriven(record: StoredRecord) -> bytes:
+    """The body of the job again, without what its way here had added to its meta."""
     return _copy(record, _without(meta_of(record.body)))
 
 
@@ -54,13 +89,11 @@ def came_from(body: bytes) -> str | None:
         return None
 
 
-def _copy(record: StoredRecord, meta: bytes) -> StoredBodies:
+def _copy(record: StoredRecord, meta: bytes) -> bytes:
     body = record.body
     if delivered_at(body, 0, len(body)):
         body = body[: body.rfind(DELIVER_AT)] + b"}"
-    body = with_meta(body, meta)
-    tags = [record.tag] if record.tag else None
-    return StoredBodies([body], tags, bytes((is_binary(body),)), array("I", [payload_size(body, 0, len(body))]))
+    return with_meta(body, meta)
 
 
 def _fields(meta: bytes) -> dict[str, msgspec.Raw] | None:

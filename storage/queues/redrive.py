@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from storage.catalog import Topic
 from storage.errors import InvalidRequest, StorageError
 from storage.format.control import Lease
-from storage.queues.dead_letter import SIDE_BY_SIDE
+from storage.queues.dead_letter import AT_ONCE, SIDE_BY_SIDE, TOGETHER
 from storage.queues.dead_meta import came_from
 from storage.queues.job import READY
 from storage.queues.values import Redriven
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from storage.queues.queues import Queues
 
 MAX_JOBS = 10_000
+#: A call without a rate ends when it has moved jobs for so long, and counts those behind them for no longer.
+STEP_MS = 1000
 
 
 async def redrive(
@@ -37,14 +39,16 @@ async def redrive(
     source = queues.engine.topic(name)
     if source is queue:
         raise InvalidRequest("from: a queue is not redriven from itself.", field="from")
-    wanted, more = await _found(queues, source, queue.name, count)
+    wanted, more = await _found(queues, source, queue.name, count, whole=dry_run)
     if dry_run:
         return Redriven(moved=len(wanted), remaining=more)
-    moved = 0
-    step = SIDE_BY_SIDE if rate_per_s is None else max(1, min(SIDE_BY_SIDE, int(rate_per_s)))
+    moved, began_ns = 0, queues.engine.clock.monotonic_ns()
+    step = AT_ONCE * TOGETHER if rate_per_s is None else max(1, min(SIDE_BY_SIDE, int(rate_per_s)))
     for begin in range(0, len(wanted), step):
         if rate_per_s is not None and begin:
             await queues.engine.clock.sleep(step / rate_per_s)
+        elif begin and queues.engine.clock.monotonic_ns() - began_ns >= STEP_MS * 1_000_000:
+            break  # what is left is said, and whoever asks again goes on from there
         try:
             moved += await _move(queues, source, queue, wanted[begin : begin + step])
         except StorageError:
@@ -54,8 +58,13 @@ async def redrive(
     return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 
-async def _found(queues: Queues, source: Topic, queue: str, count: int) -> tuple[list[int], int]:
-    """Seqs of the first `count` records of `source` that were jobs of `queue` and nobody holds; how many follow."""
+async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole: bool) -> tuple[list[int], int]:
+    """Seqs of the first `count` records of `source` that were jobs of `queue` and nobody holds; how many follow.
+
+    But for `whole` the count of these ends after STEP_MS: then it is at least so many, and never 0.
+    """
+    clock = queues.engine.clock
+    until_ns = clock.monotonic_ns() + STEP_MS * 1_000_000
     reader, seqs, more, at = Reader(queues.engine), list[int](), 0, 0
     while at < source.log.head:
         result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
@@ -66,6 +75,8 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int) -> tuple
         if result.next_from_seq <= at:
             break
         at = result.next_from_seq
+        if not whole and len(seqs) == count and at < source.log.head and clock.monotonic_ns() >= until_ns:
+            return seqs, max(1, more)
         await asyncio.sleep(0)
     return seqs, more
 
@@ -102,12 +113,17 @@ async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) ->
         committing.add_done_callback(lambda _: queues.mover.kick(source))  # the frame is on its way all the same
         raise
     try:
-        outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in seqs), return_exceptions=True)
-        refused = [seq for seq, outcome in zip(seqs, outcomes, strict=True) if isinstance(outcome, BaseException)]
+        together = await queues.mover.move_together(source, seqs)
+        moved, errors, refused = len(together.moved), list[BaseException](), list[int]()
+        for begin in range(0, len(together.left), SIDE_BY_SIDE):
+            left = together.left[begin : begin + SIDE_BY_SIDE]
+            outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in left), return_exceptions=True)
+            errors += [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            refused += [seq for seq, outcome in zip(left, outcomes, strict=True) if isinstance(outcome, BaseException)]
+            moved += outcomes.count(True)
         await queues.mover.call_off(source, refused)
     finally:
         queues.mover.kick(source)  # also when whoever asked has gone: what is open is carried through
-    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     if len(errors) == len(seqs):
         raise errors[0]
-    return outcomes.count(True)
+    return moved

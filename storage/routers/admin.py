@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from storage.errors import (
     InvalidRequest,
     LimitReached,
     RouterCycle,
+    RouterNotFound,
     StorageError,
     TopicIncompatible,
     TopicNotFound,
@@ -70,19 +72,36 @@ class RouterAdmin:
         check_router_name(name)
         check_definition(definition)
         async with self._one_at_a_time:
-            self._engine.check_open()
-            routes = self._engine.catalog.routes
-            old = routes.by_name.get(name)
-            self._check(name, definition, old)
-            made: list[str] = []
-            try:
-                for topic in (definition.source, definition.dest):
-                    await self._make(topic, made)
-                router = await self._write(name, definition, old)
-            except StorageError:
-                await self._unmake(made)
-                raise
-            return router, old is None
+            return await self._put(name, definition)
+
+    async def alter(self, name: str, changed: Callable[[Definition], Definition]) -> Router:
+        """Give the router the definition that `changed` makes of the one it has; durable on return.
+
+        No other change comes between looking and writing. Raises RouterNotFound, and as `changed` and `put`.
+        """
+        check_router_name(name)
+        async with self._one_at_a_time:
+            old = self._engine.catalog.routes.by_name.get(name)
+            if old is None:
+                self._check_known()
+                raise RouterNotFound(name)
+            router, _ = await self._put(name, changed(old.definition))
+            return router
+
+    async def _put(self, name: str, definition: Definition) -> tuple[Router, bool]:
+        self._engine.check_open()
+        routes = self._engine.catalog.routes
+        old = routes.by_name.get(name)
+        self._check(name, definition, old)
+        made: list[str] = []
+        try:
+            for topic in (definition.source, definition.dest):
+                await self._make(topic, made)
+            router = await self._write(name, definition, old)
+        except StorageError:
+            await self._unmake(made)
+            raise
+        return router, old is None
 
     def _check(self, name: str, definition: Definition, old: Router | None) -> None:
         engine = self._engine

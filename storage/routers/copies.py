@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -106,12 +107,21 @@ class Single(Copies):
 
 
 class Alike(Copies):
-    """First copies of records without node, tag or delay."""
+    """First copies of records without delay, all from one node or from none; `tags` of each, None: there are none."""
 
-    def __init__(self, seqs: Sequence[int], bodies: list[bytes], sizes: array[int]) -> None:
+    def __init__(
+        self,
+        seqs: Sequence[int],
+        bodies: list[bytes],
+        sizes: array[int],
+        tags: list[bytes] | None = None,
+        node: bytes = b"",
+    ) -> None:
         self._seqs = seqs
         self._bodies = bodies
         self._sizes = sizes
+        self._tags = tags
+        self._node = node
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -126,26 +136,28 @@ class Alike(Copies):
 
     @property
     def records(self) -> Sequence[HasBody]:
-        columns = zip(self._seqs, self._bodies, self._sizes, strict=True)
-        return [Copy(seq, b"", b"", body, 1, size, 0) for seq, body, size in columns]
+        columns = zip(self._seqs, self._tags or repeat(b""), self._bodies, self._sizes, strict=False)
+        return [Copy(seq, self._node, tag, body, 1, size, 0) for seq, tag, body, size in columns]
 
     def between(self, begin: int, end: int) -> Copies:
         if begin == 0 and end >= len(self):
             return self
-        return Alike(self._seqs[begin:end], self._bodies[begin:end], self._sizes[begin:end])
+        tags = None if self._tags is None else self._tags[begin:end]
+        return Alike(self._seqs[begin:end], self._bodies[begin:end], self._sizes[begin:end], tags, self._node)
 
     def only(self, wanted: Callable[[int], bool]) -> Copies:
         found = [number for number, seq in enumerate(self._seqs) if wanted(seq)]
         if len(found) == len(self):
             return self
         seqs, bodies = [self._seqs[number] for number in found], [self._bodies[number] for number in found]
-        return Alike(seqs, bodies, array("I", [self._sizes[number] for number in found]))
+        tags = None if self._tags is None else [self._tags[number] for number in found]
+        return Alike(seqs, bodies, array("I", [self._sizes[number] for number in found]), tags, self._node)
 
     def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
         json = _JSON.issuperset(map(itemgetter(0), self._bodies))
         binary = None if json else bytes(map(is_binary, self._bodies))
-        stored = StoredBodies(self._bodies, None, binary, self._sizes)
-        return encode_bodies(stored, head._replace(node=b""), more=True, hops=1)
+        stored = StoredBodies(self._bodies, self._tags, binary, self._sizes)
+        return encode_bodies(stored, head._replace(node=self._node), more=True, hops=1)
 
 
 def copies_of(
@@ -155,29 +167,41 @@ def copies_of(
 
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """
-    alike = _alike(records, delays=delays) if records and not hops else None
+    alike = _alike(records, definition, delays=delays) if records and not hops else None
     if alike is not None:
         return alike
     return Single(_one_by_one(records, hops, definition, delays=delays, keep_delays=keep_delays))
 
 
-def _alike(records: Sequence[StoredRecord], *, delays: bool) -> Alike | None:
+def _alike(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Alike | None:
     """Copies of records of which none has been copied before, if all of them are of that kind."""
     seqs: list[int] = []
     bodies: list[bytes] = []
+    tags: list[bytes] = []
+    nodes: set[bytes] = set()
     for part in parts_of(records):
         if isinstance(part, Stretch):  # neither node nor tag
             seqs += part.seqs
             bodies += part.bodies()
+            nodes.add(b"")
+            tags += repeat(b"", len(part))
             continue
-        of_part, _, nodes, tags, stored = zip(*part, strict=True)
-        if any(nodes) or any(tags):
+        of_part, _, nodes_of_part, tags_of_part, stored = zip(*part, strict=True)
+        nodes.update(nodes_of_part)
+        if definition.preserve_node and len(nodes) > 1:
             return None
         seqs += of_part
+        tags += tags_of_part
         bodies += stored
+    node = b""
+    if definition.preserve_node:
+        if len(nodes) > 1:
+            return None
+        node = next(iter(nodes))
     if delays and any(DELIVER_AT in body for body in bodies):
         return None
-    return Alike(seqs, bodies, payload_sizes(bodies))
+    kept = tags if definition.preserve_tag and any(tags) else None
+    return Alike(seqs, bodies, payload_sizes(bodies), kept, node)
 
 
 def _one_by_one(

@@ -18,7 +18,7 @@ from storage.catalog import Topic
 from storage.config import Durability, TopicType
 from storage.encode import EncodedUnit
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
-from storage.read import ROUTING_SCAN_RECORDS, Reader
+from storage.read import ROUTING_SCAN_RECORDS
 from storage.records import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copies, copies_of
 from storage.routers.router import Router
@@ -55,6 +55,8 @@ class Forwarder:
         self._stopped = False
         #: Records of the source up to here are known to be synced.
         self._hard_seq = 0
+        #: Since when, ms, it has not caught up with its source, and how far behind it was then; None: it has.
+        self.behind: tuple[int, int] | None = None
         #: So many records are read next.
         self._stretch = STRETCH_RECORDS
 
@@ -161,7 +163,7 @@ class Forwarder:
             skip_corrupt=True,
             routing=True,
         )
-        found = await Reader(engine).read(source, query)
+        found = await engine.routers.windows.read(source, query)
         await self._harden(source, dest, found.next_from_seq)
         records = found.records
         if found.tombstone is not None:

@@ -6,6 +6,7 @@ All methods belong to the loop that started the engine.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from storage.routers.forwarder import Forwarder
 from storage.routers.router import Definition, Router
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, caught_up, lags
+from storage.routers.windows import Windows
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("storage")
 
 PERSIST_INTERVAL_S = 1.0
+#: A router that has not caught up for so long, and is so many seqs further behind than then, is named in the log.
+BEHIND_AFTER_MS, BEHIND_BY = 60_000, 10_000
 
 
 class Routers:
@@ -38,6 +42,7 @@ class Routers:
         self._stopped = False
         #: How many have something to carry just now.
         self.running = 0
+        self.windows = Windows(engine)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -57,6 +62,7 @@ class Routers:
         self._stopped = True
         for forwarder in list(self._forwarders.values()):
             await forwarder.stop()
+        await self.windows.stop()
         if self._engine.ready:
             await self._persist()
 
@@ -88,12 +94,33 @@ class Routers:
 
     async def _persist(self) -> None:
         """Tell the logs of cursors that have moved where nothing was copied."""
+        if not self.running:
+            self.windows.forget()
+        self._tell_who_is_behind()
         for forwarder in list(self._forwarders.values()):
             if forwarder.router.position > forwarder.router.cursor:
                 try:
                     await forwarder.persist()
                 except StorageError as error:
                     _log.warning("router_cursor_not_written", router=forwarder.router.name, error=str(error))
+
+    def _tell_who_is_behind(self) -> None:
+        now_ms = self._engine.monotonic_ms()
+        for forwarder in self._forwarders.values():
+            router = forwarder.router
+            lag = self._lag(router)
+            if not lag or router.blocked is not None:  # that one is named already
+                forwarder.behind = None
+            elif forwarder.behind is None:
+                forwarder.behind = (now_ms, lag)
+            elif now_ms - forwarder.behind[0] >= BEHIND_AFTER_MS:
+                if lag >= forwarder.behind[1] + BEHIND_BY:
+                    _log.warning("router_behind", router=router.name, lag=lag)
+                forwarder.behind = (now_ms, lag)
+
+    def _lag(self, router: Router) -> int:
+        source = self._engine.catalog.by_id.get(router.source_id)
+        return max(0, source.log.head - router.position) if source is not None else 0
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -110,6 +137,17 @@ class Routers:
         self._kick(router)
         return self.state_of(router), created
 
+    async def change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
+        """Give the router the definition that `changed` makes of the one it has. Durable on return. A cancelled call
+        goes on. Raises RouterNotFound, and as `changed` and `put`."""
+        self._engine.check_open()
+        return await asyncio.shield(asyncio.ensure_future(self._change(name, changed)))
+
+    async def _change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
+        router = await self._admin.alter(name, changed)
+        self._kick(router)
+        return self.state_of(router)
+
     async def delete(self, name: str) -> bool:
         """Delete the router; False when there is none. Durable on return. A cancelled call goes on."""
         self._engine.check_open()
@@ -124,13 +162,11 @@ class Routers:
         return self.state_of(router)
 
     def state_of(self, router: Router) -> RouterState:
-        source = self._engine.catalog.by_id.get(router.source_id)
-        head = source.log.head if source is not None else router.position
         return RouterState(
             name=router.name,
             definition=router.definition,
             cursor_seq=router.position,
-            lag=max(0, head - router.position),
+            lag=self._lag(router),
             forwarded_total=router.forwarded,
             blocked=router.blocked,
             lost=router.lost,

@@ -86,6 +86,9 @@ class FakeBroker:
                 return error(404, "topic_not_found", f"There is no topic named '{name}'.", {"topic": name})
             case ["GET", "topics", name]:
                 return answer(self._state(name))
+            case ["PATCH", "topics", name]:
+                self.topics[name].config |= json.loads(request.content)
+                return answer({"topic": name, "created": False, "config": self.topics[name].config})
             case ["POST", "topics", name, "diff"]:
                 return self._diff(name, json.loads(request.content))
             case ["GET", "topics", name, "records", seq]:
@@ -280,7 +283,7 @@ def listening(broker: FakeBroker) -> Generator[str]:
             self.end_headers()
             self.wfile.write(response.content)
 
-        do_GET = do_PUT = do_POST = do_DELETE = _serve
+        do_GET = do_PUT = do_PATCH = do_POST = do_DELETE = _serve
 
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""

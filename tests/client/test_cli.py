@@ -293,10 +293,18 @@ def test_put_makes_and_changes(topics: Topics, fake: FakeBroker) -> None:
     assert topics("put", "t", "--set", "nonsense").exit_code == ExitCode.USAGE
 
 
-def test_put_can_keep_what_is_not_given(topics: Topics, fake: FakeBroker) -> None:
-    topics("put", "t", "--durability", "fsync", "--cap-records", "5", "--keep")
-    topics("put", "t", "--cap-records", "7", "--keep")
+@pytest.mark.parametrize("keep", [[], ["--keep"]])
+def test_put_keeps_what_is_not_given(topics: Topics, fake: FakeBroker, keep: list[str]) -> None:
+    topics("put", "t", "--durability", "fsync", "--cap-records", "5", *keep)
+    topics("put", "t", "--cap-records", "7", *keep)
     assert fake.topics["t"].config == {"type": "log", "durability": "fsync", "cap_records": 7}
+
+
+def test_put_sets_the_others_back_only_where_it_is_asked_to(topics: Topics, fake: FakeBroker) -> None:
+    topics("put", "t", "--durability", "fsync", "--cap-records", "5")
+    assert topics("put", "t", "--cap-records", "7", "--keep", "--replace").exit_code == ExitCode.USAGE
+    topics("put", "t", "--cap-records", "7", "--replace")
+    assert fake.topics["t"].config == {"type": "log", "durability": "disk", "cap_records": 7}
 
 
 def test_state_is_a_table_or_the_brokers_answer(topics: Topics) -> None:

@@ -118,3 +118,19 @@ async def offsets_with_metadata(s: Session) -> None:
     await s.together(s.commit("a", "h", 7, b""), s.commit("a", "i", 1, b"x" * 100))
     await s.absorb()
     await s.commit("a", "i", 9, b"y")
+
+
+@workload(SEGMENTS)
+async def offsets_that_no_record_has(s: Session) -> None:
+    await s.put("a", DISK)
+    await s.send("a", ProducerBatch(7, 0, 0), 9, certain=False)
+    await s.engine.shards[0].wait_room(1, 1)
+    await s.commit("a", "g", 40, b"beyond", 0)
+    await s.together(s.commit("a", "h", -2), s.commit("a", "g", 3, None, 0), s.commit("a", "i", 1 << 62))
+    await s.snapshot()
+    await s.commit("a", "g", -1001, b"\0,\0")
+    await s.commit("a", "h", 12, None, 7)
+    await s.absorb()
+    await s.snapshot()
+    await s.send("a", ProducerBatch(7, 0, 9), 9, certain=False)
+    await s.together(s.commit("a", "h", 12, None, 7), s.commit("a", "i", 18, b"y", 2))

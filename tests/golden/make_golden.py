@@ -118,6 +118,8 @@ FRAMES: dict[str, GoldenFrame] = {
         control.Lease(event="dead", jobs=[(5, 0, 0, 3, 0, 0)], dest_id=8, reason="no such customer"), flags=DURABLE
     ),
     "batch-move": _control(control.Batch(frames=1, body_bytes=61, first_seq=12, move=(7, 5)), flags=DURABLE | MORE),
+    "moved": _control(control.Moved(source_id=7, seqs=[5, 6, 90]), flags=DURABLE),
+    "batch-of-many-moves": _control(control.Batch(frames=4, body_bytes=253, first_seq=12), flags=DURABLE | MORE),
     "head-watermark": _control(control.HeadWatermark(reserved=512)),
     "batch": _control(control.Batch(frames=3, body_bytes=177, first_seq=4), flags=MORE),
     "batch-with-key": _control(

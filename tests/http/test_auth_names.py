@@ -37,6 +37,7 @@ def settings(tmp_path: Path) -> Settings:
 CARRIED: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "/v0/topics/alpha", {"dead_letter": "NAME"}),
     ("PUT", "/v0/topics/alpha", {"type": "queue", "dead_letter": "NAME"}),
+    ("PATCH", "/v0/topics/alpha-q", {"dead_letter": "NAME"}),
     ("POST", "/v0/topics/alpha-new", {"records": [{"data": 1}], "config": {"dead_letter": "NAME"}}),
     ("PUT", "/v0/routers/alpha-r", {"source": "alpha-a", "dest": "NAME"}),
     ("PUT", "/v0/routers/alpha-s", {"source": "NAME", "dest": "alpha-b"}),

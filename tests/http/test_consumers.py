@@ -27,7 +27,7 @@ CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
 
 async def test_a_put_makes_the_consumer_and_tells_what_it_is(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 3)
-    answer = await client.put(URL, json={"unknown": 1, "start": None})
+    answer = await client.put(URL, json={"start": None})
     assert answer.status_code == 201
     ConsumerPutAnswer.model_validate(answer.json())
     assert {name: value for name, value in answer.json().items() if name != "performance"} == {

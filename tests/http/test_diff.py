@@ -100,7 +100,6 @@ async def test_a_record_without_meta_has_none_when_data_are_left_out(client: htt
         (["tag", "Glob", "a*"], [1, 2]),
         (["tag", "Glob", "*"], [1, 2, 4]),
         ("nothing", []),
-        ("a*", []),
     ],
 )
 async def test_a_predicate_narrows_by_tag_and_moves_on(

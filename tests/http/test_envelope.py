@@ -11,7 +11,7 @@ from storage import Engine
 from storage import errors as storage_errors
 from tests.http.calls import JSON, fill, refused, refused_field
 
-TOPIC = "DELETE, GET, HEAD, OPTIONS, POST, PUT"
+TOPIC = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ async def test_an_escaped_slash_is_in_no_name(client: httpx.AsyncClient) -> None
     ],
 )
 async def test_a_method_that_is_none_is_told_those_there_are(client: httpx.AsyncClient, path: str, allow: str) -> None:
-    for method in ("PATCH", "TRACE", "BREW"):
+    for method in ("PROPFIND", "TRACE", "BREW"):
         answer = await client.request(method, path)
         refused(answer, 405, "method_not_allowed")
         assert answer.headers["allow"] == allow

@@ -145,7 +145,7 @@ WAYS: dict[str, Way] = {
     "router_not_found": asking("GET", "/v0/routers/r"),
     "consumer_not_found": after(PUT_LOG, then=asking("GET", f"{T}/consumers/c")),
     "not_found": asking("GET", "/v0/nowhere"),
-    "method_not_allowed": asking("PATCH", T),
+    "method_not_allowed": asking("PATCH", f"{T}/diff"),
     "not_acceptable": after(PUT_QUEUE, then=asking("GET", f"{T}/work?node=w", headers={"accept": "text/plain"})),
     "request_timeout": body_that_does_not_come,
     "topic_exists_incompatible": after(PUT_LOG, then=asking("PUT", T, json={"type": "queue"})),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -16,6 +17,8 @@ _fetch: Any = FetchRequest
 _produce: Any = ProduceRequest
 PRODUCE_VERSIONS = range(3, 10)
 FETCH_VERSIONS = range(4, 13)
+#: Those in which topics have ids and no names.
+BY_ID = range(13, APIS[ApiKey.FETCH].last + 1)
 #: Many clients ask in between; the newest is what most do.
 NEWEST_PRODUCE, NEWEST_FETCH = 9, 12
 
@@ -87,6 +90,23 @@ def fetch_body(
         forgotten_topics_data=[],
         rack_id="",
     )
+    return bytes(request.encode(version=version))
+
+
+def by_id(version: int, *wanted: tuple[bytes, int, int], max_wait_ms: int = 0) -> bytes:
+    """A request by ids: topic's id, partition, offset."""
+    part = _fetch.FetchTopic.FetchPartition
+    topics = [
+        _fetch.FetchTopic(
+            topic_id=uuid.UUID(bytes=topic_id),
+            partitions=[part(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)],
+        )
+        for topic_id, number, offset in wanted
+    ]
+    request = _fetch(
+        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 25, isolation_level=0, session_id=0,
+        session_epoch=-1, topics=topics, forgotten_topics_data=[], rack_id="",
+    )  # fmt: skip
     return bytes(request.encode(version=version))
 
 

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.codec.schema import encode
 from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.kafka.messages.metadata import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from broker.kafka.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from broker.kafka.messages.sasl import (
     SaslAuthenticateRequest,
@@ -160,11 +167,29 @@ async def test_a_broker_without_keys_takes_any_password(server: KafkaServer) -> 
     assert await ask(admin.create_topics, [NewTopic("t", 1, 1)]) == {"t": None}
 
 
-async def test_a_transactional_id_is_refused_for_good(server: KafkaServer) -> None:
+@pytest.mark.parametrize(
+    ("software", "code"),
+    [("", 35), ("apache-kafka-java", 35), ("librdkafka", 53), ("confluent-kafka-python", 53)],
+)
+async def test_a_transactional_id_is_refused_for_good(server: KafkaServer, software: str, code: int) -> None:
     wire = await server.connect()
+    version = "2.16.1-rdkafka-2.16.0" if software.startswith("confluent") else "1"
+    said = ApiVersionsRequest(client_software_name=software, client_software_version=version)
+    await wire.ask(ApiKey.API_VERSIONS, 3, said, ApiVersionsResponse)
+    asked = FindCoordinatorRequest(key="tx", key_type=1)
+    found = await wire.ask(ApiKey.FIND_COORDINATOR, 3, asked, FindCoordinatorResponse)
+    assert (found.error_code, found.node_id) == (code, -1)
+    assert "transactional.id" in (found.error_message or "")
     request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
     answer = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, request, InitProducerIdResponse)
-    assert (answer.error_code, answer.producer_id) == (53, -1)
+    assert (answer.error_code, answer.producer_id) == (code, -1)
+
+
+async def test_librdkafka_says_at_once_that_there_are_no_transactions(server: KafkaServer) -> None:
+    producer = Producer({"bootstrap.servers": server.address, "transactional.id": "tx", "log_level": 0})
+    with pytest.raises(KafkaException, match=r"leave transactional\.id out") as refused:
+        await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
+    assert refused.value.args[0].fatal()
 
 
 async def test_producer_ids_are_never_the_same_and_epochs_go_up(server: KafkaServer) -> None:

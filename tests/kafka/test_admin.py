@@ -156,6 +156,26 @@ async def test_confluent_describes_cluster_and_topics(server: KafkaServer) -> No
     assert [partition.id for partition in described["t"].partitions] == [0, 1]
 
 
+async def test_what_a_client_may_do_is_told_as_kafka_tells_it(server: KafkaServer) -> None:
+    admin = await confluent(server)
+    await ask(admin.create_topics, [NewTopic("t", 1, 1)])
+    await server.broker.kafka_groups.admit_commit("g", "", -1, None)
+    future = await asyncio.to_thread(admin.describe_cluster, include_authorized_operations=True)
+    cluster = await asyncio.to_thread(future.result, PATIENCE_S)
+    topics = await asyncio.to_thread(admin.describe_topics, TopicCollection(["t"]), include_authorized_operations=True)
+    topic = await asyncio.to_thread(topics["t"].result, PATIENCE_S)
+    groups = await asyncio.to_thread(admin.describe_consumer_groups, ["g"], include_authorized_operations=True)
+    group = await asyncio.to_thread(groups["g"].result, PATIENCE_S)
+
+    def named(described: Any) -> set[str]:
+        return {each.name for each in described.authorized_operations}
+
+    common = {"ALTER_CONFIGS", "DESCRIBE", "DESCRIBE_CONFIGS"}
+    assert named(cluster) == common | {"ALTER", "CLUSTER_ACTION", "CREATE", "IDEMPOTENT_WRITE"}
+    assert named(topic) == common | {"ALTER", "CREATE", "DELETE", "READ", "WRITE"}
+    assert named(group) == common | {"DELETE", "READ"}
+
+
 async def test_metadata_makes_a_topic_when_it_may(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, kafka_auto_partitions=2) as server:
         admin = await confluent(server, **{"allow.auto.create.topics": True})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
-from broker.kafka.apis import ApiKey
+from broker.kafka.apis import APIS, ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.positions import (
     ListOffsetsPartition,
@@ -28,7 +28,8 @@ from broker.kafka.messages.topics import (
     DeleteRecordsTopic,
 )
 from storage.config import TopicConfig
-from storage.records import NewRecord, PlainBinary, TagMatch
+from storage.manifest import Segment, SegmentState
+from storage.records import NewRecord, PlainBinary, ReadQuery, ReadResult, TagMatch
 from tests.kafka.asking import FETCH_VERSIONS, a_batch, fetch, fetch_body, fetched, produce, ranges
 from tests.kafka.server import KafkaServer, Wire
 
@@ -92,6 +93,36 @@ async def test_what_one_partition_takes_is_not_there_for_the_next(server: KafkaS
     first, second = await fetch(wire, ("b", 0, 0), ("a", 0, 0), partition_bytes=300)
     assert 0 < len(records_of(first.records)) < 100
     assert 0 < len(records_of(second.records)) < 100
+
+
+@pytest.mark.parametrize("max_bytes", [1, 500, 5_000, 60_000, 120_000])
+async def test_only_the_first_partition_gives_more_than_was_asked_for(server: KafkaServer, max_bytes: int) -> None:
+    names = ("a", "b", "c")
+    for name in names:
+        wire = await with_records(server, 0, name)
+        await server.engine.append(name, PlainBinary([b"x" * 50_000, b"1", b"2"]))  # pyright: ignore
+    wire = await server.connect()
+    at, seen = dict.fromkeys(names, 0), {name: list[int]() for name in names}
+    for turn in range(30):
+        order = [names[(turn + place) % 3] for place in range(3)]
+        answers = await fetch(wire, *((name, 0, at[name]) for name in order), max_bytes=max_bytes)
+        sizes = [len(one.records) for one in answers]
+        first = next((place for place, size in enumerate(sizes) if size), 0)
+        beyond = len(records_of(answers[first].records)) == 1 and not any(sizes[first + 1 :])
+        assert sum(sizes) <= max_bytes or beyond, sizes
+        for name, one in zip(order, answers, strict=True):
+            offsets = [offset for offset, _ in records_of(one.records)]
+            seen[name] += offsets
+            at[name] = offsets[-1] + 1 if offsets else at[name]
+    assert seen == {name: [0, 1, 2] for name in names}
+
+
+async def test_a_fetch_that_wants_more_than_it_may_have_does_not_wait(server: KafkaServer) -> None:
+    wire = await with_records(server, 100)
+    body = fetch_body(12, ("t", 0, 0), max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=300)
+    wire.send(ApiKey.FETCH, 12, body)
+    (one,) = await fetched(wire)
+    assert 0 < len(one.records) <= 300
 
 
 async def test_waiting_ends_with_what_is_written(server: KafkaServer) -> None:
@@ -184,7 +215,7 @@ async def listed(wire: Wire, timestamp: int, version: int = 6) -> tuple[int, int
     return one.error_code, one.offset, one.timestamp
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize("version", range(1, APIS[ApiKey.LIST_OFFSETS].last + 1))
 async def test_where_a_partition_begins_and_ends(server: KafkaServer, version: int) -> None:
     wire = await with_records(server, 100, cap_records=10)
     assert await listed(wire, -2, version) == (0, 90, -1)
@@ -199,7 +230,80 @@ async def test_the_first_record_of_a_time_is_found_by_create_time(server: KafkaS
     assert await listed(wire, first + 1) == (0, 1, first + 1)
     assert await listed(wire, first + 3) == (0, -1, -1)
     assert await listed(wire, 0) == (0, 0, first)
-    assert (await listed(wire, -5))[0] == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
+async def test_places_are_told_in_versions_that_have_them(server: KafkaServer, timestamp: int, since: int) -> None:
+    wire = await with_records(server, 3)
+    for version in range(1, APIS[ApiKey.LIST_OFFSETS].last + 1):
+        error = (await listed(wire, timestamp, version))[0]
+        assert error == (0 if version >= since else ErrorCode.UNSUPPORTED_VERSION)
+
+
+async def test_the_record_with_the_latest_time_is_found(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 7)
+    wire = await with_records(server, 0)
+    assert await listed(wire, -3, 7) == (0, -1, -1)
+    # The create times of each batch are the same three: of those with the latest the first one counts.
+    for _ in range(10):
+        await produce(wire, ("t", 0, a_batch(b"1", b"2", b"3")))
+    assert await listed(wire, -3, 7) == (0, 2, 1_700_000_000_002)
+    await server.engine.delete_records("t", before_seq=6)
+    assert await listed(wire, -3, 7) == (0, 5, 1_700_000_000_002)
+    # Without a create time a record has the time at which it was committed, which is later than these.
+    await server.engine.append("t", PlainBinary([b"x"]))  # pyright: ignore
+    error, offset, _ = await listed(wire, -3, 7)
+    assert (error, offset) == (0, 30)
+
+
+async def test_the_latest_time_is_looked_for_no_further_back_than_it_can_be(
+    server: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
+    wire = await with_records(server, 100)
+    read, seen = server.engine.read, list[int]()
+
+    async def watched(name: str, query: ReadQuery) -> ReadResult:
+        seen.append(query.from_seq)
+        return await read(name, query)
+
+    monkeypatch.setattr(server.engine, "read", watched)
+    await asyncio.sleep(0.002)  # what comes next has a later time
+    await server.engine.append("t", PlainBinary([b"x"] * 5))  # pyright: ignore
+    error, offset, _ = await listed(wire, -3, 7)
+    assert (error, offset) == (0, 100)
+    assert min(seen) >= 95
+
+
+async def test_no_more_than_so_many_records_are_looked_at(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
+    monkeypatch.setattr("broker.kafka.fetching.MAX_LOOKED_AT", 20)
+    wire = await with_records(server, 100)  # all of one time, of which the first would count
+    error, offset, _ = await listed(wire, -3, 7)
+    assert (error, offset) == (0, 80)
+
+
+async def test_without_a_cold_tier_all_is_here(server: KafkaServer) -> None:
+    wire = await with_records(server, 100, cap_records=10)
+    assert await listed(wire, -4, 11) == (0, 90, -1)
+    assert await listed(wire, -5, 11) == (0, -1, -1)
+    assert await listed(wire, -6, 11) == (0, -1, -1)
+
+
+async def test_what_is_in_the_cold_tier_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with KafkaServer(tmp_path, cold_dir=str(tmp_path / "cold")) as server:
+        wire = await with_records(server, 10)
+        assert await listed(wire, -6, 11) == (0, 0, -1)
+        manifest = server.engine.topic("t").log.held.manifest
+        segments = [
+            Segment(SegmentState(first_seq=first, end_seq=first + 3, sealed=True, tier=tier))
+            for first, tier in ((1, "cold"), (4, "cold"), (7, "hot"))
+        ]
+        monkeypatch.setattr(manifest, "segments", segments)
+        assert await listed(wire, -2, 11) == (0, 0, -1)
+        assert await listed(wire, -4, 11) == (0, 6, -1)
+        assert await listed(wire, -5, 11) == (0, 5, -1)
+        assert await listed(wire, -6, 11) == (0, 6, -1)
 
 
 @pytest.mark.parametrize("version", range(2, 5))

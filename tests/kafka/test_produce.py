@@ -9,7 +9,7 @@ import pytest
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
-from storage.config import Durability, TopicConfig
+from storage.config import CleanupPolicy, Durability, TopicConfig
 from storage.records import ReadQuery
 from tests.kafka.asking import PRODUCE_VERSIONS, a_batch, produce, produce_body, produced
 from tests.kafka.server import KafkaServer
@@ -102,6 +102,17 @@ async def test_wishes_that_cannot_be_met(server: KafkaServer, wish: Any, code: E
     await server.engine.put_topic("t")
     wire = await server.connect()
     assert (await produce(wire, ("t", 0, ONE), **wish))[0][0] == code
+    assert await stored(server) == []
+
+
+@pytest.mark.parametrize("policy", [CleanupPolicy.COMPACT, CleanupPolicy.BOTH])
+async def test_a_compacted_topic_takes_no_record_without_a_key(server: KafkaServer, policy: CleanupPolicy) -> None:
+    await server.engine.put_topic("t", TopicConfig(cleanup_policy=policy))
+    await server.engine.put_topic("u", TopicConfig(cleanup_policy=CleanupPolicy.NONE))
+    wire = await server.connect()
+    (error, offset, answer), (good, _, _) = await produce(wire, ("t", 0, a_batch(b"1", b"2")), ("u", 0, ONE))
+    assert (error, offset, good) == (ErrorCode.INVALID_RECORD, -1, 0)
+    assert answer.error_message == "Compacted topic cannot accept message without key in topic partition t-0."
     assert await stored(server) == []
 
 

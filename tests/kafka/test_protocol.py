@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
 from broker.kafka.apis import APIS, ApiKey
+from broker.kafka.codec.produce import FIRST_SERVED
 from broker.kafka.codec.schema import decode, encode
 from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -21,7 +24,7 @@ async def is_served(server: KafkaServer) -> None:
     assert (await wire.ask(VERSIONS, 0, ApiVersionsRequest(), ApiVersionsResponse)).error_code == 0
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", range(APIS[VERSIONS].last + 1))
 async def test_all_that_is_handled_is_advertised(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     answer = await wire.ask(VERSIONS, version, ApiVersionsRequest(), ApiVersionsResponse)
@@ -31,7 +34,7 @@ async def test_all_that_is_handled_is_advertised(server: KafkaServer, version: i
 
 async def test_who_asks_in_a_later_version_is_told_what_there_is_in_version_0(server: KafkaServer) -> None:
     wire = await server.connect()
-    wire.send(VERSIONS, 4, b"\0whatever the future has")
+    wire.send(VERSIONS, 5, b"\0whatever the future has")
     _, body = await wire.answer()
     answer = decode(ApiVersionsResponse, 0, body)
     assert answer.error_code == 35
@@ -106,3 +109,13 @@ async def test_requests_are_counted_by_kind_and_errors_by_code(server: KafkaServ
     assert [sample.value for sample in families["topics_kafka_errors"] if sample.labels == labels] == [1]
     assert [sample.labels for sample in families["topics_kafka_request_seconds"]] == [(("api", "metadata"),)]
     assert families["topics_kafka_connections"][0].value == 1
+
+
+def test_the_documented_versions_are_those_that_are_served() -> None:
+    """The table in docs/kafka.md. Produce is served from its version 3 on, and shown from 0 on."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "kafka.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| (\d+)(?: to (\d+))? \|", text, re.MULTILINE)
+    said = {name: (int(first), int(last or first)) for name, first, last in rows}
+    served = {ApiKey(key).name.replace("_", "").lower(): (api.first, api.last) for key, api in APIS.items()}
+    served["produce"] = (FIRST_SERVED, APIS[ApiKey.PRODUCE].last)
+    assert {name.lower(): span for name, span in said.items()} == served

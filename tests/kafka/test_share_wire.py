@@ -362,6 +362,9 @@ async def test_metadata_knows_topics_by_their_ids(server: KafkaServer, version: 
     named = MetadataRequest(topics=[MetadataRequestTopic(name="q")])
     (found,) = (await wire.ask(ApiKey.METADATA, version, named, MetadataResponse)).topics
     assert (found.name, found.topic_id) == ("q", uuid(server))
-    asked = [MetadataRequestTopic(topic_id=each) for each in (found.topic_id, bytes(16), b"topics\0\1" + b"\xff" * 8)]
-    answer = await wire.ask(ApiKey.METADATA, version, MetadataRequest(topics=asked), MetadataResponse)
-    assert [(each.error_code, each.name or "") for each in answer.topics] == [(0, "q"), (100, ""), (100, "")]
+    ids = (found.topic_id, bytes(16), b"topics\0\1" + b"\xff" * 8)
+    for nameless in (None, ""):  # the latter is what Java's client sends
+        asked = [MetadataRequestTopic(topic_id=each, name=nameless) for each in ids]
+        answer = await wire.ask(ApiKey.METADATA, version, MetadataRequest(topics=asked), MetadataResponse)
+        none = 100 if nameless is None else 17
+        assert [(each.error_code, each.name or "") for each in answer.topics] == [(0, "q"), (none, ""), (100, "")]

@@ -20,6 +20,7 @@ from pipeline.export.chains import chain_of
 from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.manifest import Chain
 from pipeline.export.parts import PartSettings
+from pipeline.export.publication import whereabouts
 from pipeline.export.store import Store, open_store
 from pipeline.export.task import Done, Engine, Job, Progress
 from pipeline.splits import Split
@@ -102,12 +103,19 @@ class Exports:
         """What a reader of the manifests finds, in the order of the files."""
         found: list[dict[str, Any]] = []
         for entry in self.chain(topic).files():
-            with self.store.local(entry.file) as path:
+            with self.store.local(whereabouts(self.store, topic, entry.file)) as path:
                 found += pq.ParquetFile(path).read().to_pylist()
         return found
 
     def seqs(self, topic: str) -> list[int]:
         return [row["seq"] for row in self.rows(topic)]
+
+    def seen(self, topic: str) -> list[tuple[int, int]]:
+        """(partition, seq) of all that a plain reader of the folder finds, who knows nothing of manifests, sorted."""
+        files = sorted(Path(self.job.to).glob(f"{topic}/**/*.parquet"))
+        assert all(file.stat().st_size for file in files), "a file without content"
+        rows = [row for file in files for row in pq.ParquetFile(file).read(["partition", "seq"]).to_pylist()]
+        return sorted((row["partition"], row["seq"]) for row in rows)
 
     def parts(self, topic: str) -> list[str]:
         """Every file of records there is, counted or not."""

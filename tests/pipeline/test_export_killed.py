@@ -47,6 +47,9 @@ class KillingStore:
     def delete(self, key: str) -> None:
         self._change(lambda: self._store.delete(key))
 
+    def move(self, source: str, target: str) -> None:
+        self._change(lambda: self._store.move(source, target))
+
     @contextlib.contextmanager
     def writing(self, key: str) -> Generator[IO[bytes]]:
         with self._store.writing(key) as file:

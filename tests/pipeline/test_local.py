@@ -12,7 +12,7 @@ from pipeline.batches import Shape
 from pipeline.errors import DataLoss, SegmentDamaged, SourceUnreadable
 from pipeline.options import ReadOptions
 from pipeline.origins import Place, open_origin
-from pipeline.planning import batch_range, splits_for
+from pipeline.planning import batch_ranges, splits_for
 from pipeline.reading import SplitReader, fail_on_gap
 from tests.support.small_segments import SmallSegments
 
@@ -22,7 +22,7 @@ COUNT = 1780
 def read(origin: Place, topic: str, **options: Any) -> list[dict[str, Any]]:
     """Every record of a batch read."""
     wanted = ReadOptions(url="any", topics=(topic,), **options)
-    splits = splits_for(origin, [batch_range(origin, topic, wanted)], wanted, fail_on_gap)
+    splits = splits_for(origin, batch_ranges(origin, topic, wanted), wanted, fail_on_gap)
     readers = [SplitReader(origin, split, Shape(), fail_on_gap) for split in splits]
     return [row for reader in readers for batch in reader.batches() for row in batch.to_pylist()]
 
@@ -120,7 +120,7 @@ def test_a_directory_that_was_used_since_the_plan_is_not_read_on(tmp_path: Path)
         broker.kill()
         wanted = ReadOptions(url="any", topics=("t",))
         with open_origin(path=str(broker.data_dir)) as origin:
-            splits = splits_for(origin, [batch_range(origin, "t", wanted)], wanted, fail_on_gap)
+            splits = splits_for(origin, batch_ranges(origin, "t", wanted), wanted, fail_on_gap)
         broker.start_again()
         broker.kill()
         with open_origin(path=str(broker.data_dir)) as origin, pytest.raises(SourceUnreadable, match="read again"):

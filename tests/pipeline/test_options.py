@@ -16,6 +16,11 @@ def test_kafkas_names_are_understood() -> None:
     assert parse({**PLACE, "assign": '{"x":[0]}', "kafka.security.protocol": "PLAINTEXT"}).topics == ("x",)
 
 
+def test_partitions_are_assigned_by_topic() -> None:
+    found = parse({**PLACE, "assign": '{"y":[2,0,2],"x":[1]}'})
+    assert (found.topics, found.assigned) == (("x", "y"), {"x": (1,), "y": (0, 2)})
+
+
 def test_defaults() -> None:
     assert parse({**PLACE, "topic": "x"}) == ReadOptions(url="http://there:1", topics=("x",))
 
@@ -29,7 +34,10 @@ def test_defaults() -> None:
         ({**PLACE, "topic": "x", "subscribe": "y"}, "which topics"),
         ({**PLACE, "topic": "x", "topik": "y"}, "no option topik"),
         ({**PLACE, "topicsPattern": "("}, "no regular expression"),
-        ({**PLACE, "assign": '{"x":[1]}'}, "partition 0 only"),
+        ({**PLACE, "assign": '{"x":[-1]}'}, "partitions of x are numbers, 0 or more"),
+        ({**PLACE, "assign": '{"x":[]}'}, "partitions of x are numbers, 0 or more"),
+        ({**PLACE, "assign": '{"x":[true]}'}, "partitions of x are numbers, 0 or more"),
+        ({**PLACE, "assign": "{}"}, "assign names no topic"),
         ({**PLACE, "topic": "x", "startingOffsets": "soon"}, "startingoffsets is JSON"),
         ({**PLACE, "topic": "x", "startingOffsets": '{"x":7}'}, "earliest, latest, or JSON"),
         ({**PLACE, "topic": "x", "minPartitions": "-1"}, "whole number"),
@@ -44,7 +52,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], what: str) -> N
 
 def test_offsets_count_from_0_and_seqs_from_1() -> None:
     bound = parse({**PLACE, "topic": "x", "startingOffsets": '{"x":{"0":0},"y":{"0":-2},"z":{"0":-1}}'}).starting
-    assert [first_seq(bound, topic, "latest") for topic in "xyz"] == [1, EARLIEST, LATEST]
-    assert first_seq(None, "x", "earliest") == EARLIEST
+    assert [first_seq(bound, topic, 0, "latest") for topic in "xyz"] == [1, EARLIEST, LATEST]
+    assert first_seq(None, "x", 0, "earliest") == EARLIEST
     with pytest.raises(BadOption, match="name no partition 0 of topic w"):
-        first_seq(bound, "w", "latest")
+        first_seq(bound, "w", 0, "latest")

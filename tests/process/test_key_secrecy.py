@@ -33,7 +33,7 @@ def requests(server: LiveServer, key: str) -> list[str]:
                     ("POST", "/v0/topics/t", {"records": []}),
                     ("POST", "/v0/topics/t/claim", {"node": "n"}),
                     ("POST", "/v0/watch", {"topics": {}}),
-                    ("PATCH", "/v0/topics/t", {}),
+                    ("PATCH", "/v0/topics/t", {"dead_letter": 7}),
                     ("GET", "/nowhere", {}),
                 ):
                     said.append(_all_of(http.request(method, path, json=body, headers=headers)))

@@ -25,6 +25,16 @@ from tests.support.sim_disk import SimDisk, When
 from tests.unit.storage.consumers.consumed import STRICT, add, answer, consumed, cursor, durable, take, turns
 from tests.unit.storage.machine import DATA, Machine, options
 
+
+async def test_a_clean_stop_keeps_what_was_committed_in_front_of_a_lost_answer(machine: Machine) -> None:
+    engine = await consumed(machine, 6)
+    await engine.consumers.commit_offset("a", "c", 2, b"where it was")
+    assert await take(engine, 2, attempt_key="lost") == [3, 4]
+    engine = await machine.restart()
+    committed = engine.consumers.committed("a", "c")
+    assert (committed.seq, committed.metadata) == (2, b"where it was")
+
+
 #: Calls at which a stop and a start are cut short, other than in long mode, which visits each.
 SAMPLE = 10
 

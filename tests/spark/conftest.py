@@ -17,8 +17,8 @@ from tests.support.small_segments import SmallSegments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: As much as two cores are worth; a heap that holds what these tests hold.
-MASTER = "local[2]"
+#: As much as two cores are worth, and a task that fails is tried once more; a heap that holds what these tests hold.
+MASTER = "local[2,2]"
 DRIVER_MEMORY = "1g"
 
 

@@ -101,9 +101,11 @@ class Session:
         work = states.delete(kind, key) if value is None else states.put(kind, key, value)
         await self._say(("state", kind, key), value, work)
 
-    async def commit(self, topic: str, consumer: str, seq: int, metadata: bytes | None = None) -> None:
-        work = self.engine.consumers.commit_offset(topic, consumer, seq, metadata)
-        await self._say(("offset", topic, consumer), (seq, metadata), work)
+    async def commit(
+        self, topic: str, consumer: str, seq: int, metadata: bytes | None = None, epoch: int | None = None
+    ) -> None:
+        work = self.engine.consumers.commit_offset(topic, consumer, seq, metadata, leader_epoch=epoch)
+        await self._say(("offset", topic, consumer), (seq, metadata, epoch), work)
 
     async def claim(self) -> None:
         outcome, answer = await self._ask(self.engine.producers.claim())

@@ -40,7 +40,7 @@ class SmallSegments(BrokerProcess):
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = Client(self.url)
 
-    def append(self, topic: str, count: int, first: int = 0) -> None:
+    def append(self, topic: str, count: int, first: int = 0, partition: int | None = None) -> None:
         """Records {"n": first} and so on, durable on return; every third with a tag, every fifth with meta."""
         for begin in range(first, first + count, BATCH):
             self.client.append(
@@ -54,19 +54,20 @@ class SmallSegments(BrokerProcess):
                     )
                     for n in range(begin, min(begin + BATCH, first + count))
                 ],
+                partition=partition,
             )
 
-        self.until(lambda: self._durable(topic))
+        self.until(lambda: self._durable(topic, partition or 0))
 
-    def _durable(self, topic: str) -> bool:
-        view = self.ok("GET", f"/v0/topics/{topic}/segments")
+    def _durable(self, topic: str, partition: int = 0) -> bool:
+        view = self.ok("GET", f"/v0/topics/{topic}/segments?partition={partition}")
         return view["durable_seq"] == view["head_seq"]
 
-    def await_sealed(self, topic: str, end_seq: int) -> None:
+    def await_sealed(self, topic: str, end_seq: int, partition: int = 0) -> None:
         """Waits until everything below `end_seq` is in sealed segments."""
 
         def sealed() -> bool:
-            segments = self.ok("GET", f"/v0/topics/{topic}/segments")["segments"]
+            segments = self.ok("GET", f"/v0/topics/{topic}/segments?partition={partition}")["segments"]
             return max((each["end_seq"] for each in segments if each["sealed"]), default=0) >= end_seq
 
         self.until(sealed)

@@ -41,7 +41,8 @@ import msgspec.msgpack
     SEGMENT,
     SYNC_POINT,
     STATE,
-) = range(1, 18)
+    MOVED,
+) = range(1, 19)
 
 CAUSES = frozenset({"cap", "ttl", "delete", "consumed", "crash", "source_trim", "salvage"})
 LOSS_CAUSES = frozenset({"crash", "salvage", "source_trim"})
@@ -151,6 +152,10 @@ def _move(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and is_seq(value[0]) and is_seq(value[1])
 
 
+def _moved(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 1 and all(map(is_seq, value)) and len({*value}) == len(value)
+
+
 def _producer(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(map(is_u64, value)) and value[2] < 1 << 31
 
@@ -231,6 +236,7 @@ CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
     },
     SYNC_POINT: {"file": is_seq, "at": is_u64, "offset": is_u64},
     STATE: {"kind": _text, "key": _text, "value?": _bytes},
+    MOVED: {"source_id": is_seq, "seqs": _moved},
 }
 
 

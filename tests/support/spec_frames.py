@@ -43,6 +43,7 @@ from tests.support.spec_control import (
     DELETE,
     EVICT_WATERMARK,
     LEASE,
+    MOVED,
     ROUTER_CREATE,
     ROUTER_DELETE,
     STATE,
@@ -171,7 +172,7 @@ def _checked_lengths(data: bytes, offset: int) -> tuple[int, int, int, int]:
 
 def _judge(bare: Frame) -> Frame:
     """The same frame with its data decoded, or `Wrong`."""
-    if not APPEND <= bare.type <= STATE:
+    if not APPEND <= bare.type <= MOVED:
         raise Wrong(f"unknown frame type {bare.type}")
     if bool(bare.flags & HAS_TAG) != bool(bare.tag):
         raise Wrong(f"has_tag does not fit a tag of {len(bare.tag)} bytes")

@@ -11,7 +11,8 @@ Readings, where the specification leaves a choice (docs/format.md decides):
 - `acked` says what the Delete in the same batch does, which may stand before it.
 - An open move is a `dead` with dest_id. It ends with the Delete of the job, or when a `released` calls it off. The log
   it leads from may be of any type: dead letters that are redriven come out of a log.
-- A copy is one Append in a Batch with `move`. A record is copied once into a log.
+- A copy is one Append in a Batch with `move`, or one of those in a batch with a Moved frame, which names as many
+  records. A record is copied once into a log.
 """
 
 from __future__ import annotations
@@ -148,11 +149,11 @@ class Jobs:
             if seqs or not self.jobs[seq].row.lease_id:
                 del self.jobs[seq]
 
-    def copy_of(self, move: list[int], appends: int) -> None:
-        """A Batch with `move`. Raises Wrong."""
-        source = (move[0], move[1])
-        if appends != 1:
-            raise Wrong(f"a copy of {source} in a batch of {appends} Appends")
-        if source in self.copies:
-            raise Wrong(f"record {source[1]} of log {source[0]} is copied here a second time")
-        self.copies.add(source)
+    def copies_of(self, moves: list[list[int]], appends: int) -> None:
+        """A batch of copies, and the records that they are the copies of, in order. Raises Wrong."""
+        if appends != len(moves):
+            raise Wrong(f"copies of {len(moves)} records in a batch of {appends} Appends")
+        for source_id, seq in moves:
+            if (source_id, seq) in self.copies:
+                raise Wrong(f"record {seq} of log {source_id} is copied here a second time")
+            self.copies.add((source_id, seq))

@@ -29,6 +29,7 @@ from tests.support.spec_control import (
     EVICT_WATERMARK,
     HEAD_WATERMARK,
     LEASE,
+    MOVED,
     ROUTER_CREATE,
     ROUTER_CURSOR,
     ROUTER_DELETE,
@@ -238,13 +239,20 @@ class Replay:
         self.deleted.add(log.topic_id)
 
     def _remember_copy(self, batch: Batch) -> None:
+        """One copy is named by the Batch, several by a Moved frame behind them."""
         head = batch.head
-        if head is None or head.field("move") is None or head.topic_id not in self.logs:
+        if head is None or head.topic_id not in self.logs:
             return
+        appends = sum(frame.type == APPEND for frame in batch.frames)
+        moved = [frame for frame in batch.frames if frame.type == MOVED]
+        copies = [] if head.field("move") is None else [head.field("move")]
+        copies += [[frame.field("source_id"), seq] for frame in moved for seq in frame.field("seqs")]
+        if not copies:
+            return
+        if len(moved) > 1 or (moved and head.field("move") is not None):
+            raise _wrong(head, "a batch says twice of what its Appends are copies")
         try:
-            self.logs[head.topic_id].jobs.copy_of(
-                head.field("move"), sum(frame.type == APPEND for frame in batch.frames)
-            )
+            self.logs[head.topic_id].jobs.copies_of(copies, appends)
         except Wrong as error:
             raise _wrong(head, str(error)) from error
 

@@ -106,13 +106,12 @@ async def commit(request: Request) -> Answer:
 def _asked(topic: str, consumer: str, body: _Read) -> consumers.Read:
     for field in _U64_FIELDS:
         _check_u64(getattr(body, field) or 0, field)
-    node = body.node
     return consumers.Read(
         topic=topic,
         consumer=consumer,
         limit=body.limit or 0,
         max_batch_bytes=body.max_batch_bytes or body.max_bytes or 0,
-        nodes=() if node is None else (node,) if isinstance(node, str) else node,
+        nodes=reads.several(body.node),
         checkpoint=body.checkpoint is not False,
         wait_ms=body.wait_ms or 0,
         attempt_key=body.attempt_key,

@@ -10,9 +10,11 @@ from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.render_consumers import entry
 from broker.http.routes.topics import Current, PartitionNumber, StrictRoute, TopicName, performance
+from broker.kafka.group_reach import require_consumer
 from broker.service import consumers, partitions
 from schemas.consumers import (
     ConsumerAnswer,
+    ConsumerChange,
     ConsumerDeleteAnswer,
     ConsumerListAnswer,
     ConsumerPutAnswer,
@@ -56,10 +58,27 @@ async def put_consumer(
     body: ConsumerRequest,
     partition: PartitionNumber = None,
 ) -> ConsumerPutAnswer:
+    require_consumer(current.broker, current.access, consumer)
     state, created = await consumers.put(current.broker.engine, _place(current, topic, partition), consumer, body)
     if created:
         response.status_code = CREATED
     return ConsumerPutAnswer.model_validate({**entry(state), "created": created, "performance": performance(current)})
+
+
+@router.patch(
+    "/{consumer}",
+    summary="Change settings of a consumer",
+    response_model_exclude_unset=True,
+    description="Those that are named; all others stay, and so does its position.",
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
+    ),
+)
+async def change_consumer(
+    current: Current, topic: TopicName, consumer: ConsumerName, body: ConsumerChange, partition: PartitionNumber = None
+) -> ConsumerPutAnswer:
+    state = await consumers.change(current.broker.engine, _place(current, topic, partition), consumer, body)
+    return ConsumerPutAnswer.model_validate({**entry(state), "created": False, "performance": performance(current)})
 
 
 @router.get(
@@ -71,7 +90,7 @@ async def put_consumer(
 async def get_consumer(
     current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
 ) -> ConsumerAnswer:
-    state = consumers.describe(current.broker.engine, _place(current, topic, partition), consumer)
+    state = await consumers.describe(current.broker.engine, _place(current, topic, partition), consumer)
     return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})
 
 
@@ -90,7 +109,7 @@ async def list_consumers(
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
     partition: PartitionNumber = None,
 ) -> ConsumerListAnswer:
-    states, next_cursor = consumers.page(
+    states, next_cursor = await consumers.page(
         current.broker.engine, _place(current, topic, partition), prefix=prefix, page_size=page_size, cursor=cursor
     )
     fields: dict[str, Any] = {

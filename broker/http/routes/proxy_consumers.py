@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from broker.auth.access import Forbidden
 from broker.auth.scopes import READ, READ_WRITE
 from broker.http import events, strict_json
 from broker.http.answers import NO_CONTENT, Answer, Streamed
@@ -23,6 +24,7 @@ from broker.http.routes.proxy_topics import (
     wants_events,
     within_memory,
 )
+from broker.kafka.group_reach import require_group
 from broker.memory.memory import SMALL
 from broker.proxy import media, offsets, reading
 from broker.proxy.assignment import Partition
@@ -81,7 +83,8 @@ async def create(request: Request) -> Answer:
     given = await strict_json.decode(body, _instance) if body else {}
     if config_of(given).auto_commit:
         request.access.require(READ_WRITE)
-    instance = await request.broker.proxy.create(request.values[0], given)
+    require_group(request.broker, request.access, request.values[0])
+    instance = await request.broker.proxy.create(request.values[0], given, request.access.prefixes)
     scope = request.scope
     base = base_of(request.headers, scope.get("scheme", "http"), request.broker.settings.kafka_rest_prefix or "")
     made = {
@@ -146,27 +149,30 @@ async def get_assignments(request: Request) -> Answer:
 
 async def seek(request: Request) -> Answer:
     wanted = (await strict_json.decode(await request.body(media.is_known), _offsets)).offsets
-    return await _seek(request, {each.pair: _natural(each.offset) for each in wanted})
+    request.access.require(READ, [each.topic for each in wanted])
+    with _using(request) as member:
+        _may(request, member)
+        await request.broker.proxy.seek(member, {each.pair: _natural(each.offset) for each in wanted})
+    return _done()
 
 
 async def seek_to_beginning(request: Request) -> Answer:
-    return await _seek(request, await _bounds(request, 0))
+    return await _seek_to(request, 0)
 
 
 async def seek_to_end(request: Request) -> Answer:
-    return await _seek(request, await _bounds(request, 1))
+    return await _seek_to(request, 1)
 
 
-async def _bounds(request: Request, end: int) -> dict[Partition, int]:
+async def _seek_to(request: Request, end: int) -> Answer:
+    """To the first offset (0) or the one behind the last (1). The key is looked at before the topics are."""
     wanted = (await strict_json.decode(await request.body(media.is_known), _partitions)).partitions
-    check_partitions(request.broker.engine, [each.pair for each in wanted])
-    return {each.pair: reading.bounds(request.broker.engine, each.pair)[end] for each in wanted}
-
-
-async def _seek(request: Request, positions: dict[Partition, int]) -> Answer:
+    request.access.require(READ, [each.topic for each in wanted])
+    engine = request.broker.engine
     with _using(request) as member:
         _may(request, member)
-        await request.broker.proxy.seek(member, positions)
+        check_partitions(engine, [each.pair for each in wanted])
+        await request.broker.proxy.seek(member, {each.pair: reading.bounds(engine, each.pair)[end] for each in wanted})
     return _done()
 
 
@@ -174,7 +180,7 @@ async def commit(request: Request) -> Answer:
     body = await request.body(media.is_known)
     given = await strict_json.decode(body, _commit) if body else _Commit()
     # The offset that is sent is that of the last record which is done with; what is kept is the next one.
-    wanted = {each.pair: (_natural(each.offset) + 1, each.metadata) for each in given.offsets or ()}
+    wanted = {each.pair: (_natural(each.offset + 1), each.metadata) for each in given.offsets or ()}
     request.access.require(READ_WRITE, [topic for topic, _ in wanted])
     with _using(request) as member:
         _may(request, member)
@@ -219,6 +225,11 @@ async def read(request: Request) -> Answer:
         proxy = request.broker.proxy
         work = proxy.read(member, limits, request.parking)
         found = await request.unless_gone(work, discard=lambda late: proxy.take_back(member, late))
+        try:
+            _may(request, member)  # a pattern may have come to topics of others while this waited
+        except Forbidden:
+            proxy.take_back(member, found)
+            raise
     try:
         made = await answer_in_memory(request, found, format, content_type)
     except BaseException:
@@ -251,6 +262,7 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
             try:
                 with _using(request):
                     found: Found = await proxy.read(member, limits, reading.Streaming())
+                    _may(request, member)
             except (StorageError, ProxyError) as error:
                 yield events.event("error", {"error": error.message})
                 return
@@ -263,6 +275,8 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
 
 
 def _using(request: Request) -> AbstractContextManager[Member]:
+    """The instance of the path. Raises Forbidden before it tells whether there is one."""
+    require_group(request.broker, request.access, request.values[0])
     return request.broker.proxy.using(request.values[0], request.values[1])
 
 

@@ -11,12 +11,22 @@ from broker.http import strict_json
 from broker.http.answers import CREATED, JSON, NO_CONTENT, Answer
 from broker.http.request import Request
 from broker.kafka import settings
+from broker.kafka.broker_settings import broker_settings
 from broker.kafka.changes import change
-from broker.kafka.cluster import BROKER_ID
+from broker.kafka.cluster import BROKER_ID, named_operations, topic_operations
+from broker.kafka.group_reach import listed, reaches_group
 from broker.kafka.settings import InvalidConfig, Setting
-from broker.proxy import lags, topics, v3
+from broker.proxy import lags, reading, topics, v3
 from broker.proxy.base_uri import base_of
-from broker.proxy.errors import BadRequest, ClusterMissing, GroupMissing, TopicPartitionMissing
+from broker.proxy.errors import (
+    BadRequest,
+    ClusterMissing,
+    ConfigMissing,
+    ConsumerMissing,
+    GroupMissing,
+    TopicPartitionMissing,
+)
+from broker.proxy.group_view import GroupView, MemberView, group_view
 from broker.proxy.membership import count_of
 from broker.proxy.v3 import V3, Lag
 from broker.service.predicates import check_topic_name
@@ -91,17 +101,63 @@ async def list_brokers(request: Request) -> Answer:
 
 async def get_broker(request: Request) -> Answer:
     cluster = told(request)
-    if request.values[1] != str(BROKER_ID):
-        raise BadRequest("There is no broker of that id.")
+    _check_broker(request)
     return _answer(_broker(request, cluster))
 
 
+async def list_broker_configs(request: Request) -> Answer:
+    """Of the only broker, or of all."""
+    cluster = told(request)
+    if len(request.values) > 1:
+        _check_broker(request)
+    path = f"/brokers/{request.values[1] if len(request.values) > 1 else '-'}/configs"
+    found = [cluster.setting(each) for each in broker_settings(request.broker, *_address(request))]
+    return _answer(cluster.listed("BrokerConfig", path, found))
+
+
+async def get_broker_config(request: Request) -> Answer:
+    cluster = told(request)
+    _check_broker(request)
+    for each in broker_settings(request.broker, *_address(request)):
+        if each.name == request.values[2]:
+            return _answer(cluster.setting(each))
+    raise ConfigMissing
+
+
+async def list_cluster_configs(request: Request) -> Answer:
+    """Settings that all brokers were given while they run: there are none."""
+    return _answer(told(request).listed("ClusterConfig", "/broker-configs", []))
+
+
+async def list_broker_replicas(request: Request) -> Answer:
+    """All that the key is for: there is one broker."""
+    cluster = told(request)
+    _check_broker(request)
+    engine = request.broker.engine
+    found = [
+        cluster.replica(name, number)
+        for name in topics.names(engine, request.access.prefixes)
+        for number in range(count_of(engine, name))
+    ]
+    return _answer(cluster.listed("Replica", f"/brokers/{BROKER_ID}/partition-replicas", found))
+
+
+def _check_broker(request: Request) -> None:
+    if request.values[1] != str(BROKER_ID):
+        raise BadRequest("There is no broker of that id.")
+
+
 def _broker(request: Request, cluster: V3) -> dict[str, Any]:
+    return cluster.broker(*_address(request))
+
+
+def _address(request: Request) -> tuple[str, int]:
+    """Where clients are told to come."""
     advertised = request.broker.settings.kafka_advertised
     if advertised is not None:
-        return cluster.broker(advertised.host, advertised.port)
+        return advertised.host, advertised.port
     host, _, port = base_uri(request).removesuffix("/").partition("://")[2].partition("/")[0].partition(":")
-    return cluster.broker(host, int(port) if port.isdigit() else request.broker.settings.kafka_port or 0)
+    return host, int(port) if port.isdigit() else request.broker.settings.kafka_port or 0
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -137,7 +193,9 @@ async def create_topic(request: Request) -> Answer:
 
 async def get_topic(request: Request) -> Answer:
     cluster, (name, config) = told(request), _topic(request)
-    return _answer(cluster.topic(name, config.partitions))
+    asked = request.query.flag("include_authorized_operations", False)
+    operations = named_operations(topic_operations(request.access, name)) if asked else ()
+    return _answer(cluster.topic(name, config.partitions, operations))
 
 
 async def delete_topic(request: Request) -> Answer:
@@ -165,6 +223,29 @@ async def list_partitions(request: Request) -> Answer:
 async def get_partition(request: Request) -> Answer:
     cluster, (name, number) = told(request), _partition(request)
     return _answer(cluster.partition(name, number))
+
+
+async def get_partition_offsets(request: Request) -> Answer:
+    """The first offset that is there, and the one that comes next."""
+    cluster, (name, number) = told(request), _partition(request)
+    asked = request.query.text("offset_type")
+    if asked not in (None, "earliest_and_latest"):
+        raise BadRequest(f"offset_type is {asked!r}; it may be earliest_and_latest.")
+    return _answer(cluster.partition_offsets(name, number, *reading.bounds(request.broker.engine, (name, number))))
+
+
+async def list_reassignments(request: Request) -> Answer:
+    """Of a topic, or of all: there is one broker, and nothing moves."""
+    cluster = told(request)
+    name = _topic(request)[0] if len(request.values) > 1 else "-"
+    return _answer(cluster.listed("Reassignment", f"/topics/{name}/partitions/-/reassignment", []))
+
+
+async def get_replica(request: Request) -> Answer:
+    cluster, (name, number) = told(request), _partition(request)
+    if request.values[3] != str(BROKER_ID):
+        raise TopicPartitionMissing
+    return _answer(cluster.replica(name, number))
 
 
 async def list_replicas(request: Request) -> Answer:
@@ -260,34 +341,51 @@ def _text(value: Any) -> str | None:
 
 async def list_groups(request: Request) -> Answer:
     cluster, broker = told(request), request.broker
-    names = await lags.groups(broker.engine, broker.proxy, request.access.prefixes)
-    found = [cluster.group(name, members=_members(request, name)) for name in names]
+    is_shown = listed(broker, request.access)
+    found: list[dict[str, Any]] = []
+    for name in await lags.groups(broker, request.access.prefixes):
+        view = group_view(broker, name) if is_shown(name) else None
+        if view is not None:
+            found.append(cluster.group(name, view))
     return _answer(cluster.listed("ConsumerGroup", "/consumer-groups", found))
 
 
 async def get_group(request: Request) -> Answer:
-    cluster, group = told(request), request.values[1]
-    members = _members(request, group)
-    if not members:
-        await _lags(request)
-    return _answer(cluster.group(group, members=members))
+    cluster, (group, view) = told(request), _group(request)
+    return _answer(cluster.group(group, view))
 
 
 async def list_members(request: Request) -> Answer:
-    cluster, group = told(request), request.values[1]
-    members = request.broker.proxy.groups().get(group)
-    if members is None:
-        await _lags(request)
-    names = [] if members is None else sorted(members.members)
-    found = [cluster.member(group, name) for name in names]
+    cluster, (group, view) = told(request), _group(request)
+    found = [cluster.member(group, each) for each in sorted(view.members)]
     return _answer(cluster.listed("Consumer", f"/consumer-groups/{group}/consumers", found))
+
+
+async def get_member(request: Request) -> Answer:
+    cluster, (group, member) = told(request), _member(request)
+    return _answer(cluster.member(group, member))
+
+
+async def list_assignments(request: Request) -> Answer:
+    cluster, (group, member) = told(request), _member(request)
+    found = [cluster.assignment(group, member, topic, number) for topic, number in member.assignments]
+    path = f"/consumer-groups/{group}/consumers/{member.id}/assignments"
+    return _answer(cluster.listed("ConsumerAssignment", path, found))
+
+
+async def get_assignment(request: Request) -> Answer:
+    cluster, (group, member) = told(request), _member(request)
+    for topic, number in member.assignments:
+        if [topic, str(number)] == request.values[3:5]:
+            return _answer(cluster.assignment(group, member, topic, number))
+    raise TopicPartitionMissing
 
 
 async def list_lags(request: Request) -> Answer:
     cluster, found = told(request), await _lags(request)
     group = request.values[1]
-    listed = [cluster.lag(group, each) for each in found]
-    return _answer(cluster.listed("ConsumerLag", f"/consumer-groups/{group}/lags", listed))
+    shown = [cluster.lag(group, each) for each in found]
+    return _answer(cluster.listed("ConsumerLag", f"/consumer-groups/{group}/lags", shown))
 
 
 async def get_lag(request: Request) -> Answer:
@@ -304,15 +402,28 @@ async def get_lag_summary(request: Request) -> Answer:
     return _answer(cluster.lag_summary(request.values[1], found))
 
 
+def _group(request: Request) -> tuple[str, GroupView]:
+    """The group of the path. Raises GroupMissing for one that is not for the key, as for one that is not there."""
+    group = request.values[1]
+    view = group_view(request.broker, group) if reaches_group(request.broker, request.access, group) else None
+    if view is None:
+        raise GroupMissing
+    return group, view
+
+
+def _member(request: Request) -> tuple[str, MemberView]:
+    """Raises GroupMissing, ConsumerMissing."""
+    group, view = _group(request)
+    found = view.member(request.values[2])
+    if found is None:
+        raise ConsumerMissing
+    return group, found
+
+
 async def _lags(request: Request) -> list[Lag]:
     """Raises GroupMissing where nothing is committed."""
-    broker = request.broker
-    found = await lags.lags(broker.engine, broker.proxy, request.values[1], request.access.prefixes)
+    group, _ = _group(request)
+    found = await lags.lags(request.broker, group, request.access.prefixes)
     if not found:
         raise GroupMissing
     return found
-
-
-def _members(request: Request, group: str) -> int:
-    found = request.broker.proxy.groups().get(group)
-    return 0 if found is None else len(found.members)

@@ -120,11 +120,10 @@ async def _produced(request: Request, entries: Sequence[Entry], before: int) -> 
         key = request.headers.get(b"idempotency-key", b"").decode("utf-8", "replace")
         key = f"{key}:{before}" if key and before else key
         try:
-            placed = await producing.produce(request.broker, topic, batch, idempotency_key=key or None)
+            placed = await producing.produce(request.broker, topic, batch, idempotency_key=key or None, single=True)
         except (ProxyError, RequestError) as error:
             told = msgspec.json.decode(answer_v3(error, request_id=request.request_id.decode()).body)
             placed = [Placed(None, None, told["error_code"], told["message"])] * len(batch.keys)
-    now_ms = request.broker.engine.now_ms()
     written = iter(zip(placed, batch.keys, batch.values, strict=True))
     receipts: list[dict[str, Any]] = []
     for index, entry in enumerate(entries):
@@ -133,5 +132,5 @@ async def _produced(request: Request, entries: Sequence[Entry], before: int) -> 
             continue
         each, record_key, value = next(written)
         sizes = (len(record_key or b""), len(value or b""))
-        receipts.append(v3_records.receipt(entry, each, sizes, cluster, topic, now_ms))
+        receipts.append(v3_records.receipt(entry, each, sizes, cluster, topic))
     return receipts

@@ -91,7 +91,9 @@ async def leases(
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> LeasesAnswer:
-    found, next_cursor = queues.leases(current.broker.engine, topic, state=state, page_size=page_size, cursor=cursor)
+    found, next_cursor = await queues.leases(
+        current.broker.engine, topic, state=state, page_size=page_size, cursor=cursor
+    )
     jobs = [
         Job.model_validate(
             {

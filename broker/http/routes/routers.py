@@ -15,6 +15,7 @@ from schemas.fields import QueryU64
 from schemas.names import ROUTER_NAME_PATTERN
 from schemas.routers import (
     RouterAnswer,
+    RouterChange,
     RouterDeleteAnswer,
     RouterListAnswer,
     RouterPutAnswer,
@@ -49,6 +50,19 @@ async def put_router(current: Current, response: Response, router: RouterName, b
     return RouterPutAnswer.model_validate(
         {**_definition(state), "created": created, "performance": performance(current)}
     )
+
+
+@router.patch(
+    "/{router}",
+    summary="Change what a router copies",
+    description="Fields that are named; all others stay. null counts as a value in filter: all records. source and "
+    "dest cannot be changed. It counts for what was not copied yet.",
+    responses=refusals("invalid_request", "router_not_found", "topic_exists_incompatible", "router_cycle", *_WRITES),
+)
+async def change_router(current: Current, router: RouterName, body: RouterChange) -> RouterPutAnswer:
+    current.access.require(ADMIN, routers.ends(body.source, body.dest))
+    state = await routers.change(current.broker.engine, router, body)
+    return RouterPutAnswer.model_validate({**_definition(state), "created": False, "performance": performance(current)})
 
 
 @router.get(

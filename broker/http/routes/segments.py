@@ -21,6 +21,7 @@ PIECE_BYTES: Final = 512 * 1024
 
 async def list_segments(request: Request) -> Answer:
     topic = request.address()
+    await request.broker.engine.let_expire((topic,))
     return Answer(render.segments(request.broker.engine.segments_of(topic), request.started))
 
 

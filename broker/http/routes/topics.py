@@ -16,7 +16,7 @@ from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.request import Request
 from broker.service import deletes, partitions, routers, topics
-from schemas.config import TopicConfig, TopicSettings
+from schemas.config import TopicChange, TopicConfig, TopicSettings
 from schemas.fields import QueryFlag, QueryU64
 from schemas.names import TOPIC_NAME_PATTERN
 from schemas.performance import Performance, RoutedPerformance
@@ -84,6 +84,22 @@ async def put_topic(current: Current, response: Response, topic: TopicName, sett
     return TopicPutAnswer(topic=topic, created=created, config=_config(state), performance=performance(current))
 
 
+@router.patch(
+    "/{topic}",
+    summary="Change settings of a topic",
+    description="Those that are named; all others stay. null counts as a value in priority and dead_letter. type "
+    "cannot be changed.",
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", "wal_saturated",
+        "storage_failed", "storage_full",
+    ),
+)  # fmt: skip
+async def change_topic(current: Current, topic: TopicName, settings: TopicChange) -> TopicPutAnswer:
+    current.access.require(ADMIN, topics.names_in_change(topic, settings))
+    state = await topics.change(current.broker.engine, topic, settings)
+    return TopicPutAnswer(topic=topic, created=False, config=_config(state), performance=performance(current))
+
+
 @router.get(
     "/{topic}",
     summary="Describe a topic",
@@ -97,7 +113,7 @@ async def get_topic(
     touch: Annotated[QueryFlag, Query(description="Count this look as a read, from the next answer on.")] = True,
 ) -> TopicAnswer:
     waited = await routers.caught_up(current.broker.engine, topic)
-    state = topics.describe(current.broker.engine, topic, touch=touch)
+    state = await topics.describe(current.broker.engine, topic, touch=touch)
     answer = TopicAnswer(
         topic=state.topic,
         type=state.config.type.value,
@@ -140,7 +156,7 @@ async def list_topics(
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> TopicListAnswer:
-    states, next_cursor = topics.page(
+    states, next_cursor = await topics.page(
         current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor, only=current.access.prefixes
     )
     return TopicListAnswer(

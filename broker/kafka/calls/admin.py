@@ -14,7 +14,7 @@ from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.changes import change, check
-from broker.kafka.cluster import BROKER_ID
+from broker.kafka.cluster import BROKER_ID, NO_UUID
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.topics import (
     CreatePartitionsRequest,
@@ -27,6 +27,7 @@ from broker.kafka.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsDeletableTopicResult,
+    DeleteTopicsDeleteTopicState,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribeLogDirsPartition,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from storage.catalog import Topic
 
 MAX_PARTITIONS: Final = 1024
+#: From this version on DeleteTopics names topics by their ids as well.
+_DELETED_BY_ID_SINCE: Final = 6
 #: What "as the broker is set" is, for partitions and replicas.
 _DEFAULT: Final = -1
 _DYNAMIC, _DEFAULT_SOURCE = 1, 5
@@ -59,6 +62,9 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
             if times[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{topic.name} is there twice.")
             config = await _create(call, topic, dry=request.validate_only)
+            made = call.broker.engine.catalog.topics.get(topic.name)
+            if made is not None and not request.validate_only:
+                result.topic_id = cluster.uuid_of(made)
             result.num_partitions, result.replication_factor = config.partitions, 1
             result.configs = _shown(config, call.broker.engine.options.max_record_bytes)
         except Exception as error:
@@ -124,20 +130,39 @@ def _shown(config: TopicConfig, largest_record: int) -> list[CreateTopicsCreatab
 
 
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """With all that is in them."""
+    """With all that is in them. From version 6 on some may be named by their ids."""
+    wanted = request.topics
+    if call.version < _DELETED_BY_ID_SINCE:
+        wanted = [DeleteTopicsDeleteTopicState(name=name) for name in request.topic_names]
     responses: list[DeleteTopicsDeletableTopicResult] = []
-    for name in request.topic_names:
-        response = DeleteTopicsDeletableTopicResult(name=name)
+    for each in wanted:
+        response = DeleteTopicsDeletableTopicResult(name=each.name, topic_id=each.topic_id)
         try:
-            if not cluster.may(call.access, DELETE, name):
-                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            cluster.topic(call, name)
-            if not await call.broker.engine.delete_topic(name):
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            await _delete(call, each, response)
         except Exception as error:
-            response.error_code = refusal(error).code
+            refused = refusal(error)
+            response.error_code, response.error_message = refused.code, refused.sentence
         responses.append(response)
     return DeleteTopicsResponse(responses=responses)
+
+
+async def _delete(call: Call, wanted: DeleteTopicsDeleteTopicState, response: DeleteTopicsDeletableTopicResult) -> None:
+    """Raises Refused, StorageError. The answer gets the name and the id of what is deleted, if the key is for it."""
+    by_id = wanted.topic_id != NO_UUID
+    if by_id is (wanted.name is not None):
+        raise Refused(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id.")
+    if by_id:
+        found = cluster.known_by_id(call, wanted.topic_id)
+        if found is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+        name = response.name = found.name
+    else:
+        name = wanted.name or ""
+    if not cluster.may(call.access, DELETE, name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    response.topic_id = cluster.uuid_of(cluster.topic(call, name))
+    if not await call.broker.engine.delete_topic(name):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:

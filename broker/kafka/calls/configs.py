@@ -1,17 +1,20 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for topics and this broker (source: kafka.md §2)."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for topics, groups and this broker (source: kafka.md §2)."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.auth.scopes import ADMIN, READ, Scopes
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
+from broker.kafka.broker_settings import broker_settings
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.changes import change, check
 from broker.kafka.errors import ErrorCode
+from broker.kafka.group_reach import reaches, reaches_shares
+from broker.kafka.group_settings import GROUP_SETTINGS, GroupSetting, check_same
 from broker.kafka.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -27,7 +30,7 @@ from broker.kafka.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from broker.kafka.refusals import Refused, refusal
-from broker.kafka.settings import Kind, Setting
+from broker.kafka.settings import Operation, Setting
 from storage.config import TopicConfig
 
 
@@ -36,6 +39,7 @@ class Resource(enum.IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 #: Where a value comes from.
@@ -43,6 +47,7 @@ _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
 _FORBIDDEN: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.BROKER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
 }
 
 
@@ -73,6 +78,9 @@ def _described(
         _allow(call, Resource.BROKER, READ)
         _check_broker(resource.resource_name)
         found = _of_broker(call)
+    elif resource.resource_type == Resource.GROUP:
+        _allow_group(call, READ, resource.resource_name)
+        found = [_of_group(setting, request) for setting in GROUP_SETTINGS.values()]
     else:
         raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {resource.resource_type}.")
     return [each for each in found if not wanted or each.name in wanted]
@@ -93,35 +101,25 @@ def _of_topic(
     return described
 
 
+def _of_group(setting: GroupSetting, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    value = setting.values[0]
+    described = DescribeConfigsResourceResult(
+        name=setting.name, value=value, config_source=_DEFAULT, config_type=setting.kind
+    )
+    if request.include_synonyms:
+        described.synonyms = [DescribeConfigsSynonym(name=setting.name, value=value, source=_DEFAULT)]
+    if request.include_documentation:
+        described.documentation = setting.about
+    return described
+
+
 def _of_broker(call: Call) -> list[DescribeConfigsResourceResult]:
-    """What tools look for in a broker; it is set by variables, at the start."""
-    ours = call.broker.settings
     host, port = cluster.address(call)
-    values = (
-        ("advertised.listeners", Kind.STRING, f"{'SASL_' * (call.broker.gate is not None)}"
-         f"{'SSL' if ours.tls_cert else 'PLAINTEXT'}://{host}:{port}"),
-        ("auto.create.topics.enable", Kind.BOOLEAN, "true"),
-        ("broker.id", Kind.INT, str(cluster.BROKER_ID)),
-        ("compression.type", Kind.STRING, "producer"),
-        ("connections.max.idle.ms", Kind.LONG, str(ours.kafka_idle_s * 1000)),
-        ("default.replication.factor", Kind.INT, "1"),
-        ("delete.topic.enable", Kind.BOOLEAN, "true"),
-        ("log.cleanup.policy", Kind.LIST, "delete"),
-        ("log.dirs", Kind.STRING, str(ours.data_dir.absolute())),
-        ("log.message.timestamp.type", Kind.STRING, "CreateTime"),
-        ("log.retention.bytes", Kind.LONG, "-1"),
-        ("log.retention.ms", Kind.LONG, "-1"),
-        ("message.max.bytes", Kind.INT, str(call.broker.engine.options.max_record_bytes)),
-        ("min.insync.replicas", Kind.INT, "1"),
-        ("num.partitions", Kind.INT, str(ours.kafka_auto_partitions)),
-        ("offsets.retention.minutes", Kind.INT, "10080"),
-        ("socket.request.max.bytes", Kind.INT, str(ours.kafka_max_request_bytes)),
-    )  # fmt: skip
     return [
         DescribeConfigsResourceResult(
-            name=name, value=value, read_only=True, config_source=_OF_BROKER, config_type=kind
+            name=each.name, value=each.value, read_only=True, config_source=_OF_BROKER, config_type=each.kind
         )
-        for name, kind, value in values
+        for each in broker_settings(call.broker, host, port)
     ]
 
 
@@ -130,10 +128,14 @@ async def alter(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespons
     responses: list[AlterConfigsResourceResponse] = []
     for resource in request.resources:
         given = [(each.name, each.value) for each in resource.configs]
-        code, sentence = await _alter(
-            call, resource.resource_type, resource.resource_name,
-            lambda config, given=given: settings.replaced(given, config), dry=request.validate_only,
-        )  # fmt: skip
+        if resource.resource_type == Resource.GROUP:
+            changes = [(name, Operation.SET, value) for name, value in given]
+            code, sentence = _alter_group(call, resource.resource_name, changes)
+        else:
+            code, sentence = await _alter(
+                call, resource.resource_type, resource.resource_name,
+                lambda config, given=given: settings.replaced(given, config), dry=request.validate_only,
+            )  # fmt: skip
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=code,
@@ -150,10 +152,13 @@ async def incremental(call: Call, request: IncrementalAlterConfigsRequest) -> In
     responses: list[IncrementalAlterConfigsAlterConfigsResourceResponse] = []
     for resource in request.resources:
         given = [(each.name, each.config_operation, each.value) for each in resource.configs]
-        code, sentence = await _alter(
-            call, resource.resource_type, resource.resource_name,
-            lambda config, given=given: settings.altered(given, config), dry=request.validate_only,
-        )  # fmt: skip
+        if resource.resource_type == Resource.GROUP:
+            code, sentence = _alter_group(call, resource.resource_name, given)
+        else:
+            code, sentence = await _alter(
+                call, resource.resource_type, resource.resource_name,
+                lambda config, given=given: settings.altered(given, config), dry=request.validate_only,
+            )  # fmt: skip
         responses.append(
             IncrementalAlterConfigsAlterConfigsResourceResponse(
                 error_code=code,
@@ -184,6 +189,26 @@ async def _alter(
         refused = refusal(error)
         return refused.code, refused.sentence
     return ErrorCode.NONE, None
+
+
+def _alter_group(
+    call: Call, group_id: str, changes: Sequence[tuple[str, int, str | None]]
+) -> tuple[ErrorCode, str | None]:
+    """Nothing of a group can be changed: what is so already is taken."""
+    try:
+        _allow_group(call, ADMIN, group_id)
+        check_same(changes)
+    except Exception as error:
+        refused = refusal(error)
+        return refused.code, refused.sentence
+    return ErrorCode.NONE, None
+
+
+def _allow_group(call: Call, scopes: Scopes, group_id: str) -> None:
+    if not group_id:
+        raise Refused(ErrorCode.INVALID_REQUEST, "A group has an id.")
+    if not reaches(call, group_id, scopes) or not reaches_shares(call, group_id):
+        raise Refused(_FORBIDDEN[Resource.GROUP])
 
 
 def _allow(call: Call, kind: Resource, scopes: Scopes, *names: str) -> None:

@@ -1,7 +1,8 @@
 """Fetch: reads that wait until there is enough (source: kafka.md §2).
 
 Partitions are read in the order in which the client names them, which it changes from one request to the next, each up
-to its own bound and what is left of that of the answer; the first that has something gives one batch at least.
+to its own bound and what is left of that of the answer. The first that has something gives one record at least; the
+others keep within both, as a client may not take more: it would ask for the same again and again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.auth.scopes import READ
+from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call, Handler
 from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, write_fetched
 from broker.kafka.codec.wire import Buffer
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
+from broker.kafka.packing import packed
 from broker.kafka.places import located, log_start_offset
 from broker.memory.memory import LOOK_BYTES, PATIENCE_S, SMALL
 from broker.memory.refusal import Overloaded
@@ -44,16 +47,16 @@ async def fetch(call: Call, body: memoryview) -> Answer:
         return write_fetched(call.version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
     deadline = monotonic() + min(max(request.max_wait_ms, 0), MAX_WAIT_MS) / 1000
     while True:
-        found = await _read_in_room(call, request, deadline)
-        if _is_enough(request, found) or not await _grown(call, request, found, deadline):
+        found, full = await _read_in_room(call, request, deadline)
+        if full or _is_enough(request, found) or not await _grown(call, request, found, deadline):
             break
         call.release()
     call.errors += [each.error for each in found if each.error]
     return write_fetched(call.version, 0, found)
 
 
-async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> list[Fetched]:
-    """What there is, within the memory that answers have left: a small part first, and all of it if there is more.
+async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> tuple[list[Fetched], bool]:
+    """As `_read_all`, within the memory that answers have left: a small part first, and all of it if there is more.
 
     Where there is no room for more, that is the answer; where a single batch is more than that, and there is no room
     until its time has come, an empty one. Clients come again for the rest.
@@ -63,26 +66,26 @@ async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> l
     most = min(most, memory.answers.per_owner or most)
     if memory.is_busy:
         await memory.turn(LOOK_BYTES)
-    found = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
-    size = sum(each.size for each in found)
-    if most <= SMALL >= size or size < SMALL // 2:
-        return found
+    found, full = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
+    size = sum(each.bare_size for each in found)
+    if size <= SMALL and (most <= SMALL or not full):
+        return found, full
     if size > SMALL:
         found = []  # not twice while it waits for room
         call.room = await _room(call, size, deadline)
         if call.room is None:
-            return [await _read_one(call, wanted, 0) for wanted in request.wanted]
+            return [(await _read_one(call, wanted, 0, 0))[0] for wanted in request.wanted], False
     answers, connection = memory.answers, call.connection
     room = call.room or answers.try_hold(connection, most) or answers.try_hold(connection, min(most, _SOME_BYTES))
     if room is None:
-        return found
+        return found, True
     call.room = room
     if room.size < most and answers.has_room(connection, most - room.size):
         room.resize(most)
     await memory.turn(min(room.size, MAX_TURN_BYTES))
-    found = await _read_all(call, request._replace(max_bytes=min(most, room.size)))
+    found, full = await _read_all(call, request._replace(max_bytes=min(most, room.size)))
     room.resize(sum(each.size for each in found))
-    return found
+    return found, full
 
 
 async def _room(call: Call, size: int, deadline: float) -> Hold | None:
@@ -96,43 +99,64 @@ async def _room(call: Call, size: int, deadline: float) -> Hold | None:
 
 
 def _is_enough(request: FetchRequest, found: Sequence[Fetched]) -> bool:
-    return any(each.error for each in found) or sum(each.size for each in found) >= request.min_bytes
+    # Uncompressed: what is read for one answer is bounded so, too, and might never be enough compressed.
+    return any(each.error for each in found) or sum(each.bare_size for each in found) >= request.min_bytes
 
 
-async def _read_all(call: Call, request: FetchRequest) -> list[Fetched]:
+async def _read_all(call: Call, request: FetchRequest) -> tuple[list[Fetched], bool]:
+    """And whether there is more than the answer may have: then it is of no use to wait for anything."""
     left = min(request.max_bytes, MAX_BYTES)
     answers: list[Fetched] = []
-    empty = True
+    empty, full = True, False
     for wanted in request.wanted:
         room = min(wanted.max_bytes, left)
-        one = await _read_one(call, wanted, room if room > 0 or not empty else 1)
+        one, goes_on = await _read_one(call, wanted, max(room, int(empty)), int(empty))
         answers.append(one)
+        full |= goes_on and left < wanted.max_bytes
         left -= one.size
         empty = empty and not one.batches
-    return answers
+    return answers, full
 
 
-async def _read_one(call: Call, wanted: Wanted, room: int) -> Fetched:
-    """What there is of one partition; `room` 0 or less: only how far it reaches."""
+async def _read_one(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
+    """What there is of one partition, and whether it has more; `room` 0 or less: only how far it reaches. `least`
+    records are given whatever their size."""
+    topic_id = wanted.topic_id
+    if topic_id is None:
+        return await _read_named(call, wanted, room, least)
+    # Anew in each reading: meanwhile it may have been deleted, and made again as another.
+    found = cluster.known_by_id(call, topic_id)
+    if found is None:
+        return Fetched("", wanted.partition, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id), False
+    answer, goes_on = await _read_named(call, wanted._replace(topic=found.name), room, least)
+    return answer._replace(topic_id=topic_id), goes_on
+
+
+async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
     name, partition = wanted.topic, wanted.partition
     try:
         place, topic = located(call, READ, name, partition)
     except Exception as error:
-        return Fetched(name, partition, code_of(error))
+        return Fetched(name, partition, code_of(error)), False
     try:
         stale = stale_epoch(wanted.leader_epoch)
         if stale is not None:
-            return Fetched(name, partition, stale)
+            return Fetched(name, partition, stale), False
         log = topic.log
         check_offset(topic, wanted.offset)
         batches: Sequence[Buffer] = ()
+        bare_size, next_offset = 0, wanted.offset
         if room > 0 and wanted.offset < log.head:
-            batches = (await read_from(call.broker.engine, place, topic, wanted.offset, room)).batches
-        return Fetched(name, partition, 0, log.head, log_start_offset(topic), batches)
+            read = await read_from(call.broker.engine, place, topic, wanted.offset, room, least=least)
+            found, next_offset = read
+            bare_size = sum(map(len, found))
+            batches = await packed(call.broker, topic, found, call.version)
+        answer = Fetched(name, partition, 0, log.head, log_start_offset(topic), batches, bare_size)
+        return answer, next_offset < log.head
     except OffsetOutOfRange:
-        return Fetched(name, partition, ErrorCode.OFFSET_OUT_OF_RANGE, topic.log.head, log_start_offset(topic))
+        return Fetched(name, partition, ErrorCode.OFFSET_OUT_OF_RANGE, topic.log.head, log_start_offset(topic)), False
     except Exception as error:
-        return Fetched(name, partition, code_of(error))
+        return Fetched(name, partition, code_of(error)), False
 
 
 async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], deadline: float) -> bool:

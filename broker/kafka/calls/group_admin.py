@@ -14,9 +14,9 @@ from broker.auth.scopes import DELETE, READ
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls import share
-from broker.kafka.cluster import may
+from broker.kafka.cluster import group_operations, may
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import is_for, listed, reaches
+from broker.kafka.group_reach import listed, reaches, reaches_shares, topics_of
 from broker.kafka.groups.coordinator import Described
 from broker.kafka.groups.states import State
 from broker.kafka.messages.groups import (
@@ -32,15 +32,15 @@ from broker.kafka.messages.groups import (
     ListGroupsResponse,
 )
 
-#: The protocol type of a share group.
+#: The protocol type of a share group, which is also its type; and the type of all others.
 _SHARE: Final = "share"
-#: Bits of Kafka's operations on a group: read and describe, delete.
-_READ_BITS: Final = 1 << 3 | 1 << 8
-_DELETE_BITS: Final = 1 << 6
+_CLASSIC: Final = "classic"
+#: From this version on DescribeGroups says of a group that is not there that it was not found, not that it is dead.
+_NOT_FOUND_SINCE: Final = 6
 
 
 async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Of a group that is not there: that it is dead."""
+    """Of a group that is not there: that it is dead, and from version 6 on that it was not found."""
     return DescribeGroupsResponse(
         groups=[
             _described(call, group_id, tell_operations=request.include_authorized_operations)
@@ -55,6 +55,13 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeG
     if error is not ErrorCode.NONE:
         return DescribeGroupsDescribedGroup(error_code=error, group_id=group_id)
     found = groups.describe(group_id)
+    if found.state is State.DEAD and call.version >= _NOT_FOUND_SINCE:
+        return DescribeGroupsDescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"There is no group {group_id} of consumers.",
+            group_id=group_id,
+            group_state=found.state,
+        )
     told = DescribeGroupsDescribedGroup(
         group_id=group_id,
         group_state=found.state,
@@ -63,7 +70,7 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeG
         members=_members(found),
     )
     if tell_operations:
-        told.authorized_operations = _READ_BITS | (_DELETE_BITS if may(call.access, DELETE) else 0)
+        told.authorized_operations = group_operations(call.access)
     return told
 
 
@@ -83,41 +90,53 @@ def _members(found: Described) -> list[DescribeGroupsDescribedGroupMember]:
 
 
 async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Those in the states asked for; in any, when none is."""
+    """Those in the states, and of the types, asked for; in any, and of any, when none is."""
     if not may(call.access, READ):
         return ListGroupsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.refusal("any")
     if error is not ErrorCode.NONE:
         return ListGroupsResponse(error_code=error)
     states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
     found = chain(_classic(call), _shares(call))
-    return ListGroupsResponse(groups=[each for each in found if not states or each.group_state.lower() in states])
+    return ListGroupsResponse(
+        groups=[
+            each
+            for each in found
+            if (not states or each.group_state.lower() in states) and (not types or each.group_type in types)
+        ]
+    )
 
 
 def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
-    is_shown = listed(call)
+    is_shown = listed(call.broker, call.access)
     for each in call.broker.kafka_groups.all_groups():
         if is_shown(each.group_id):
             yield ListGroupsListedGroup(
-                group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state
+                group_id=each.group_id,
+                protocol_type=each.protocol_type,
+                group_state=each.state,
+                group_type=_CLASSIC,
             )
 
 
 def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
     shares = call.broker.kafka_shares
-    for group_id, queues in sorted(shares.groups().items()):
-        if is_for(call.access, queues):
+    for group_id in sorted(shares.groups()):
+        if reaches_shares(call, group_id):
             state = State.STABLE if shares.members.size(group_id) else State.EMPTY
-            yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state)
+            yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state, group_type=_SHARE)
 
 
 async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """With their offsets, in topics that the key is for."""
     results: list[DeleteGroupsDeletableGroupResult] = []
     for group_id in request.groups_names:
-        groups, offsets = call.broker.kafka_groups, call.broker.kafka_offsets
+        groups = call.broker.kafka_groups
         error = groups.refusal(group_id)
-        if error is ErrorCode.NONE and not may(call.access, DELETE, *offsets.topics(group_id)):
+        # Whose a group without topics is, `reaches` knows.
+        mine = reaches(call, group_id, DELETE) and may(call.access, DELETE, *topics_of(call.broker, group_id))
+        if error is ErrorCode.NONE and not mine:
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if error is ErrorCode.NONE:
             error = await groups.delete(group_id)

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from broker.auth.scopes import READ
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Body, Call, Handler, Later, decoded
-from broker.kafka.cluster import may
 from broker.kafka.codec.schema import Message, decode, encode
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import reaches
+from broker.kafka.group_reach import is_for, reaches
+from broker.kafka.groups import consumer_protocol
 from broker.kafka.groups.values import Join
 from broker.kafka.messages.groups import (
     HeartbeatRequest,
@@ -59,7 +58,7 @@ def _waiting(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> 
 
 async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     """Waits for the barrier."""
-    if not reaches(call, request.group_id):
+    if not reaches(call, request.group_id) or not is_for(call.access, _wanted(request)):
         return JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, member_id=request.member_id)
     groups = call.broker.kafka_groups
     session_ms = request.session_timeout_ms
@@ -77,10 +76,11 @@ async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         protocols=tuple((each.name, each.metadata) for each in request.protocols),
         round_trip=call.version >= _ROUND_TRIP_SINCE,
     )
-    answer = await groups.join(request.group_id, asked)
+    answer = await groups.join(request.group_id, asked, call.access.prefixes)
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
         protocol_name=answer.protocol,
         leader=answer.leader,
         member_id=answer.member_id,
@@ -93,9 +93,16 @@ async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     )
 
 
+def _wanted(request: JoinGroupRequest) -> set[str]:
+    """The topics that a consumer comes for: the group has them from then on."""
+    if request.protocol_type != consumer_protocol.TYPE:
+        return set()
+    return consumer_protocol.wanted((each.name, each.metadata) for each in request.protocols)
+
+
 async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     """Waits for the leader."""
-    if not may(call.access, READ):
+    if not reaches(call, request.group_id):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     answer = await call.broker.kafka_groups.sync(
         request.group_id,
@@ -103,13 +110,20 @@ async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
         request.generation_id,
         request.group_instance_id,
         {each.member_id: each.assignment for each in request.assignments},
+        request.protocol_type,
+        request.protocol_name,
     )
-    return SyncGroupResponse(error_code=answer.error, assignment=answer.assignment)
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )
 
 
 async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keeps a session."""
-    if not may(call.access, READ):
+    if not reaches(call, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import DELETE, READ
-from broker.kafka.apis import ApiKey
+from broker.kafka.apis import NEVER, ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.errors import ErrorCode, code_of
-from broker.kafka.fetching import offset_since, stale_epoch
+from broker.kafka.fetching import offset_of_max_timestamp, offset_since, stale_epoch
 from broker.kafka.messages.positions import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -30,14 +30,24 @@ from broker.kafka.messages.topics import (
     DeleteRecordsTopicResult,
 )
 from broker.kafka.places import located, log_start_offset
+from storage.manifest import COLD
 
 if TYPE_CHECKING:
     from storage.catalog import Topic
     from storage.engine import Engine
 
-#: Timestamps that mean an end of the partition.
+#: Timestamps that mean a place in the partition, and the version from which on each may be asked for: the end; the
+#: beginning; the record with the latest time; the first that is here and not only in the cold tier; the last that is in
+#: the cold tier; the first that is not in it yet.
 LATEST: Final = -1
 EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_SERVED_SINCE: Final = {
+    LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11
+}  # fmt: skip
 #: The offset up to which records are deleted that means all there are.
 ALL: Final = -1
 
@@ -61,8 +71,8 @@ async def _listed(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
         stale = stale_epoch(asked.current_leader_epoch)
         if stale is not None:
             answer.error_code = stale
-        elif asked.timestamp < EARLIEST:
-            answer.error_code = ErrorCode.INVALID_REQUEST
+        elif asked.timestamp < 0 and call.version < _SERVED_SINCE.get(asked.timestamp, NEVER):
+            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
             found = await _offset_of(call.broker.engine, place, topic, asked.timestamp)
             if found is not None:
@@ -74,12 +84,32 @@ async def _listed(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
 
 
 async def _offset_of(engine: Engine, place: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
-    """Offset and time; None: no record is as young."""
+    """Offset and time (-1 for places that are no record's); None: there is no such record."""
     if timestamp == LATEST:
         return topic.log.head, -1
     if timestamp == EARLIEST:
         return log_start_offset(topic), -1
+    if timestamp == MAX_TIMESTAMP:
+        return await offset_of_max_timestamp(engine, place, topic)
+    if timestamp == EARLIEST_LOCAL:
+        return _first_local(topic), -1
+    if timestamp == LATEST_TIERED:
+        tiered = _tiered_end(topic)
+        return None if tiered is None else (tiered - 1, -1)
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return (_first_local(topic), -1) if engine.options.cold_dir else None
     return await offset_since(engine, place, topic, timestamp)
+
+
+def _tiered_end(topic: Topic) -> int | None:
+    """The offset behind the last record in the cold tier; None: nothing is there."""
+    cold = [each for each in topic.log.held.manifest.behind(topic.log.marks.live_floor) if each.tier == COLD]
+    return cold[-1].end_seq - 1 if cold else None
+
+
+def _first_local(topic: Topic) -> int:
+    """The offset of the first record that is on this disk: segments move to the cold tier oldest first."""
+    return max(log_start_offset(topic), _tiered_end(topic) or 0)
 
 
 async def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import READ, WRITE
-from broker.kafka import cluster
+from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
@@ -19,6 +19,7 @@ from broker.kafka.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    FindCoordinatorCoordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
@@ -34,8 +35,10 @@ from storage.config import TopicConfig
 if TYPE_CHECKING:
     from storage.catalog import Topic
 
-#: Of key types: coordinators of groups, and of transactions, which are refused at InitProducerId with a clear error.
+#: Of key types: coordinators of groups, and of transactions, which there are not.
 _COORDINATED: Final = (0, 1)
+#: From this version on FindCoordinator is for several keys.
+_BATCHED_SINCE: Final = 4
 #: Of endpoint types.
 _BROKERS: Final = 1
 #: Versions before this have no say in whether topics are made.
@@ -76,8 +79,8 @@ async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTop
 async def _asked_for(
     call: Call, asked: MetadataRequestTopic, request: MetadataRequest, *, makes: bool
 ) -> MetadataResponseTopic:
-    """By its name, or by its id where that is all there is."""
-    if asked.name is not None:
+    """By its name, or by its id where there is one: Java's client gives an empty name with it."""
+    if asked.name is not None and asked.topic_id == cluster.NO_UUID:
         return await _named(call, asked.name, request, makes=makes)
     topic = cluster.with_uuid(call.broker.engine, asked.topic_id)
     if topic is not None and (
@@ -159,13 +162,26 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker, for every group."""
-    if request.key_type not in _COORDINATED:
-        return FindCoordinatorResponse(
-            error_code=ErrorCode.INVALID_REQUEST, error_message=f"There is no key type {request.key_type}.", node_id=-1
+    """This broker, for every group, and none for transactions; from version 4 on several are asked for at once."""
+    found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
+    if call.version >= _BATCHED_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    one = _coordinator(call, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+def _coordinator(call: Call, key: str, key_type: int) -> FindCoordinatorCoordinator:
+    if key_type not in _COORDINATED:
+        return FindCoordinatorCoordinator(
+            key=key, error_code=ErrorCode.INVALID_REQUEST, error_message=f"There is no key type {key_type}."
         )
+    if key_type == no_transactions.TRANSACTION:
+        code = no_transactions.refusal(call)
+        return FindCoordinatorCoordinator(key=key, error_code=code, error_message=no_transactions.SENTENCE)
     host, port = cluster.address(call)
-    return FindCoordinatorResponse(node_id=BROKER_ID, host=host, port=port)
+    return FindCoordinatorCoordinator(key=key, node_id=BROKER_ID, host=host, port=port)
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -10,8 +10,8 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of
-from broker.kafka.group_reach import may_commit
-from broker.kafka.groups.offsets import Committed, OffsetBeyondHead
+from broker.kafka.group_reach import reaches
+from broker.kafka.groups.offsets import Committed
 from broker.kafka.groups.states import State
 from broker.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -42,7 +42,6 @@ _NO_OFFSET: Final = -1
 #: What stands against a commit, as clients of a coordinator understand it: the first that fits.
 _CODES: Final = (
     (TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    (OffsetBeyondHead, ErrorCode.OFFSET_OUT_OF_RANGE),
     (LimitReached, ErrorCode.POLICY_VIOLATION),
     # A queue, or a topic in memory only, whose offsets would outlive its records.
     ((TopicIncompatible, InvalidRequest), ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -61,14 +60,17 @@ def _code_of(error: Exception) -> ErrorCode:
 async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Each partition for itself: durable, or refused."""
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
-    places = ((name, each.partition_index) for name, each in wanted)
-    generation = request.generation_id_or_member_epoch
-    # A member has been let in by `reaches`, and its id is known to it alone.
-    if not may(call.access, READ) or (generation < 0 and not may_commit(call, request.group_id, places)):
+    if not reaches(call, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif wanted and not any(may(call.access, READ_WRITE, name) for name, _ in wanted):
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # and no group comes into being by it
     else:
         refused = await call.broker.kafka_groups.admit_commit(
-            request.group_id, request.member_id, generation, request.group_instance_id
+            request.group_id,
+            request.member_id,
+            request.generation_id_or_member_epoch,
+            request.group_instance_id,
+            call.access.prefixes,
         )
     if refused is ErrorCode.NONE:
         codes = await asyncio.gather(*(_commit_one(call, request.group_id, name, each) for name, each in wanted))
@@ -97,7 +99,9 @@ async def _commit_one(call: Call, group_id: str, topic: str, asked: OffsetCommit
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     offsets = call.broker.kafka_offsets
     try:
-        await offsets.commit(group_id, topic, asked.partition_index, asked.committed_offset, metadata)
+        await offsets.commit(
+            group_id, topic, asked.partition_index, asked.committed_offset, metadata, asked.committed_leader_epoch
+        )
     except Exception as error:
         return _code_of(error)
     return ErrorCode.NONE
@@ -133,6 +137,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
                     OffsetFetchResponsePartition(
                         partition_index=each.partition_index,
                         committed_offset=each.committed_offset,
+                        committed_leader_epoch=each.committed_leader_epoch,
                         metadata=each.metadata,
                         error_code=each.error_code,
                     )
@@ -147,7 +152,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
 def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | None) -> OffsetFetchResponseGroup:
     """`wanted` None: all there are, of topics that the key is for."""
     error = call.broker.kafka_groups.refusal(group_id)
-    if not may(call.access, READ):
+    if not reaches(call, group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
@@ -181,6 +186,7 @@ def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
             OffsetFetchResponsePartitions(
                 partition_index=partition,
                 committed_offset=_NO_OFFSET if committed is None else committed.offset,
+                committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
                 metadata="" if committed is None else committed.metadata,
                 error_code=error,
             )
@@ -196,7 +202,7 @@ async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     """Of a group that nobody is in: what members go by is not taken away from under them."""
     groups = call.broker.kafka_groups
     error = groups.refusal(request.group_id)
-    if not may(call.access, DELETE):
+    if not reaches(call, request.group_id, DELETE):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if error is ErrorCode.NONE:
         state = groups.describe(request.group_id).state

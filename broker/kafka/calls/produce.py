@@ -1,8 +1,8 @@
 """Produce: one atomic append a batch, acked as the topic's class says (source: kafka.md §1, §2).
 
 Appends are begun within the turn in which the request is started, and nothing waits between two requests of a
-connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed.
-What is answered waits for its commits outside of the connection's turn.
+connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed; or
+for a thread that reads a large batch. What is answered waits for its commits outside of the connection's turn.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from broker.kafka.codec.produce import (
     read_produce,
     write_produced,
 )
+from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
 from broker.kafka.mapping import to_stored
 from broker.kafka.places import located, log_start_offset
+from broker.kafka.records.compression import MAX_BATCH_BYTES
 from broker.kafka.records.errors import (
     BatchError,
     BatchTooLarge,
     CorruptBatch,
     InvalidTimestamp,
+    KeyMissing,
     UnsupportedCodec,
     UnsupportedMagic,
 )
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 #: A producer's wish: the answer comes when nothing can be lost any more, as far as the topic's class says so.
 ALL: Final = -1
 NO_ANSWER: Final = 0
+#: Larger batches, uncompressed, are read on a thread.
+_ON_LOOP_BYTES: Final = 256 << 10
 
 _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
     CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
@@ -50,6 +55,7 @@ _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
     UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    KeyMissing: ErrorCode.INVALID_RECORD,
 }
 
 
@@ -147,19 +153,36 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     most = topic.config.max_message_bytes
     if most and len(batch.records or b"") > most:
         raise BatchTooLarge(f"A batch of {batch.topic} has at most {most} bytes.")
-    stored, header = _stored(batch, engine.options.max_batch_records)
+    stored, header = await _read(call, batch, keyed=is_compacted(topic.config))
     producer = _producer_of(header)
     hasten = request.acks == ALL
     told = outcomes.settled(number, topic)
     if not engine.append_now(place, stored, told, producer=producer, hasten=hasten):
         # Waited for here: no later batch of this connection overtakes it.
         told(await engine.append(place, stored, create=False, producer=producer, hasten=hasten))
+    call.broker.kafka_codecs.sent(topic, header.codec)
 
 
-def _stored(batch: PartitionData, max_records: int) -> tuple[StoredBodies, BatchHeader]:
+async def _read(call: Call, batch: PartitionData, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
+    """What there is to store. Raises BatchError.
+
+    How large a batch is shows only as it is uncompressed: on the loop no further than to what takes a moment.
+    """
+    most = call.broker.engine.options.max_batch_records
+    if len(batch.records or b"") <= _ON_LOOP_BYTES:
+        try:
+            return _stored(batch, most, _ON_LOOP_BYTES, keyed=keyed)
+        except BatchTooLarge:
+            pass  # for the loop, or altogether
+    return await call.broker.unpacking.run(_stored, batch, most, MAX_BATCH_BYTES, keyed=keyed)
+
+
+def _stored(batch: PartitionData, max_records: int, max_bytes: int, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
     if batch.records is None:
         raise CorruptBatch("There is no batch.")
-    found = read_batch(batch.records, max_records=max_records)
+    found = read_batch(batch.records, max_records=max_records, max_bytes=max_bytes)
+    if keyed and None in found.keys:
+        raise KeyMissing(key_missing(batch.topic, batch.partition))
     return to_stored(found.keys, found.values, found.headers, found.stamps), found.header
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.auth.scopes import WRITE
-from broker.kafka import cluster
+from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.errors import ErrorCode, code_of
@@ -17,11 +17,10 @@ _NOBODY: Final = -1
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new id, or from version 3 on the next epoch of the one that the producer has.
 
-    For a transactional id TRANSACTIONAL_ID_AUTHORIZATION_FAILED: of the codes that say no for good the one that every
-    client takes as that, at once.
+    A transactional id is refused, as it was where the client asked for its coordinator.
     """
     if request.transactional_id is not None:
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _refused(no_transactions.refusal(call))
     if not cluster.may(call.access, WRITE):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     producers = call.broker.engine.producers

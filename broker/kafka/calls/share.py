@@ -15,6 +15,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.group_reach import reaches_shares
 from broker.kafka.messages.share import (
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
@@ -31,8 +32,9 @@ from broker.kafka.messages.share import (
     SharePartition,
     ShareTopic,
 )
+from broker.kafka.packing import packed
 from broker.kafka.share.acks import InvalidBatches, plan
-from broker.kafka.share.acquiring import Acquired, Room, acquire, ranges_of, records_of
+from broker.kafka.share.acquiring import Acquired, Room, acquire, batches_of, ranges_of
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, MAX_TOPICS
 from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
 
@@ -80,6 +82,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
             raise Refused(member, f"{member_id} has to join {group_id} again.")
     except Refused as refused:
         return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.sentence)
+    member.client_id, member.client_host = call.client_id or "", f"/{call.connection.address}"
     topics = call.broker.engine.catalog.topics
     found = [topics[name] for name in member.wanted if name in topics and "/" not in name]
     ids = [cluster.uuid_of(topic) for topic in found if not topic.provisional]
@@ -104,6 +107,10 @@ def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str
         raise Refused(ErrorCode.INVALID_REQUEST, f"member id: 1 to {MAX_MEMBER_ID_CHARS} bytes.")
     if not may(call.access, READ):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key may not read.")
+    # Who has the session was let in when it began: it fetches often, and all members' topics would be gone through.
+    has_session = call.broker.kafka_shares.is_peer(group_id, member_id, call.connection)
+    if not has_session and not reaches_shares(call, group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key is not for all topics of that share group.")
     return group_id, member_id
 
 
@@ -113,7 +120,7 @@ async def delete(call: Call, group_id: str) -> ErrorCode:
     queues = shares.owners.queues(group_id)
     if not queues:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if not may(call.access, DELETE, *(topic.name for topic in queues)):
+    if not may(call.access, DELETE, *shares.topics(group_id)):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if shares.members.size(group_id):
         return ErrorCode.NON_EMPTY_GROUP
@@ -228,7 +235,8 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
         call.flight.end()
     room = Room(request.max_records, max(1, request.max_bytes), wait_ms)
     for acquired in await acquire(call.broker.kafka_shares, session, topics, room):
-        answers.acquired(acquired)
+        batches = await packed(call.broker, acquired.topic, batches_of(acquired.jobs), None)
+        answers.acquired(acquired, b"".join(batches))
     if session.queues:
         session.turn()
     answers.lock_ms = min((topic.config.lease_ms for topic in topics), default=_LOCK_MS)
@@ -259,13 +267,13 @@ class _Answers:
         part = self._part(topic_id, partition)
         part.error_code, part.error_message = code, sentence
 
-    def acquired(self, acquired: Acquired) -> None:
+    def acquired(self, acquired: Acquired, records: bytes) -> None:
         topic_id = cluster.uuid_of(acquired.topic)
         if acquired.error is not None:
             self.failed(topic_id, 0, *_refusal(acquired.error))
             return
         part = self._part(topic_id, 0)
-        part.records = records_of(acquired.jobs)
+        part.records = records
         part.acquired_records = ranges_of(acquired.jobs)
 
     def done(self) -> ShareFetchResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from broker.kafka.apis import APIS
 from broker.kafka.call import Call, Handler, decoded
@@ -10,11 +11,15 @@ from broker.kafka.codec.schema import encode
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
+_SOFTWARE_CHARS: Final = 255
+
 
 def handler(handled: Collection[int]) -> Handler:
     """One that advertises the kinds in `handled`, as they are when it is asked."""
 
-    async def api_versions(_: Call, __: ApiVersionsRequest) -> ApiVersionsResponse:
+    async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        said = f"{request.client_software_name} {request.client_software_version}"
+        call.connection.software = said.strip()[:_SOFTWARE_CHARS]
         return ApiVersionsResponse(api_keys=_advertised(handled))
 
     return decoded(ApiVersionsRequest, api_versions)

@@ -1,7 +1,8 @@
-"""Fetch, versions 4 to 12, by hand: batches go out as they are, one piece of the answer each. Pure.
+"""Fetch, versions 4 to 18, by hand: batches go out as they are, one piece of the answer each. Pure.
 
 Version 12 is flexible. 5 added log_start_offset, 7 sessions (which are not made here: the answer's session is always 0,
-and the client names all partitions every time), 9 the leader epoch, 11 the rack and the replica to read from.
+and the client names all partitions every time), 9 the leader epoch, 11 the rack and the replica to read from. From 13
+on a topic has its id in the place of its name, and from 15 on no replica says which it is.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ _LOG_START_SINCE: Final = 5
 _SESSIONS_SINCE: Final = 7
 _EPOCH_SINCE: Final = 9
 _RACK_SINCE: Final = 11
+IDS_SINCE: Final = 13
+_NO_REPLICA_SINCE: Final = 15
 
 
 class Wanted(NamedTuple):
-    """What is wanted of one partition. `leader_epoch` -1: the client does not know it."""
+    """What is wanted of one partition. `leader_epoch` -1: the client does not know it.
+
+    `topic_id`: in the place of a name, which is empty then.
+    """
 
     topic: str
     partition: int
     leader_epoch: int
     offset: int
     max_bytes: int
+    topic_id: bytes | None = None
 
 
 class FetchRequest(NamedTuple):
@@ -40,7 +47,7 @@ class FetchRequest(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What there is of one partition: whole batches."""
+    """What there is of one partition: whole batches. `topic_id`: as it was asked for by that."""
 
     topic: str
     partition: int
@@ -48,6 +55,9 @@ class Fetched(NamedTuple):
     high_watermark: int = -1
     log_start_offset: int = -1
     batches: Sequence[Buffer] = ()
+    #: Bytes of the batches before they were compressed.
+    bare_size: int = 0
+    topic_id: bytes | None = None
 
     @property
     def size(self) -> int:
@@ -59,7 +69,8 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
     reader = Reader(body)
     flexible = version >= FLEXIBLE_SINCE
     string = reader.compact_string if flexible else reader.string
-    reader.int32()  # replica_id: only clients ask here
+    if version < _NO_REPLICA_SINCE:
+        reader.int32()  # replica_id: only clients ask here
     max_wait_ms, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
     reader.int8()  # isolation_level: all that is here is committed
     session_id = 0
@@ -68,7 +79,7 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
         reader.int32()
     wanted: list[Wanted] = []
 
-    def partition(name: str, reader: Reader) -> None:
+    def partition(name: str, topic_id: bytes | None, reader: Reader) -> None:
         number = reader.int32()
         epoch = reader.int32() if version >= _EPOCH_SINCE else -1
         offset = reader.int64()
@@ -76,13 +87,14 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
             reader.int32()  # last_fetched_epoch: for replicas
         if version >= _LOG_START_SINCE:
             reader.int64()  # log_start_offset: of replicas
-        wanted.append(Wanted(name, number, epoch, offset, reader.int32()))
+        wanted.append(Wanted(name, number, epoch, offset, reader.int32(), topic_id))
         if flexible:
             reader.skip_tagged_fields()
 
     def topic(reader: Reader) -> None:
-        name = string() or ""
-        (reader.compact_array if flexible else reader.array)(lambda reader: partition(name, reader))
+        topic_id = reader.uuid() if version >= IDS_SINCE else None
+        name = string() or "" if topic_id is None else ""
+        (reader.compact_array if flexible else reader.array)(lambda reader: partition(name, topic_id, reader))
         if flexible:
             reader.skip_tagged_fields()
 
@@ -102,12 +114,16 @@ def write_fetched(version: int, error: int, fetched: Sequence[Fetched]) -> list[
         writer.int32(0)
     topics: list[list[Fetched]] = []
     for each in fetched:
-        if not topics or topics[-1][0].topic != each.topic:
+        if not topics or (topics[-1][0].topic, topics[-1][0].topic_id) != (each.topic, each.topic_id):
             topics.append([])
         topics[-1].append(each)
     _count(writer, len(topics), flexible)
     for parts in topics:
-        (writer.compact_string if flexible else writer.string)(parts[0].topic)
+        topic_id = parts[0].topic_id
+        if topic_id is not None:
+            writer.uuid(topic_id)
+        else:
+            (writer.compact_string if flexible else writer.string)(parts[0].topic)
         _count(writer, len(parts), flexible)
         for one in parts:
             _head(writer, one, version)

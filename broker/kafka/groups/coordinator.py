@@ -105,8 +105,11 @@ class Coordinator:
 
     # -- members -------------------------------------------------------------------------------------------------------
 
-    async def join(self, group_id: str, asked: Join) -> JoinAnswer:
-        """The answer to a JoinGroup, when there is one. Cancelled: whoever joined is not there any more."""
+    async def join(self, group_id: str, asked: Join, prefixes: tuple[str, ...] = ()) -> JoinAnswer:
+        """The answer to a JoinGroup, when there is one. Cancelled: whoever joined is not there any more.
+
+        `prefixes`: of the key that joins, whose the group is where nobody has made it before.
+        """
         error = self.refusal(group_id)
         if error is ErrorCode.NONE and not asked.member_id and self._is_one_too_many(group_id):
             error = ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -115,7 +118,7 @@ class Coordinator:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
             return JoinAnswer(token=None, error=error, member_id=asked.member_id)
-        hosted = self._host(group_id)
+        hosted = self._host(group_id, prefixes)
         return await self._answer(hosted, lambda token: hosted.group.join(token, asked, self._now_ms()))
 
     async def sync(
@@ -125,6 +128,8 @@ class Coordinator:
         generation: int,
         instance_id: str | None,
         assignments: Mapping[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> SyncAnswer:
         """The answer to a SyncGroup, when there is one."""
         error = self.refusal(group_id)
@@ -133,13 +138,16 @@ class Coordinator:
         hosted = self._host(group_id)
 
         def begin(token: Token) -> None:
-            hosted.group.sync(token, member_id, generation, instance_id, assignments, self._now_ms())
+            now = self._now_ms()
+            hosted.group.sync(token, member_id, generation, instance_id, assignments, now, protocol_type, protocol)
 
         return await self._answer(hosted, begin)
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
         return self._at_once(
-            group_id, lambda group: group.heartbeat(member_id, generation, instance_id, self._now_ms())
+            group_id,
+            lambda group: group.heartbeat(member_id, generation, instance_id, self._now_ms()),
+            moves=False,
         )
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -152,9 +160,15 @@ class Coordinator:
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    async def admit_commit(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
-        """Whether these may commit offsets now; the group is known for certain then."""
-        error = self._at_once(group_id, lambda group: group.commit(member_id, generation, instance_id, self._now_ms()))
+    async def admit_commit(
+        self, group_id: str, member_id: str, generation: int, instance_id: str | None, prefixes: tuple[str, ...] = ()
+    ) -> ErrorCode:
+        """Whether these may commit offsets now; the group is known for certain then. `prefixes` as of `join`."""
+        error = self._at_once(
+            group_id,
+            lambda group: group.commit(member_id, generation, instance_id, self._now_ms()),
+            moves=False,
+        )
         if error is not ErrorCode.NONE or generation >= 0:
             return error
         self._used_ms[group_id] = self._engine.now_ms()
@@ -162,7 +176,7 @@ class Coordinator:
             return error
         if self._is_one_too_many(group_id):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        hosted = self._host(group_id)
+        hosted = self._host(group_id, prefixes)
 
         def note(token: Token) -> None:
             group = hosted.group
@@ -199,10 +213,26 @@ class Coordinator:
             protocol_type=record.protocol_type,
         )
 
+    def topics(self, group_id: str) -> frozenset[str]:
+        """Those that members are subscribed to or have been assigned."""
+        hosted = self._hosted.get(group_id)
+        return frozenset() if hosted is None else hosted.topics()
+
+    def owner(self, group_id: str) -> tuple[str, ...] | None:
+        """The prefixes of the key that made the group, () for a key without any; None: not known, or there is none."""
+        hosted = self._hosted.get(group_id)
+        if hosted is not None:
+            return hosted.owner
+        record = self._record(group_id)
+        return None if record is None else record.owner
+
+    def known(self) -> set[str]:
+        """Those with members, and those that are remembered."""
+        return {*(group_id for group_id, _ in self._engine.states.items(KIND)), *self._hosted}
+
     def all_groups(self) -> list[Described]:
-        """By id: those with members, those that are remembered, and those that have committed offsets."""
-        known = {group_id for group_id, _ in self._engine.states.items(KIND)}
-        return [self.describe(group_id) for group_id in sorted({*known, *self._hosted, *self._offsets.groups()})]
+        """By id: those that are known, and those that have committed offsets."""
+        return [self.describe(group_id) for group_id in sorted(self.known() | self._offsets.groups())]
 
     async def delete(self, group_id: str) -> ErrorCode:
         """The group and its offsets. Durable on return. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or what stands against."""
@@ -258,13 +288,16 @@ class Coordinator:
             return False
         return True
 
-    def _host(self, group_id: str) -> Hosted:
+    def _host(self, group_id: str, prefixes: tuple[str, ...] | None = None) -> Hosted:
+        """`prefixes`: of a key that makes the group, if nobody has."""
         hosted = self._hosted.get(group_id)
         if hosted is None:
             record = self._record(group_id)
             was = record or GroupRecord()
             group = Group(group_id, self._limits, was.generation, was.protocol_type)
             hosted = self._hosted[group_id] = Hosted(group, record, self._write, self._engine.now_ms)
+        if hosted.owner is None:
+            hosted.owner = prefixes
         return hosted
 
     def _is_one_too_many(self, group_id: str) -> bool:
@@ -273,12 +306,13 @@ class Coordinator:
         there = {group_id for group_id, _ in self._engine.states.items(KIND)} | self._hosted.keys()
         return len(there) >= self._max_groups
 
-    def _at_once(self, group_id: str, ask: Callable[[Group], ErrorCode]) -> ErrorCode:
+    def _at_once(self, group_id: str, ask: Callable[[Group], ErrorCode], *, moves: bool = True) -> ErrorCode:
+        """`moves`: whether members may come or go by it."""
         error = self.refusal(group_id)
         if error is ErrorCode.NONE:
             hosted = self._host(group_id)
             error = ask(hosted.group)
-            self._settle(hosted)
+            self._settle(hosted, moves=moves)
         return error
 
     async def _answer(self, hosted: Hosted, begin: Callable[[Token], None]) -> Answered:
@@ -293,8 +327,10 @@ class Coordinator:
             self._settle(hosted)
             raise
 
-    def _settle(self, hosted: Hosted) -> None:
+    def _settle(self, hosted: Hosted, *, moves: bool = True) -> None:
         """Something has happened to it: answers go out, its next deadline is known, or it is forgotten."""
+        if moves:
+            hosted.moved()
         hosted.pass_on(self._settle)
         group_id = hosted.group.group_id
         if self._stopped or self._hosted.get(group_id) is not hosted:

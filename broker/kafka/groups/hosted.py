@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 import structlog
 
 from broker.kafka.errors import ErrorCode
+from broker.kafka.groups import consumer_protocol
 from broker.kafka.groups.machine import Group
 from broker.kafka.groups.record import GroupRecord
 from broker.kafka.groups.states import State
@@ -28,11 +29,15 @@ Write: TypeAlias = Callable[[str, GroupRecord], Awaitable[None]]
 class Hosted:
     """A machine and what it has said. `record`: the newest that is durable, None: there is none."""
 
-    __slots__ = ("_now_ms", "_queue", "_write", "due_ms", "group", "record", "saving")
+    __slots__ = ("_now_ms", "_queue", "_topics", "_write", "due_ms", "group", "owner", "record", "saving")
 
     def __init__(self, group: Group, record: GroupRecord | None, write: Write, now_ms: Callable[[], int]) -> None:
         self.group = group
         self.record = record
+        #: The prefixes of the key whose member made it; None: not known.
+        self.owner = None if record is None else record.owner
+        #: What `topics` said last; None: it may be something else by now.
+        self._topics: frozenset[str] | None = None
         #: When the coordinator looks at it next; None: it need not.
         self.due_ms: int | None = None
         self.saving: asyncio.Task[None] | None = None
@@ -45,6 +50,21 @@ class Hosted:
         """Whether nothing would be lost by forgetting it: what is durable tells all there is."""
         group = self.group
         return group.state is State.EMPTY and not group.roster.pending and not self._queue and self.saving is None
+
+    def topics(self) -> frozenset[str]:
+        """Those that members are subscribed to or have been assigned, where they are consumers."""
+        if self._topics is None:
+            found: set[str] = set()
+            if self.group.protocol_type == consumer_protocol.TYPE:
+                for member in self.group.roster.members.values():
+                    found |= consumer_protocol.wanted(member.protocols)
+                    found.update(topic for topic, _ in consumer_protocol.assigned(member.assignment))
+            self._topics = frozenset(found)
+        return self._topics
+
+    def moved(self) -> None:
+        """Members have come or gone, or say something else."""
+        self._topics = None
 
     def pass_on(self, then: Callable[[Hosted], None]) -> None:
         """Carry out what the machine has said meanwhile; `then` is called each time that it goes on later."""
@@ -77,6 +97,7 @@ class Hosted:
             generation=save.generation,
             protocol_type=save.protocol_type,
             empty_ms=self._now_ms() if save.empty else 0,
+            owner=self.owner,
         )
         try:
             await self._write(self.group.group_id, record)

@@ -100,9 +100,16 @@ class Group:
         instance_id: str | None,
         assignments: Mapping[str, bytes],
         now_ms: int,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> None:
-        """A member wants its assignment; the leader brings everybody's. Answered in the outbox, now or later."""
+        """A member wants its assignment; the leader brings everybody's. Answered in the outbox, now or later.
+
+        What it says of the group's protocol has to be so; None: it says nothing of it.
+        """
         member = self._of_generation(member_id, generation, instance_id)
+        if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
+            member = member if isinstance(member, ErrorCode) else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if isinstance(member, ErrorCode):
             self.outbox.append(SyncAnswer(token, member))
             return
@@ -368,6 +375,7 @@ class Group:
                 token=token,
                 member_id=member.member_id,
                 generation=self.generation,
+                protocol_type=self.protocol_type,
                 protocol=self.protocol,
                 leader=leader,
                 members=self.roster.listed(self.protocol) if leads else (),
@@ -378,7 +386,7 @@ class Group:
         token, member.sync = member.sync, None
         if token is not None:
             self._touch(member, now_ms)
-            self.outbox.append(SyncAnswer(token, ErrorCode.NONE, member.assignment))
+            self.outbox.append(SyncAnswer(token, ErrorCode.NONE, member.assignment, self.protocol_type, self.protocol))
 
     def _drop_join(self, member: Member, error: ErrorCode) -> None:
         token, member.join = member.join, None

@@ -1,13 +1,14 @@
 """Committed offsets: cursors of the consumers that a group has, one in each partition it has committed for.
 
 An offset is the next one to be read, and so the seq of the last record that is done with. What was committed is
-durable, whatever the class of the topic, with its metadata; `/v0` sees the consumer, reads as it and seeks it, and
-clients of the group go on from there. Source: kafka.md §1.
+durable, whatever the class of the topic, with its metadata and leader epoch; `/v0` sees the consumer, reads as it and
+seeks it, and clients of the group go on from there. As in Kafka, any number is taken: of one that is negative or beyond
+the head, the cursor says where records are kept for it, and clients decide by `auto.offset.reset`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from storage.errors import ConsumerNotFound, InvalidRequest, TopicIncompatible, TopicNotFound
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from storage.engine import Engine
 
 
+#: Groups whose topics are remembered: keys with prefixes ask for them with every heartbeat.
+_MAX_REMEMBERED: Final = 10_000
+
+
 class Committed(NamedTuple):
     """What a group has committed for a partition."""
 
@@ -24,10 +29,8 @@ class Committed(NamedTuple):
     partition: int
     offset: int
     metadata: str
-
-
-class OffsetBeyondHead(InvalidRequest):
-    """No record has that offset, nor is it the next one's."""
+    #: -1: none was committed.
+    leader_epoch: int = -1
 
 
 class Offsets:
@@ -35,26 +38,31 @@ class Offsets:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        #: What `topics` found, by group, as long as no consumer is made or deleted.
+        self._topics: dict[str, set[str]] = {}
+        self._topics_of = -1
 
-    async def commit(self, group_id: str, topic: str, partition: int, offset: int, metadata: str) -> None:
+    async def commit(
+        self, group_id: str, topic: str, partition: int, offset: int, metadata: str, leader_epoch: int = -1
+    ) -> None:
         """Durable on return, over any crash. Also back: the group has said so.
 
-        Raises TopicNotFound, OffsetBeyondHead, LimitReached, Unavailable; TopicIncompatible for a queue, InvalidRequest
-        for a topic in memory only or more metadata than is kept.
+        Raises TopicNotFound, LimitReached, Unavailable; TopicIncompatible for a queue, InvalidRequest for a topic in
+        memory only or more metadata than is kept.
         """
         where = self._place(topic, partition)
-        if not 0 <= offset <= self._engine.catalog.topics[where].log.head:
-            raise OffsetBeyondHead(f"{topic} has no offset {offset}.", field="offset")
         kept = metadata.encode() if metadata else None
-        await self._engine.consumers.commit_offset(where, _name(group_id), offset, kept)
+        epoch = leader_epoch if leader_epoch >= 0 else None
+        await self._engine.consumers.commit_offset(where, _name(group_id), offset, kept, leader_epoch=epoch)
 
     def fetch(self, group_id: str, topic: str, partition: int) -> Committed | None:
         """None: nothing is committed. Raises TopicNotFound."""
         try:
-            seq, metadata = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
+            found = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
         except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, of which nobody commits
             return None
-        return Committed(topic, partition, seq, (metadata or b"").decode())
+        epoch = -1 if found.leader_epoch is None else found.leader_epoch
+        return Committed(topic, partition, found.seq, (found.metadata or b"").decode(), epoch)
 
     def all(self, group_id: str) -> list[Committed]:
         """Everything a group has committed, by topic and partition."""
@@ -72,7 +80,14 @@ class Offsets:
 
     def topics(self, group_id: str) -> set[str]:
         """Those that it has committed offsets for."""
-        return {split(where)[0] for where in self._addresses(group_id)}
+        changes = self._engine.catalog.consumer_changes
+        if changes != self._topics_of or len(self._topics) >= _MAX_REMEMBERED:
+            self._topics.clear()
+            self._topics_of = changes
+        found = self._topics.get(group_id)
+        if found is None:
+            found = self._topics[group_id] = {split(where)[0] for where in self._addresses(group_id)}
+        return found
 
     def topics_of_all(self) -> dict[str, set[str]]:
         """The same of all groups that have committed any, by id."""

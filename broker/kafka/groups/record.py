@@ -3,6 +3,7 @@
     g   generation: the last one that was begun
     t   protocol type: consumer, connect, sr, …; "" for a group that only ever committed offsets
     e   since when nobody is in it, ms since the epoch; 0: somebody is
+    o   prefixes of the key whose member made it, [] for a key without any; nil: not known
 
 Members are not among it: after a restart they join again. Fields that are not known are ignored. Pure.
 """
@@ -20,6 +21,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = msgspec.field(default=0, name="g")
     protocol_type: str = msgspec.field(default="", name="t")
     empty_ms: int = msgspec.field(default=0, name="e")
+    owner: tuple[str, ...] | None = msgspec.field(default=None, name="o")
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

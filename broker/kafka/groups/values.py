@@ -91,6 +91,8 @@ class JoinAnswer:
     error: ErrorCode = ErrorCode.NONE
     member_id: str = ""
     generation: int = -1
+    #: None where there is an error.
+    protocol_type: str | None = None
     protocol: str = ""
     leader: str = ""
     members: Sequence[Listed] = field(default=())
@@ -101,6 +103,9 @@ class SyncAnswer:
     token: Token
     error: ErrorCode
     assignment: bytes = b""
+    #: What the group goes by; None where there is an error.
+    protocol_type: str | None = None
+    protocol: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

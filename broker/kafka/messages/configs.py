@@ -110,3 +110,20 @@ class IncrementalAlterConfigsAlterConfigsResourceResponse(Part):
 class IncrementalAlterConfigsResponse(Message):
     throttle_time_ms: Int32 = 0
     responses: list[IncrementalAlterConfigsAlterConfigsResourceResponse] = []
+
+
+@flexible(0)
+class ListConfigResourcesRequest(Message):
+    resource_types: Annotated[list[Int8], Since(1)] = []
+
+
+class ListConfigResourcesConfigResource(Part):
+    resource_name: String = ""
+    resource_type: Annotated[Int8, Since(1)] = 16
+
+
+@flexible(0)
+class ListConfigResourcesResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    config_resources: list[ListConfigResourcesConfigResource] = []

@@ -33,6 +33,7 @@ class JoinGroupRequest(Message):
     group_instance_id: Annotated[NullableString, Since(5)] = None
     protocol_type: String = ""
     protocols: list[JoinGroupRequestProtocol] = []
+    reason: Annotated[NullableString, Since(8)] = None
 
 
 class JoinGroupResponseMember(Part):
@@ -46,8 +47,10 @@ class JoinGroupResponse(Message):
     throttle_time_ms: Annotated[Int32, Since(2)] = 0
     error_code: Int16 = 0
     generation_id: Int32 = -1
+    protocol_type: Annotated[NullableString, Since(7)] = None
     protocol_name: String = ""
     leader: String = ""
+    skip_assignment: Annotated[Bool, Since(9)] = False
     member_id: String = ""
     members: list[JoinGroupResponseMember] = []
 
@@ -63,6 +66,8 @@ class SyncGroupRequest(Message):
     generation_id: Int32 = 0
     member_id: String = ""
     group_instance_id: Annotated[NullableString, Since(3)] = None
+    protocol_type: Annotated[NullableString, Since(5)] = None
+    protocol_name: Annotated[NullableString, Since(5)] = None
     assignments: list[SyncGroupRequestAssignment] = []
 
 
@@ -70,6 +75,8 @@ class SyncGroupRequest(Message):
 class SyncGroupResponse(Message):
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
     error_code: Int16 = 0
+    protocol_type: Annotated[NullableString, Since(5)] = None
+    protocol_name: Annotated[NullableString, Since(5)] = None
     assignment: Bytes = b""
 
 
@@ -90,6 +97,7 @@ class HeartbeatResponse(Message):
 class LeaveGroupMemberIdentity(Part):
     member_id: Annotated[String, Since(3)] = ""
     group_instance_id: Annotated[NullableString, Since(3)] = None
+    reason: Annotated[NullableString, Since(5)] = None
 
 
 @flexible(4)
@@ -129,6 +137,7 @@ class DescribeGroupsDescribedGroupMember(Part):
 
 class DescribeGroupsDescribedGroup(Part):
     error_code: Int16 = 0
+    error_message: Annotated[NullableString, Since(6)] = None
     group_id: String = ""
     group_state: String = ""
     protocol_type: String = ""
@@ -146,12 +155,14 @@ class DescribeGroupsResponse(Message):
 @flexible(3)
 class ListGroupsRequest(Message):
     states_filter: Annotated[list[String], Since(4)] = []
+    types_filter: Annotated[list[String], Since(5)] = []
 
 
 class ListGroupsListedGroup(Part):
     group_id: String = ""
     protocol_type: String = ""
     group_state: Annotated[String, Since(4)] = ""
+    group_type: Annotated[String, Since(5)] = ""
 
 
 @flexible(3)

@@ -67,28 +67,41 @@ class MetadataResponse(Message):
     controller_id: Annotated[Int32, Since(1)] = -1
     topics: list[MetadataResponseTopic] = []
     cluster_authorized_operations: Annotated[Int32, Since(8), Until(10)] = -2147483648
+    error_code: Annotated[Int16, Since(13)] = 0
 
 
 @flexible(3)
 class FindCoordinatorRequest(Message):
-    key: String = ""
+    key: Annotated[String, Until(3)] = ""
     key_type: Annotated[Int8, Since(1)] = 0
+    coordinator_keys: Annotated[list[String], Since(4)] = []
+
+
+class FindCoordinatorCoordinator(Part):
+    key: Annotated[String, Since(4)] = ""
+    node_id: Annotated[Int32, Since(4)] = -1
+    host: Annotated[String, Since(4)] = ""
+    port: Annotated[Int32, Since(4)] = -1
+    error_code: Annotated[Int16, Since(4)] = 0
+    error_message: Annotated[NullableString, Since(4)] = None
 
 
 @flexible(3)
 class FindCoordinatorResponse(Message):
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
-    error_code: Int16 = 0
-    error_message: Annotated[NullableString, Since(1)] = None
-    node_id: Int32 = 0
-    host: String = ""
-    port: Int32 = 0
+    error_code: Annotated[Int16, Until(3)] = 0
+    error_message: Annotated[NullableString, Since(1), Until(3)] = None
+    node_id: Annotated[Int32, Until(3)] = 0
+    host: Annotated[String, Until(3)] = ""
+    port: Annotated[Int32, Until(3)] = 0
+    coordinators: Annotated[list[FindCoordinatorCoordinator], Since(4)] = []
 
 
 @flexible(0)
 class DescribeClusterRequest(Message):
     include_cluster_authorized_operations: Bool = False
     endpoint_type: Annotated[Int8, Since(1)] = 1
+    include_fenced_brokers: Annotated[Bool, Since(2)] = False
 
 
 class DescribeClusterBroker(Part):
@@ -96,6 +109,7 @@ class DescribeClusterBroker(Part):
     host: String = ""
     port: Int32 = 0
     rack: NullableString = None
+    is_fenced: Annotated[Bool, Since(2)] = False
 
 
 @flexible(0)
@@ -133,8 +147,9 @@ class DescribeTopicPartitionsResponsePartition(Part):
     leader_epoch: Int32 = -1
     replica_nodes: list[Int32] = []
     isr_nodes: list[Int32] = []
-    eligible_leader_replicas: list[Int32] | None = None
-    last_known_elr: list[Int32] | None = None
+    # Kafka lets these two be null, and Java's client goes through them without a look: they are empty, never null.
+    eligible_leader_replicas: list[Int32] = []
+    last_known_elr: list[Int32] = []
     offline_replicas: list[Int32] = []
 
 

@@ -69,6 +69,8 @@ class OffsetFetchRequestTopics(Part):
 
 class OffsetFetchRequestGroup(Part):
     group_id: Annotated[String, Since(8)] = ""
+    member_id: Annotated[NullableString, Since(9)] = None
+    member_epoch: Annotated[Int32, Since(9)] = -1
     topics: Annotated[list[OffsetFetchRequestTopics] | None, Since(8)] = []
 
 

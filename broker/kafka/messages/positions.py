@@ -23,6 +23,7 @@ class ListOffsetsRequest(Message):
     replica_id: Int32 = 0
     isolation_level: Annotated[Int8, Since(2)] = 0
     topics: list[ListOffsetsTopic] = []
+    timeout_ms: Annotated[Int32, Since(10)] = 0
 
 
 class ListOffsetsPartitionResponse(Part):

@@ -162,3 +162,90 @@ class ShareAcknowledgeResponse(Message):
     acquisition_lock_timeout_ms: Annotated[Int32, Since(2)] = 0
     responses: list[ShareAcknowledgeTopicResponse] = []
     node_endpoints: list[NodeEndpoint] = []
+
+
+@flexible(0)
+class ShareGroupDescribeRequest(Message):
+    group_ids: list[String] = []
+    include_authorized_operations: Bool = False
+
+
+class ShareGroupDescribeTopicPartitions(Part):
+    topic_id: Uuid = bytes(16)
+    topic_name: String = ""
+    partitions: list[Int32] = []
+
+
+class ShareGroupDescribeAssignment(Part):
+    topic_partitions: list[ShareGroupDescribeTopicPartitions] = []
+
+
+class ShareGroupDescribeMember(Part):
+    member_id: String = ""
+    rack_id: NullableString = None
+    member_epoch: Int32 = 0
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: list[String] = []
+    assignment: ShareGroupDescribeAssignment = msgspec.field(default_factory=ShareGroupDescribeAssignment)
+
+
+class ShareGroupDescribeDescribedGroup(Part):
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    group_id: String = ""
+    group_state: String = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: String = ""
+    members: list[ShareGroupDescribeMember] = []
+    authorized_operations: Int32 = -2147483648
+
+
+@flexible(0)
+class ShareGroupDescribeResponse(Message):
+    throttle_time_ms: Int32 = 0
+    groups: list[ShareGroupDescribeDescribedGroup] = []
+
+
+class DescribeShareGroupOffsetsRequestTopic(Part):
+    topic_name: String = ""
+    partitions: list[Int32] = []
+
+
+class DescribeShareGroupOffsetsRequestGroup(Part):
+    group_id: String = ""
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = None
+
+
+@flexible(0)
+class DescribeShareGroupOffsetsRequest(Message):
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = []
+
+
+class DescribeShareGroupOffsetsResponsePartition(Part):
+    partition_index: Int32 = 0
+    start_offset: Int64 = 0
+    leader_epoch: Int32 = 0
+    lag: Annotated[Int64, Since(1)] = -1
+    error_code: Int16 = 0
+    error_message: NullableString = None
+
+
+class DescribeShareGroupOffsetsResponseTopic(Part):
+    topic_name: String = ""
+    topic_id: Uuid = bytes(16)
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
+
+
+class DescribeShareGroupOffsetsResponseGroup(Part):
+    group_id: String = ""
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+    error_code: Int16 = 0
+    error_message: NullableString = None
+
+
+@flexible(0)
+class DescribeShareGroupOffsetsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = []

@@ -15,6 +15,8 @@ from broker.kafka.codec.schema import (
     Part,
     Since,
     String,
+    Until,
+    Uuid,
     flexible,
 )
 
@@ -54,6 +56,7 @@ class CreateTopicsCreatableTopicConfigs(Part):
 
 class CreateTopicsCreatableTopicResult(Part):
     name: String = ""
+    topic_id: Annotated[Uuid, Since(7)] = bytes(16)
     error_code: Int16 = 0
     error_message: NullableString = None
     num_partitions: Annotated[Int32, Since(5)] = -1
@@ -67,15 +70,24 @@ class CreateTopicsResponse(Message):
     topics: list[CreateTopicsCreatableTopicResult] = []
 
 
+class DeleteTopicsDeleteTopicState(Part):
+    name: Annotated[NullableString, Since(6)] = None
+    topic_id: Annotated[Uuid, Since(6)] = bytes(16)
+
+
 @flexible(4)
 class DeleteTopicsRequest(Message):
-    topic_names: list[String] = []
+    topics: Annotated[list[DeleteTopicsDeleteTopicState], Since(6)] = []
+    topic_names: Annotated[list[String], Until(5)] = []
     timeout_ms: Int32 = 0
 
 
 class DeleteTopicsDeletableTopicResult(Part):
-    name: String = ""
+    #: Null from version 6 on only, for what was asked for by an id that there is not.
+    name: NullableString = ""
+    topic_id: Annotated[Uuid, Since(6)] = bytes(16)
     error_code: Int16 = 0
+    error_message: Annotated[NullableString, Since(5)] = None
 
 
 @flexible(4)
@@ -174,6 +186,7 @@ class DescribeLogDirsResult(Part):
     topics: list[DescribeLogDirsTopic] = []
     total_bytes: Annotated[Int64, Since(4)] = -1
     usable_bytes: Annotated[Int64, Since(4)] = -1
+    is_cordoned: Annotated[Bool, Since(5)] = False
 
 
 @flexible(2)

@@ -72,16 +72,16 @@ def read_alike(data: bytes, at: int, count: int) -> Alike | None:
 def _layout(data: bytes, at: int) -> _Layout | None:
     """Of the record at data[at]; None: it is not one of those read here."""
     try:
-        length, place = _varint(data, at)
+        length, place = read_varint(data, at)
         body = place
         if length < 0 or data[place] != 0:
             return None
         time_at = place + 1
-        _, offset_at = _varint(data, time_at)
-        _, place = _varint(data, offset_at)
-        key_size, key_at = _varint(data, place)
+        _, offset_at = read_varint(data, time_at)
+        _, place = read_varint(data, offset_at)
+        key_size, key_at = read_varint(data, place)
         place = key_at + max(0, key_size)
-        value_size, value_at = _varint(data, place)
+        value_size, value_at = read_varint(data, place)
         end = value_at + value_size
         if key_size < -1 or value_size < 0 or end + 1 != body + length or data[end] != 0:
             return None
@@ -90,7 +90,7 @@ def _layout(data: bytes, at: int) -> _Layout | None:
     return _Layout(end + 1 - at, time_at - at, offset_at - at, key_at - at, key_size, value_at - at, value_size)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A signed one, and where it ends. Longer ones than lengths and deltas take are read as something too large."""
     value = shift = 0
     for place in range(at, at + _MAX_VARINT_BYTES):
@@ -139,5 +139,5 @@ def _column(grid: memoryview, width: int, begin: int, size: int) -> list[bytes]:
 def _numbers(data: bytes, at: int, width: int, count: int, size: int) -> list[int]:
     """The varints of `size` bytes each in a column."""
     pieces = [*cut(field(data, at, width, count, size), size)]
-    known = {piece: _varint(piece, 0)[0] for piece in {*pieces}}
+    known = {piece: read_varint(piece, 0)[0] for piece in {*pieces}}
     return [*map(known.__getitem__, pieces)]

@@ -6,6 +6,7 @@ BatchError
   UnsupportedCodec     compressed in a way that is not known here
   BatchTooLarge        more bytes, once uncompressed, or more records than are taken
   InvalidBatch         a sound batch that a producer must not send
+  KeyMissing           a record without a key, for a topic of cleanup.policy=compact
   InvalidTimestamp     a producer must not say that times are those of the log
 """
 
@@ -34,6 +35,10 @@ class BatchTooLarge(BatchError):
 
 class InvalidBatch(BatchError):
     """A batch that a producer must not send."""
+
+
+class KeyMissing(BatchError):
+    """A record without a key, for a topic that is compacted by keys."""
 
 
 class InvalidTimestamp(BatchError):

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from aiokafka.errors import CorruptRecordException  # pyright: ignore[reportMissingTypeStubs]
 from aiokafka.record.default_records import DefaultRecordBatch  # pyright: ignore[reportMissingTypeStubs]
 
-from broker.kafka.records.alike import read_alike
-from broker.kafka.records.compression import uncompress
+from broker.kafka.records.alike import read_alike, read_varint
+from broker.kafka.records.compression import MAX_BATCH_BYTES, uncompress
 from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp
 from broker.kafka.records.header import (
     ATTRIBUTES_AT,
@@ -24,8 +24,9 @@ from broker.kafka.records.header import (
 
 #: Bytes of the smallest record: its length, attributes, two deltas, two lengths, count of headers.
 _LEAST_RECORD: Final = 7
-#: Records of one batch, uncompressed, have so many bytes at most.
-MAX_BATCH_BYTES: Final = 64 << 20
+#: Headers of one batch, all together: each of two bytes becomes an object of 64.
+MAX_HEADERS: Final = 1 << 20
+_LEAST_HEADER: Final = 2
 _reader: Any = DefaultRecordBatch
 
 
@@ -63,6 +64,8 @@ def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_byt
         base = header.base_timestamp
         stamps = [base + delta for delta in alike.deltas]
         return Columns(header, alike.keys or [None] * count, alike.values, None, stamps)
+    if len(whole) > MAX_HEADERS * _LEAST_HEADER:
+        _check_headers(whole, count)
     try:
         found = [*_reader(whole)]
     except (CorruptRecordException, UnicodeDecodeError, ValueError, IndexError, OverflowError) as error:
@@ -92,3 +95,30 @@ def _check(header: BatchHeader) -> int:
     if header.attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp("A producer gives create times, or none.")
     return count
+
+
+def _check_headers(whole: bytes, count: int) -> None:
+    """That the records have no more than MAX_HEADERS, before any is made. Raises BatchTooLarge, CorruptBatch.
+
+    Only of large batches, since others have no room for so many.
+    """
+    at, headers = HEADER_SIZE, 0
+    try:
+        for _ in range(count):
+            length, at = read_varint(whole, at)
+            end = at + length
+            place = at + 1  # behind the attributes
+            while whole[place] >= 0x80:  # the time takes up to 10 bytes
+                place += 1
+            _, place = read_varint(whole, place + 1)
+            for _ in range(2):  # key and value
+                size, place = read_varint(whole, place)
+                place += max(0, size)
+            headers += max(0, read_varint(whole, place)[0])
+            if headers > MAX_HEADERS:
+                raise BatchTooLarge(f"The records of a batch have at most {MAX_HEADERS} headers, all together.")
+            if length < 0:
+                raise CorruptBatch(f"A record of {length} bytes.")
+            at = end
+    except IndexError:
+        raise CorruptBatch("Records cannot be told apart: they end too early.") from None

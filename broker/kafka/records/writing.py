@@ -17,9 +17,15 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from typing import Final, NamedTuple
 
+from broker.kafka.codec.wire import Buffer
+from broker.kafka.records.codecs import Codec
+from broker.kafka.records.compression import compress
 from broker.kafka.records.header import (
+    ATTRIBUTES_AT,
     HEADER,
     HEADER_SIZE,
+    LENGTH,
+    LENGTH_AT,
     LOG_OVERHEAD,
     MAGIC,
     NO_PRODUCER,
@@ -104,6 +110,17 @@ def write_batch(base_offset: int, deltas: Sequence[int], records: Columns, leade
         count,
     )
     return sealed(bytearray(opening + text))
+
+
+def compressed(batch: Buffer, codec: Codec) -> Buffer:
+    """The same batch, compressed; as it was where that makes it no smaller. It is uncompressed, and has records."""
+    records = compress(codec, bytes(memoryview(batch)[HEADER_SIZE:]))
+    if codec is Codec.NONE or HEADER_SIZE + len(records) >= len(batch):
+        return batch
+    changed = bytearray(batch[:HEADER_SIZE])
+    LENGTH.pack_into(changed, LENGTH_AT, HEADER_SIZE - LOG_OVERHEAD + len(records))
+    changed[ATTRIBUTES_AT + 1] |= codec
+    return sealed(changed + records)
 
 
 def _with_lengths(fields: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:

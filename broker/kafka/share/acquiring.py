@@ -103,7 +103,7 @@ def _fitting(shares: Shares, session: Session, found: Sequence[Acquired], room: 
     return kept
 
 
-def records_of(jobs: Sequence[ClaimedJob]) -> bytes:
+def batches_of(jobs: Sequence[ClaimedJob]) -> list[bytes]:
     """Batches of these jobs, which are ordered by seq."""
     batches: list[bytes] = []
     begin = 0
@@ -113,7 +113,7 @@ def records_of(jobs: Sequence[ClaimedJob]) -> bytes:
         seqs, columns = columns_of([job.record for job in jobs[begin:end]])
         batches.append(write_batch(first - 1, [seq - first for seq in seqs], columns, LEADER_EPOCH))
         begin = end
-    return b"".join(batches)
+    return batches
 
 
 def ranges_of(jobs: Sequence[ClaimedJob]) -> list[AcquiredRecords]:

@@ -29,12 +29,15 @@ SESSION_TIMEOUT_MS: Final = 45_000
 class Member:
     """One of a group. `wanted`: names; `told`: the ids of the topics that it was told it has."""
 
-    __slots__ = ("due_ms", "epoch", "told", "wanted")
+    __slots__ = ("client_host", "client_id", "due_ms", "epoch", "told", "wanted")
 
     def __init__(self, due_ms: int) -> None:
         self.epoch = 1
         self.wanted: tuple[str, ...] = ()
         self.told: tuple[bytes, ...] | None = None
+        #: As its last heartbeat has said it, for those who look at the group.
+        self.client_id = ""
+        self.client_host = ""
         #: When it counts as gone.
         self.due_ms = due_ms
 
@@ -66,6 +69,16 @@ class Members:
     def groups(self) -> set[str]:
         """Those that have members."""
         return {*self._sizes}
+
+    def wanted(self, group_id: str) -> set[str]:
+        """The topics that members of that group want."""
+        return {name for _, member in self.of(group_id) for name in member.wanted}
+
+    def of(self, group_id: str) -> list[tuple[str, Member]]:
+        """Members of that group, by their ids."""
+        if group_id not in self._sizes:
+            return []
+        return sorted((member_id, member) for (group, member_id), member in self._members.items() if group == group_id)
 
     def heartbeat(
         self, group_id: str, member_id: str, epoch: int, wanted: Sequence[str] | None, now_ms: int

@@ -100,6 +100,10 @@ class Shares:
             peer.when_gone[key] = lambda: self._gone(key)
         return session, step
 
+    def is_peer(self, group_id: str, member_id: str, peer: Peer) -> bool:
+        """Whether a session of that member is the peer's."""
+        return self._peers.get((group_id, member_id)) is peer
+
     def _opened(self, key: tuple[str, str], before: Session | None) -> Session | None:
         if before is None and len(self._sessions) >= MAX_SESSIONS:
             return None
@@ -156,6 +160,10 @@ class Shares:
         for group_id, topic in self.owners.all():
             found.setdefault(group_id, set()).add(topic.name)
         return found
+
+    def topics(self, group_id: str) -> set[str]:
+        """Its queues, and what its members want."""
+        return {topic.name for topic in self.owners.queues(group_id)} | self.members.wanted(group_id)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from broker.kafka.errors import ErrorCode
+from broker.kafka.groups import consumer_protocol
 from broker.kafka.groups.values import Join, JoinAnswer
-from broker.proxy import consumer_protocol
 from broker.proxy.assignment import Partition, by_range
 from broker.settings import Settings
 from broker.wiring import Broker
@@ -125,6 +125,28 @@ async def test_an_instance_that_comes_gets_its_share(client: httpx.AsyncClient, 
         while not kafka.has_to_join():
             await asyncio.sleep(0.02)
     assert await kafka.join() == ALL
+
+
+async def test_v3_tells_of_members_by_any_door(client: httpx.AsyncClient, broker: Broker, engine: Engine) -> None:
+    kafka = KafkaClient(broker)
+    assert await kafka.join() == ALL
+    groups = f"/v3/clusters/{engine.cluster_id}/consumer-groups"
+    [group] = (await client.get(groups)).json()["data"]
+    assert (group["consumer_group_id"], group["state"], group["partition_assignor"]) == ("g", "STABLE", "range")
+    [member] = (await client.get(f"{groups}/g/consumers")).json()["data"]
+    assert (member["consumer_id"], member["client_id"], member["instance_id"]) == (kafka.member_id, "kafka", None)
+    path = await subscribed(client, "t")
+    async with asyncio.timeout(PATIENCE_S):
+        while not kafka.has_to_join():
+            await asyncio.sleep(0.02)
+    mine = await kafka.join()
+    await until_owned(client, path, ALL - mine)
+    for name, assigned in ((kafka.member_id, mine), ("i", ALL - mine)):
+        url = f"{groups}/g/consumers/{name}/assignments"
+        found = (await client.get(url)).json()["data"]
+        assert {(each["topic_name"], each["partition_id"]) for each in found} == assigned
+    members = (await client.get(f"{groups}/g/consumers")).json()["data"]
+    assert {each["consumer_id"] for each in members} == {"i", kafka.member_id}
 
 
 async def test_instances_share_what_the_proxy_has(client: httpx.AsyncClient, broker: Broker, engine: Engine) -> None:

@@ -256,13 +256,42 @@ async def test_a_commit_without_a_body_is_of_all_that_was_read(client: httpx.Asy
     assert answer.json() == {"offsets": [{**T0, "offset": 3, "metadata": ""}]}
 
 
-async def test_a_commit_beyond_the_end_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_commit_for_no_partition_or_below_the_first_offset_is_refused(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     path = await subscribed(client, "t")
-    body = {"offsets": [{**T0, "offset": 7}]}
-    refused(await client.post(f"{path}/offsets", json=body, headers=V2), 422, 422)
     body = {"offsets": [{**T0, "partition": 1, "offset": 0}]}
     refused(await client.post(f"{path}/offsets", json=body, headers=V2), 404, 40402)
+    body = {"offsets": [{**T0, "offset": -2}]}
+    refused(await client.post(f"{path}/offsets", json=body, headers=V2), 422, 422)
+
+
+@pytest.mark.parametrize(("reset", "read"), [("earliest", [0, 1, 2]), ("latest", []), ("none", None)])
+async def test_after_a_commit_beyond_the_end_the_reset_decides(
+    client: httpx.AsyncClient, reset: str, read: list[int] | None
+) -> None:
+    await produce(client, "t", *range(3))
+    path = await subscribed(client, "t")
+    await send(client, f"{path}/offsets", {"offsets": [{**T0, "offset": 7}]})
+    assert await offsets(client, path) == [{**T0, "offset": 8, "metadata": ""}]
+    assert (await client.get("/v0/topics/t/consumers/group:g")).json()["cursor_seq"] == 3
+    await client.delete(path)
+    again = await subscribed(client, "t", **{"auto.offset.reset": reset})
+    if read is None:
+        assert "t-0" in refused(await client.get(f"{again}/records"), 409, 40903)
+        return
+    assert await values(client, again) == read
+    await produce(client, "t", 3)
+    assert await values(client, again) == [3]
+
+
+async def test_auto_commit_says_nothing_of_a_topic_that_is_another_by_now(client: httpx.AsyncClient) -> None:
+    await produce(client, "t", 1, 2, 3)
+    path = await subscribed(client, "t", **{"auto.commit.enable": "true"})
+    assert await values(client, path) == [1, 2, 3]
+    await client.delete("/v0/topics/t")
+    await produce(client, "t", "new")
+    assert await values(client, path) == ["new"]
+    assert await offsets(client, path) == []
 
 
 async def test_auto_commit_is_of_what_was_given_before(client: httpx.AsyncClient) -> None:

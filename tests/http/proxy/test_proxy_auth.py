@@ -60,8 +60,68 @@ async def test_only_topics_that_a_key_is_for_are_listed(client: httpx.AsyncClien
 async def test_topics_in_bodies_count(client: httpx.AsyncClient, path: str, rest: str, body: dict[str, Any]) -> None:
     headers = {**V2, **bearer(key("r", "beta"))}
     made = {"name": "j", "auto.commit.enable": "false"}
-    assert (await client.post("/consumers/g", json=made, headers=headers)).is_success
-    refused(await client.post(f"/consumers/g/instances/j{rest}", json=body, headers=headers), 403, 40301)
+    assert (await client.post("/consumers/h", json=made, headers=headers)).is_success
+    refused(await client.post(f"/consumers/h/instances/j{rest}", json=body, headers=headers), 403, 40301)
+
+
+@pytest.mark.parametrize("rest", ["/positions/end", "/positions/beginning", "/positions", "/offsets", "/assignments"])
+async def test_nothing_tells_whether_a_topic_of_others_is_there(
+    client: httpx.AsyncClient, path: str, rest: str
+) -> None:
+    headers = {**V2, **bearer(key("r+w", "beta"))}
+    made = {"name": "j", "auto.commit.enable": "false"}
+    assert (await client.post("/consumers/h", json=made, headers=headers)).is_success
+    told = set[str]()
+    for topic, number in (("alpha", 0), ("alpha", 7), ("alphabet", 0)):
+        place = {"topic": topic, "partition": number}
+        body = {"partitions": [place], "offsets": [{**place, "offset": 0}]}
+        answer = await client.post(f"/consumers/h/instances/j{rest}", json=body, headers=headers)
+        refused(answer, 403, 40301)
+        told.add(answer.json()["message"])
+        if rest == "/offsets":
+            body = {"partitions": [place]}
+            answer = await client.request("GET", f"/consumers/h/instances/j{rest}", json=body, headers=headers)
+            refused(answer, 403, 40301)
+    assert len(told) == 1
+
+
+async def test_a_group_of_others_is_out_of_reach_whether_it_has_such_an_instance_or_not(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    headers = {**V2, **bearer(key("r+w", "beta"))}
+    for name in ("i", "none"):
+        refused(await client.get(f"/consumers/g/instances/{name}/records", headers=headers), 403, 40301)
+    refused(await client.post("/consumers/g", json={"name": "j"}, headers=headers), 403, 40301)
+    refused(await client.get("/consumers/free/instances/none/records", headers=headers), 404, 40403)
+
+
+async def test_an_instance_without_topics_is_of_the_key_that_made_it(client: httpx.AsyncClient) -> None:
+    for name, whose in (("alpha", 0), ("beta", 403)):
+        headers = {**V2, **bearer(key("r+w", name))}
+        answer = await client.post("/consumers/g", json={"name": name}, headers=headers)
+        assert answer.status_code == (whose or 200)
+    headers = bearer(key("r", "beta"))
+    refused(await client.get("/consumers/g/instances/alpha/subscription", headers=headers), 403, 40301)
+
+
+@pytest.mark.parametrize("rest", ["", "/consumers", "/lags", "/lag-summary"])
+async def test_v3_tells_of_no_group_with_a_topic_of_others(client: httpx.AsyncClient, path: str, rest: str) -> None:
+    await client.get(f"{path}/records", headers=bearer(key("r")))
+    assert (await client.post(f"{path}/offsets", headers=bearer(key("r+w")))).status_code == 204
+    clusters = (await client.get("/v3/clusters", headers=bearer(key("r")))).json()
+    groups = f"/v3/clusters/{clusters['data'][0]['cluster_id']}/consumer-groups"
+    for whose, status in (("alpha", 200), ("beta", 404)):
+        assert (await client.get(f"{groups}/g{rest}", headers=bearer(key("r", whose)))).status_code == status
+        found = (await client.get(groups, headers=bearer(key("r", whose)))).json()["data"]
+        assert [each["consumer_group_id"] for each in found] == (["g"] if status == 200 else [])
+
+
+async def test_v0_makes_no_consumer_of_a_group_of_others(client: httpx.AsyncClient, path: str) -> None:
+    for name, status in (("group:g", 403), ("group:free", 201), ("g", 201)):
+        url = f"/v0/topics/beta/consumers/{name}"
+        answer = await client.put(url, json={}, headers=bearer(key("r+w", "beta")))
+        assert answer.status_code == status, answer.text
+    assert (await client.put("/v0/topics/beta/consumers/group:g", json={}, headers=bearer(key("r+w")))).is_success
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
 
 from broker.wiring import Broker
-from storage import Engine
+from storage import Engine, TopicConfig
+from storage.config import CleanupPolicy
 from tests.http.calls import read
-from tests.http.proxy.calls import b64, produce, refused, send, subscribed, values
+from tests.http.proxy.calls import ACCEPT_JSON, b64, produce, refused, send, subscribed, values
 
 
 @pytest.fixture
@@ -102,7 +104,60 @@ async def test_partitions_are_described(client: httpx.AsyncClient, cluster: str)
     assert await get(client, f"{cluster}/topics/t/partitions/0") == partition
     [replica] = (await get(client, f"{cluster}/topics/t/partitions/0/replicas"))["data"]
     assert (replica["broker_id"], replica["is_leader"], replica["is_in_sync"]) == (1, True, True)
-    refused(await client.get(f"{cluster}/topics/t/partitions/1"), 404, 40403)
+    assert await get(client, f"{cluster}/topics/t/partitions/0/replicas/1") == replica
+    assert (await get(client, f"{cluster}/brokers/1/partition-replicas"))["data"] == [replica]
+    for rest in ("partitions/1", "partitions/0/replicas/2", "partitions/1/replicas/1", "partitions/1/offset"):
+        refused(await client.get(f"{cluster}/topics/t/{rest}"), 404, 40403)
+    refused(await client.get(f"{cluster}/brokers/2/partition-replicas"), 400, 40002)
+    for path in ("topics/t/partitions/-/reassignment", "topics/-/partitions/-/reassignment"):
+        assert (await get(client, f"{cluster}/{path}"))["data"] == []
+    refused(await client.get(f"{cluster}/topics/u/partitions/-/reassignment"), 404, 40403)
+
+
+async def test_offsets_of_a_partition_are_told(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+    await engine.put_topic("t", TopicConfig(cap_records=3))
+    await produce(client, "t", *range(5))
+    url = f"{cluster}/topics/t/partitions/0/offset"
+    found = await get(client, url)
+    assert found == {
+        "kind": "KafkaPartition",
+        "metadata": {
+            "self": f"http://broker{url}",
+            "resource_name": f"crn:///kafka={engine.cluster_id}/topic=t/partition=0/offset_type=earliest_and_latest",
+        },
+        "cluster_id": engine.cluster_id,
+        "topic_name": "t",
+        "partition_id": 0,
+        "earliest_offset": 2,
+        "latest_offset": 5,
+    }
+    assert await get(client, f"{url}?offset_type=earliest_and_latest") == found
+    refused(await client.get(f"{url}?offset_type=latest"), 400, 40002)
+
+
+async def test_settings_of_the_broker_are_shown(client: httpx.AsyncClient, cluster: str) -> None:
+    found = await get(client, f"{cluster}/brokers/1/configs")
+    assert (found["kind"], found["metadata"]["self"]) == (
+        "KafkaBrokerConfigList",
+        f"http://broker{cluster}/brokers/1/configs",
+    )
+    assert (await get(client, f"{cluster}/brokers/-/configs"))["data"] == found["data"]
+    one = await get(client, f"{cluster}/brokers/1/configs/num.partitions")
+    assert one in found["data"]
+    assert (one["broker_id"], one["name"], one["value"], one["is_read_only"]) == (1, "num.partitions", "1", True)
+    refused(await client.get(f"{cluster}/brokers/1/configs/colour"), 404, 40403)
+    refused(await client.get(f"{cluster}/brokers/2/configs"), 400, 40002)
+    assert (await get(client, f"{cluster}/broker-configs"))["data"] == []
+
+
+async def test_what_a_key_may_do_with_a_topic_is_told_where_it_is_asked_for(
+    client: httpx.AsyncClient, cluster: str
+) -> None:
+    await produce(client, "t", 1)
+    found = await get(client, f"{cluster}/topics/t?include_authorized_operations=true")
+    assert set(found["authorized_operations"]) == {
+        *("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    }
 
 
 async def test_settings_are_shown_and_changed(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
@@ -138,12 +193,27 @@ async def test_groups_and_how_far_they_are(client: httpx.AsyncClient, cluster: s
     offsets = [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "u", "partition": 0, "offset": 1}]
     await send(client, f"{path}/offsets", {"offsets": offsets})
     [group] = (await get(client, f"{cluster}/consumer-groups"))["data"]
-    assert (group["consumer_group_id"], group["state"]) == ("a group", "STABLE")
+    assert (group["consumer_group_id"], group["state"], group["type"]) == ("a group", "STABLE", "CLASSIC")
+    assert (group["is_simple"], group["is_mixed_consumer_group"], group["partition_assignor"]) == (
+        False,
+        False,
+        "range",
+    )
     url = f"{cluster}/consumer-groups/a%20group"
     assert group["metadata"]["self"] == f"http://broker{url}"
     assert await get(client, url) == group
     [member] = (await get(client, f"{url}/consumers"))["data"]
     assert member["consumer_id"] == "i"
+    assert await get(client, f"{url}/consumers/i") == member
+    assignments = (await get(client, f"{url}/consumers/i/assignments"))["data"]
+    assert [(each["topic_name"], each["partition_id"]) for each in assignments] == [("t", 0), ("u", 0)]
+    one = await get(client, f"{url}/consumers/i/assignments/u/partitions/0")
+    assert one == assignments[1]
+    assert one["kind"] == "KafkaConsumerAssignment"
+    assert one["partition"] == {"related": f"http://broker{cluster}/topics/u/partitions/0"}
+    assert await get(client, one["lag"]["related"].removeprefix("http://broker"))
+    for rest in ("nobody", "nobody/assignments", "i/assignments/u/partitions/1", "i/assignments/v/partitions/0"):
+        refused(await client.get(f"{url}/consumers/{rest}"), 404, 40403)
     lags = (await get(client, f"{url}/lags"))["data"]
     assert [(each["topic_name"], each["current_offset"], each["log_end_offset"], each["lag"]) for each in lags] == [
         ("t", 2, 5, 3),
@@ -244,6 +314,51 @@ async def test_a_batch_says_of_each_entry_what_became_of_it(client: httpx.AsyncC
     done = answer.json()
     assert [(each["id"], each["offset"]) for each in done["successes"]] == [("a", 0), ("c", 1)]
     assert [(each["id"], each["error_code"]) for each in done["failures"]] == [("b", 40002)]
+
+
+async def test_a_partition_that_is_not_there_fails_its_records_alone(
+    client: httpx.AsyncClient, cluster: str, engine: Engine
+) -> None:
+    await engine.put_topic("t", TopicConfig(partitions=2))
+    one = {"type": "JSON", "data": 1}
+    entries = [{"id": f"p{number}", "partition_id": number, "value": one} for number in (0, 2, 1)]
+    answer = await client.post(f"{cluster}/topics/t/records:batch", json={"entries": entries})
+    assert answer.status_code == 207
+    done = answer.json()
+    assert [(each["id"], each["partition_id"]) for each in done["successes"]] == [("p0", 0), ("p1", 1)]
+    assert [(each["id"], each["error_code"]) for each in done["failures"]] == [("p2", 40402)]
+    body = b"".join(json.dumps(each).encode() for each in entries)
+    receipts = await post(client, f"{cluster}/topics/t/records", body)
+    assert [each["error_code"] for each in receipts] == [200, 40402, 200]
+
+
+async def test_a_receipt_has_the_timestamp_of_the_record(client: httpx.AsyncClient, cluster: str) -> None:
+    sent: list[Any] = [{"value": {"type": "JSON", "data": 1}, "timestamp": 1_700_000_000_123}]
+    sent += [{"value": {"type": "JSON", "data": 2}}]
+    body = b"".join(json.dumps(each).encode() for each in sent)
+    for _ in range(2):
+        receipts = await post(client, f"{cluster}/topics/t/records", body, **{"idempotency-key": "k"})
+        assert [each["offset"] for each in receipts] == [0, 1]
+        stamps = [datetime.fromisoformat(each["timestamp"]) for each in receipts]
+        records = (await client.get("/topics/t/partitions/0/records", headers=ACCEPT_JSON)).json()
+        assert [round(each.timestamp() * 1000) for each in stamps] == [each["timestamp"] for each in records]
+        assert receipts[0]["timestamp"] == "2023-11-14T22:13:20.123Z"
+
+
+async def test_a_compacted_topic_takes_no_record_without_a_key(
+    client: httpx.AsyncClient, cluster: str, engine: Engine
+) -> None:
+    await engine.put_topic("t", TopicConfig(cleanup_policy=CleanupPolicy.COMPACT))
+    value = {"type": "JSON", "data": 1}
+    entries = [{"id": "a", "value": value}, {"id": "b", "value": value, "key": {"type": "STRING", "data": "k"}}]
+    done = (await client.post(f"{cluster}/topics/t/records:batch", json={"entries": entries})).json()
+    assert [each["id"] for each in done["successes"]] == ["b"]
+    [failed] = done["failures"]
+    assert (failed["id"], failed["error_code"]) == ("a", 50002)
+    assert "without key" in failed["message"]
+    [offset] = await produce(client, "t", 1)
+    assert (offset["offset"], offset["error_code"]) == (None, 50002)
+    assert engine.state("t").head_seq == 1
 
 
 @pytest.mark.parametrize("entries", [[], [{"value": None}], [{"id": "a"}, {"id": "a"}], [{"id": "a b"}]])

@@ -43,9 +43,8 @@ def versions(api_key: ApiKey) -> range:
 
 async def joined(wire: Wire, group: str, version: int = 3, **changes: Any) -> m.JoinGroupResponse:
     """With the round trip that newer versions ask for."""
-    asked = m.JoinGroupRequest(
-        group_id=group, protocol_type="consumer", protocols=PROTOCOLS, **{**TIMES, "member_id": "", **changes}
-    )
+    fields = {**TIMES, "member_id": "", "protocol_type": "consumer", "protocols": PROTOCOLS, **changes}
+    asked = m.JoinGroupRequest(group_id=group, **fields)
     answer = await wire.ask(ApiKey.JOIN_GROUP, version, asked, m.JoinGroupResponse)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         assert version >= 4
@@ -77,6 +76,8 @@ async def test_every_version_of_join(wired: KafkaServer, version: int) -> None:
     assert answer.leader == answer.member_id
     assert answer.member_id.startswith("test-")
     assert [(each.member_id, each.metadata) for each in answer.members] == [(answer.member_id, b"mine")]
+    assert answer.protocol_type == ("consumer" if version >= 7 else None)
+    assert not answer.skip_assignment
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.SYNC_GROUP))
@@ -91,6 +92,22 @@ async def test_every_version_of_sync(wired: KafkaServer, version: int) -> None:
     )
     synced = await wire.ask(ApiKey.SYNC_GROUP, version, request, m.SyncGroupResponse)
     assert (synced.error_code, synced.assignment) == (0, b"all")
+    assert (synced.protocol_type, synced.protocol_name) == (("consumer", "range") if version >= 5 else (None, None))
+
+
+@pytest.mark.parametrize(("type_", "name"), [("connect", "range"), ("consumer", "sticky"), (None, "sticky")])
+async def test_who_syncs_by_another_protocol_is_refused(
+    wired: KafkaServer, type_: str | None, name: str | None
+) -> None:
+    wire = await wired.connect()
+    answer = await joined(wire, "g")
+    request = m.SyncGroupRequest(
+        group_id="g", generation_id=1, member_id=answer.member_id, protocol_type=type_, protocol_name=name
+    )
+    told = await wire.ask(ApiKey.SYNC_GROUP, 5, request, m.SyncGroupResponse)
+    assert (told.error_code, told.protocol_name) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None)
+    request.protocol_type, request.protocol_name = "consumer", "range"
+    assert (await wire.ask(ApiKey.SYNC_GROUP, 5, request, m.SyncGroupResponse)).error_code == 0
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.HEARTBEAT))
@@ -133,8 +150,10 @@ async def test_every_version_of_describe(wired: KafkaServer, version: int) -> No
     [one] = group.members
     assert (one.member_id, one.client_id, one.client_host) == (answer.member_id, "test", "/127.0.0.1")
     assert (one.member_metadata, one.member_assignment) == (b"mine", b"all")
-    assert (none.error_code, none.group_state, none.members) == (0, "Dead", [])
-    assert group.authorized_operations == (1 << 3 | 1 << 6 | 1 << 8 if version >= 3 else -2147483648)
+    not_found = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
+    assert (none.error_code, none.group_state, none.members) == (not_found, "Dead", [])
+    assert (none.error_message is None) is (version < 6)
+    assert group.authorized_operations == (sum(1 << bit for bit in (3, 6, 8, 10, 11)) if version >= 3 else -2147483648)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
@@ -173,7 +192,7 @@ async def test_every_version_of_commit(wired: KafkaServer, version: int) -> None
     told = await wire.ask(ApiKey.OFFSET_COMMIT, version, request, o.OffsetCommitResponse)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes(told) == [("a", 0, 0), ("a", 3, unknown), ("none", 0, unknown)]
-    assert wired.broker.kafka_offsets.all("g") == [("a", 0, 1, "meta")]
+    assert wired.broker.kafka_offsets.all("g") == [("a", 0, 1, "meta", -1)]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
@@ -204,6 +223,30 @@ async def test_every_version_of_fetch(wired: KafkaServer, version: int) -> None:
             for each in found
             for p in each.partitions
         ] == [("a", 0, 1, "meta", 0), ("a", 1, -1, "", 0)][: 2 if named else 1]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
+@pytest.mark.parametrize("offset", [0, 1, 99, (1 << 63) - 1, -1, -2, -1001, -(1 << 63)])
+async def test_any_offset_is_committed_and_given_back_with_its_epoch(
+    wired: KafkaServer, version: int, offset: int
+) -> None:
+    wire = await wired.connect()
+    request = committing(("a", 0, offset))
+    request.topics[0].partitions[0].committed_leader_epoch = 0
+    assert codes(await wire.ask(ApiKey.OFFSET_COMMIT, 8, request, o.OffsetCommitResponse)) == [("a", 0, 0)]
+    fetch = o.OffsetFetchRequest(
+        group_id="g",
+        topics=[o.OffsetFetchRequestTopic(name="a", partition_indexes=[0])],
+        groups=[
+            o.OffsetFetchRequestGroup(
+                group_id="g", topics=[o.OffsetFetchRequestTopics(name="a", partition_indexes=[0])]
+            )
+        ],
+    )
+    told: Any = await wire.ask(ApiKey.OFFSET_FETCH, version, fetch, o.OffsetFetchResponse)
+    [found] = (told.groups[0] if version >= 8 else told).topics[0].partitions
+    assert (found.committed_offset, found.metadata) == (offset, "meta")
+    assert found.committed_leader_epoch == (0 if version >= 5 else -1)
 
 
 async def test_the_first_version_of_fetch_has_the_error_of_the_whole_in_each_partition(wired: KafkaServer) -> None:
@@ -292,11 +335,13 @@ async def test_keys_do_what_they_are_for(tmp_path: Path) -> None:
         assert codes(await commit(wires["writer"], both)) == [("a", 0, group), ("b", 0, group)]
         assert codes(await commit(wires["reader"], both)) == [("a", 0, topic), ("b", 0, topic)]
         assert codes(await commit(wires["mine"], both)) == [("a", 0, 0), ("b", 0, topic)]
-        assert codes(await commit(wires["all"], both)) == [("a", 0, 0), ("b", 0, 0)]
         fetch = o.OffsetFetchRequest(group_id="g", topics=None)
-        for key, seen in (("mine", ["a"]), ("reader", ["a", "b"])):
+        for key, seen in (("mine", ["a"]), ("reader", ["a"])):
             found = await wires[key].ask(ApiKey.OFFSET_FETCH, 5, fetch, o.OffsetFetchResponse)
             assert [each.name for each in found.topics] == seen
+        assert codes(await commit(wires["all"], both)) == [("a", 0, 0), ("b", 0, 0)]
+        found = await wires["mine"].ask(ApiKey.OFFSET_FETCH, 5, fetch, o.OffsetFetchResponse)
+        assert found.error_code == group
         delete = m.DeleteGroupsRequest(groups_names=["g"])
         for key, error in (("mine", group), ("mydelete", group), ("all", 0)):
             gone = await wires[key].ask(ApiKey.DELETE_GROUPS, 1, delete, m.DeleteGroupsResponse)

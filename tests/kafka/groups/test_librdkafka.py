@@ -115,7 +115,6 @@ def test_offsets_can_be_committed_backwards(
 @pytest.mark.parametrize(
     ("topic", "partition", "offset", "name"),
     [
-        ("a", 0, 4, "OFFSET_OUT_OF_RANGE"),
         ("a", 7, 1, "UNKNOWN_TOPIC_OR_PART"),
         ("none", 0, 0, "UNKNOWN_TOPIC_OR_PART"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.kafka.apis import APIS, ApiKey
+from broker.kafka.errors import ErrorCode
 from broker.kafka.messages import groups as m
 from tests.kafka.groups.test_calls import codes, commit, committing, known, stable
 from tests.kafka.server import KafkaServer, Wire
@@ -53,6 +54,16 @@ async def test_they_are_asked_for_by_state(server: KafkaServer) -> None:
     assert await listed(wire, states_filter=["Dead"]) == []
 
 
+async def test_they_are_asked_for_by_type(server: KafkaServer) -> None:
+    wire = await server.connect()
+    assert await listed(wire, 5, types_filter=["Share"]) == [FREE, HELD]
+    assert await listed(wire, 5, types_filter=["classic", "Consumer"]) == [BUSY, EMPTY]
+    assert await listed(wire, 5, types_filter=["share"], states_filter=["Empty"]) == [FREE]
+    assert await listed(wire, 5, types_filter=["streams"]) == []
+    told = await wire.ask(ApiKey.LIST_GROUPS, 5, m.ListGroupsRequest(), m.ListGroupsResponse)
+    assert [each.group_type for each in told.groups] == ["classic", "classic", "share", "share"]
+
+
 async def test_one_that_is_deleted_or_whose_queue_is_gone_is_not_listed(server: KafkaServer) -> None:
     wire = await server.connect()
     delete = m.DeleteGroupsRequest(groups_names=["free"])
@@ -73,7 +84,8 @@ async def test_to_the_description_of_consumers_they_are_not_there(server: KafkaS
     assert [(each.group_id, each.group_state, each.members) for each in told.groups] == [
         ("held", "Dead", []), ("free", "Dead", []), ("none", "Dead", []),
     ]  # fmt: skip
-    assert [each.error_code for each in told.groups] == [0, 0, 0]
+    not_found = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
+    assert [each.error_code for each in told.groups] == [not_found] * 3
 
 
 async def test_a_key_sees_the_share_groups_of_its_queues(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ controls = st.one_of(
         dest_id=seq,
         source_cursor=u64,
     ),
+    st.builds(control.Moved, source_id=seq, seqs=st.lists(seq, min_size=2, max_size=5, unique=True)),
     st.builds(control.RouterDelete, router_id=seq),
     st.builds(control.RouterCursor, router_id=seq, source_seq=u64),
     st.builds(
@@ -148,6 +149,7 @@ def test_every_control_type_is_covered_by_these_strategies() -> None:
         control.HeadWatermark,
         control.Lease,
         control.Batch,
+        control.Moved,
         control.RouterCreate,
         control.RouterDelete,
         control.RouterCursor,
@@ -186,7 +188,7 @@ def test_a_missing_field_is_refused(type_: FrameType) -> None:
             decode_control(type_, without)
 
 
-@pytest.mark.parametrize("type_", [0, 18, 255])
+@pytest.mark.parametrize("type_", [0, 19, 255])
 def test_a_type_this_version_does_not_know_is_said_to_be_unknown(type_: int) -> None:
     with pytest.raises(UnknownFrameType):
         decode_control(type_, b"\x80")

@@ -145,4 +145,4 @@ async def test_salvage_says_which_states_it_gives_up(tmp_path: Path, capsys: pyt
         await salvaged.states.put("group", "5", b"again")
     async with Engine.open(root, OPTIONS) as again:
         assert len(again.states.items("group")) == 40
-        assert again.consumers.committed("t", "g") == (3, b"m") or shard == 0
+        assert again.consumers.committed("t", "g")[:2] == (3, b"m") or shard == 0

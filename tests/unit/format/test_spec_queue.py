@@ -97,6 +97,17 @@ WRONG = [
     ("never given out", JOBS + claimed(3)),
     ("names a job twice", JOBS + controlled(control.Delete(bound_head=2, seqs=[1, 1], ack=True))),
     ("by seq alone", JOBS + controlled(control.Delete(bound_head=2, before_seq=2, ack=True))),
+    (
+        "in a batch of 3 Appends",
+        create()
+        + batch(append(1), append(2), append(3), controlled(control.Moved(source_id=9, seqs=[4, 5])), first_seq=1),
+    ),
+    (
+        "a second time",
+        create()
+        + batch(append(1), append(2), controlled(control.Moved(source_id=9, seqs=[4, 5])), first_seq=1)
+        + batch(append(3), first_seq=3, move=(9, 5)),
+    ),
     ("in a batch of 2 Appends", create() + batch(append(1), append(2), first_seq=1, move=(9, 4))),
     (
         "a second time",

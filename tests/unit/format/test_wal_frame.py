@@ -127,4 +127,4 @@ def test_the_flags_for_node_and_tag_follow_the_arguments() -> None:
 
 
 def test_type_numbers_are_pinned_and_zero_is_none_of_them() -> None:
-    assert [int(type_) for type_ in FrameType] == list(range(1, 18))
+    assert [int(type_) for type_ in FrameType] == list(range(1, 19))

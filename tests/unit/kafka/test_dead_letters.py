@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.http.render import shown
 from broker.kafka.columns import columns_of
 from broker.kafka.mapping import to_kafka, to_stored
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.append import Write
-from storage.queues.dead_meta import came_from, dead_lettered, redriven
+from storage.format.binary import is_binary
+from storage.format.record import payload_size
+from storage.queues.dead_meta import came_from, copies_of, dead_lettered, redriven
+from storage.queues.moves import Move
 from storage.records import StoredBodies, StoredRecord
 from tests.unit.kafka.test_mapping import a_record, stored_of
 from tests.unit.storage.machine import Machine
@@ -49,8 +53,7 @@ def given_to_kafka(found: StoredRecord) -> tuple[Any, ...]:
 @given(a_record)
 def test_a_dead_letter_is_the_record_and_says_where_it_came_from(sent: Any) -> None:
     first = record(stored_of(sent))
-    made = dead_lettered(first, "q", 3, "why")
-    dead = record(made)
+    dead = first._replace(body=dead_lettered(first, "q", 3, "why"))
     key, value, headers, stamp = given_to_kafka(dead)
     assert (key, value, stamp) == (*sent[:2], sent[3])
     own = len(sent[2])
@@ -61,17 +64,31 @@ def test_a_dead_letter_is_the_record_and_says_where_it_came_from(sent: Any) -> N
     assert after["data"] == before["data"]
     assert after["meta"]["$dead_letter_reason"] == "why"
     assert {name: after["meta"][name] for name in before.get("meta", {})} == before.get("meta", {})
-    again = redriven(dead)
-    assert (again.bodies, again.tags or [b""]) == ([first.body], [first.tag])
+    assert redriven(dead) == first.body
+    for moved, move in ((first, Move(1, 3, "why")), (dead, Move(1, 0))):
+        [body] = (copies := copies_of([moved], "q", [move])).bodies
+        assert body == (dead.body if move.deliveries else first.body)
+        assert (copies.tags or [b""]) == [first.tag]
+        assert copies.binary == bytes((is_binary(body),))
+        assert [*copies.payloads] == [payload_size(body, 0, len(body))]
+
+
+@given(st.sampled_from(["1", "null", '{"meta":{"ct":1}}', '{"a":"x","h":[]}', '[",\\"meta\\":"]', ' "a" ']), st.text())
+def test_what_is_data_alone_becomes_the_same_dead_letter(data: str, reason: str) -> None:
+    first = StoredRecord(7, 99, b"", b"", b'{"data":%b}' % data.encode())
+    [body] = (copies := copies_of([first], "q", [Move(1, 3, reason)])).bodies
+    assert body == dead_lettered(first, "q", 3, reason)
+    assert [*copies.payloads] == [payload_size(body, 0, len(body))]
 
 
 def test_who_dies_twice_says_so_once() -> None:
     first = record(stored_of(ODD[1]))
-    twice = record(dead_lettered(record(dead_lettered(first, "q", 3, "why")), "dead", 1, None))
+    once = first._replace(body=dead_lettered(first, "q", 3, "why"))
+    twice = once._replace(body=dead_lettered(once, "dead", 1, None))
     assert came_from(twice.body) == "dead"
     assert shown(twice.body).count(b"$dead_letter_from") == 1
     assert b"$dead_letter_reason" not in twice.body
-    assert redriven(twice).bodies == [first.body]
+    assert redriven(twice) == first.body
 
 
 async def produced(engine: Engine, records: list[Any]) -> None:

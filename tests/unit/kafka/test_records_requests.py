@@ -8,10 +8,10 @@ import tracemalloc
 
 import pytest
 
-from broker.kafka.codec.fetch import Fetched, read_fetch, write_fetched
+from broker.kafka.codec.fetch import Fetched, Wanted, read_fetch, write_fetched
 from broker.kafka.codec.produce import Produced, read_produce, write_produced
 from broker.kafka.codec.wire import Malformed
-from tests.kafka.asking import FETCH_VERSIONS, PRODUCE_VERSIONS, a_batch, fetch_body, produce_body
+from tests.kafka.asking import BY_ID, FETCH_VERSIONS, PRODUCE_VERSIONS, a_batch, by_id, fetch_body, produce_body
 
 BATCH = a_batch(b"1", b"2")
 
@@ -30,7 +30,15 @@ def test_a_fetch_request_is_read(version: int) -> None:
     found = read_fetch(version, memoryview(body))
     assert (found.max_wait_ms, found.min_bytes, found.max_bytes, found.session_id) == (9, 8, 1 << 25, 0)
     epoch = 3 if version >= 9 else -1
-    assert [tuple(each) for each in found.wanted] == [("a", 1, epoch, 1 << 40, 1 << 20), ("b", 0, epoch, 7, 1 << 20)]
+    assert found.wanted == [Wanted("a", 1, epoch, 1 << 40, 1 << 20), Wanted("b", 0, epoch, 7, 1 << 20)]
+
+
+@pytest.mark.parametrize("version", BY_ID)
+def test_a_fetch_request_by_ids_is_read(version: int) -> None:
+    a, b = bytes(range(16)), bytes(range(16, 32))
+    found = read_fetch(version, memoryview(by_id(version, (a, 1, 1 << 40), (b, 0, 7), max_wait_ms=9)))
+    assert (found.max_wait_ms, found.min_bytes, found.max_bytes, found.session_id) == (9, 1, 1 << 25, 0)
+    assert found.wanted == [Wanted("", 1, -1, 1 << 40, 1 << 20, a), Wanted("", 0, -1, 7, 1 << 20, b)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -45,6 +53,9 @@ def test_mutated_requests_never_do_more_than_be_refused(seed: int) -> None:
             version = dice.choice(FETCH_VERSIONS)
             with contextlib.suppress(Malformed):
                 read_fetch(version, mutated(dice, fetch_body(version, ("a", 1, 5), ("b", 0, 7))))
+            version = dice.choice(BY_ID)
+            with contextlib.suppress(Malformed):
+                read_fetch(version, mutated(dice, by_id(version, (bytes(16), 1, 5), (bytes(16), 0, 7))))
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

@@ -6,7 +6,7 @@ import pytest
 
 from broker.kafka import settings
 from broker.kafka.settings import SETTINGS, InvalidConfig, Operation
-from storage.config import CleanupPolicy, Durability, TopicConfig
+from storage.config import CleanupPolicy, CompressionType, Durability, TopicConfig
 
 PLAIN = TopicConfig()
 
@@ -28,6 +28,9 @@ def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
         ("max.message.bytes", "5000", "max_message_bytes", 5000),
         ("cleanup.policy", "compact", "cleanup_policy", CleanupPolicy.COMPACT),
         ("cleanup.policy", "delete,compact", "cleanup_policy", CleanupPolicy.BOTH),
+        ("compression.type", "zstd", "compression_type", CompressionType.ZSTD),
+        ("compression.type", "uncompressed", "compression_type", CompressionType.UNCOMPRESSED),
+        ("cleanup.policy", "", "cleanup_policy", CleanupPolicy.NONE),
         ("topics.durability", "fsync", "durability", Durability.FSYNC),
     ],
 )
@@ -43,7 +46,7 @@ def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, 
     ("name", "value"),
     [
         ("retention.ms", "0"), ("retention.ms", "-2"), ("retention.ms", "a day"), ("retention.bytes", "0"),
-        ("retention.ms", str(1 << 63)), ("max.message.bytes", str(1 << 31)), ("cleanup.policy", ""),
+        ("retention.ms", str(1 << 63)), ("max.message.bytes", str(1 << 31)), ("cleanup.policy", "none"),
         ("cleanup.policy", "keep"), ("topics.durability", "maybe"), ("topics.type", "stream"),
         ("message.timestamp.type", "LogAppendTime"), ("min.insync.replicas", "2"), ("segment.ms", "soon"),
         ("preallocate", "1"), ("min.cleanable.dirty.ratio", "half"), ("compression.type", "brotli"), ("colour", "red"),
@@ -54,7 +57,9 @@ def test_what_cannot_be_is_refused(name: str, value: str) -> None:
         settings.made([(name, value)], PLAIN)
 
 
-@pytest.mark.parametrize(("name", "value"), [("segment.ms", "1000"), ("compression.type", "zstd"), ("flush.ms", "1")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("segment.ms", "1000"), ("compression.zstd.level", "7"), ("flush.ms", "1")]
+)
 def test_tuning_is_taken_and_changes_nothing(name: str, value: str) -> None:
     assert settings.made([(name, value)], PLAIN) == PLAIN
 

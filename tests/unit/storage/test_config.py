@@ -60,6 +60,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "retry_backoff_max_ms": 3_600_000,
         "cleanup_policy": "delete",
         "max_message_bytes": 0,
+        "compression_type": "producer",
     }
 
 

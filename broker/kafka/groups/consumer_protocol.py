@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct, error
-from typing import Final
+from typing import Final, TypeAlias
 
-from broker.proxy.assignment import Partition
+#: A topic, and the number of one of its partitions.
+Partition: TypeAlias = tuple[str, int]
+
+#: The protocol type of groups whose members say so.
+TYPE: Final = "consumer"
 
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
@@ -36,6 +40,11 @@ def subscribed(metadata: bytes) -> set[str]:
     except (error, UnicodeDecodeError):
         return set()
     return topics
+
+
+def wanted(protocols: Iterable[tuple[str, bytes]]) -> set[str]:
+    """The topics that a member wants, by whichever assignor."""
+    return {topic for _, metadata in protocols for topic in subscribed(metadata)}
 
 
 def assignment(partitions: Iterable[Partition]) -> bytes:

@@ -1,0 +1,42 @@
+"""What tools look for among the settings of a broker. They are set by variables, at the start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.kafka.cluster import BROKER_ID
+from broker.kafka.settings import Kind
+
+if TYPE_CHECKING:
+    from broker.wiring import Broker
+
+
+class BrokerSetting(NamedTuple):
+    name: str
+    kind: Kind
+    value: str
+
+
+def broker_settings(broker: Broker, host: str, port: int) -> list[BrokerSetting]:
+    """By name; `host` and `port` are where clients are told to come."""
+    ours = broker.settings
+    protocol = f"{'SASL_' * (broker.gate is not None)}{'SSL' if ours.tls_cert else 'PLAINTEXT'}"
+    return [
+        BrokerSetting("advertised.listeners", Kind.STRING, f"{protocol}://{host}:{port}"),
+        BrokerSetting("auto.create.topics.enable", Kind.BOOLEAN, "true"),
+        BrokerSetting("broker.id", Kind.INT, str(BROKER_ID)),
+        BrokerSetting("compression.type", Kind.STRING, "producer"),
+        BrokerSetting("connections.max.idle.ms", Kind.LONG, str(ours.kafka_idle_s * 1000)),
+        BrokerSetting("default.replication.factor", Kind.INT, "1"),
+        BrokerSetting("delete.topic.enable", Kind.BOOLEAN, "true"),
+        BrokerSetting("log.cleanup.policy", Kind.LIST, "delete"),
+        BrokerSetting("log.dirs", Kind.STRING, str(ours.data_dir.absolute())),
+        BrokerSetting("log.message.timestamp.type", Kind.STRING, "CreateTime"),
+        BrokerSetting("log.retention.bytes", Kind.LONG, "-1"),
+        BrokerSetting("log.retention.ms", Kind.LONG, "-1"),
+        BrokerSetting("message.max.bytes", Kind.INT, str(broker.engine.options.max_record_bytes)),
+        BrokerSetting("min.insync.replicas", Kind.INT, "1"),
+        BrokerSetting("num.partitions", Kind.INT, str(ours.kafka_auto_partitions)),
+        BrokerSetting("offsets.retention.minutes", Kind.INT, "10080"),
+        BrokerSetting("socket.request.max.bytes", Kind.INT, str(ours.kafka_max_request_bytes)),
+    ]

@@ -1,0 +1,51 @@
+"""ListConfigResources: what there are settings of (source: kafka.md §2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.auth.scopes import READ
+from broker.kafka import cluster
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.calls.configs import Resource
+from broker.kafka.cluster import may
+from broker.kafka.errors import ErrorCode
+from broker.kafka.messages.configs import (
+    ListConfigResourcesConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+#: From this version on one says of which types; before, it is client metrics only, which are not collected here.
+_TYPES_SINCE: Final = 1
+
+
+async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """Topics that the key is for, and this broker: of the types asked for; of any, when none is."""
+    if not may(call.access, READ):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    found: list[ListConfigResourcesConfigResource] = []
+    if call.version < _TYPES_SINCE:
+        return ListConfigResourcesResponse()
+    wanted = set(request.resource_types) or {Resource.TOPIC, Resource.BROKER}
+    if Resource.TOPIC in wanted:
+        for page in cluster.pages(call.broker.engine, call.access):
+            found += [
+                ListConfigResourcesConfigResource(resource_name=topic.name, resource_type=Resource.TOPIC)
+                for topic in page
+            ]
+            await asyncio.sleep(0)
+    if Resource.BROKER in wanted:
+        found.append(
+            ListConfigResourcesConfigResource(resource_name=str(cluster.BROKER_ID), resource_type=Resource.BROKER)
+        )
+    return ListConfigResourcesResponse(config_resources=found)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.LIST_CONFIG_RESOURCES: decoded(
+        ListConfigResourcesRequest, resources, large=lambda answer: len(answer.config_resources) > cluster.PAGE
+    )
+}

@@ -1,0 +1,138 @@
+"""ShareGroupDescribe, DescribeShareGroupOffsets: share groups as operators look at them (source: kafka.md §2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.scopes import READ
+from broker.kafka import cluster
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.cluster import LEADER_EPOCH, group_operations, may
+from broker.kafka.errors import ErrorCode
+from broker.kafka.group_reach import reaches_shares
+from broker.kafka.groups.states import State
+from broker.kafka.messages.share import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+    ShareGroupDescribeAssignment,
+    ShareGroupDescribeDescribedGroup,
+    ShareGroupDescribeMember,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupDescribeTopicPartitions,
+)
+from broker.kafka.places import log_start_offset
+
+if TYPE_CHECKING:
+    from storage.catalog import Topic
+
+#: Every member is given all topics that it wants.
+_ASSIGNOR: Final = "simple"
+_NOTHING_BEGUN: Final = -1
+
+
+def _refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
+    """What stands against looking at that group."""
+    shares = call.broker.kafka_shares
+    if not may(call.access, READ) or not reaches_shares(call, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, None
+    if not shares.owners.queues(group_id) and not shares.members.size(group_id):
+        return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no share group {group_id}."
+    return ErrorCode.NONE, None
+
+
+async def describe(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
+    """Who is in them. After a restart members join anew: until then nobody is."""
+    return ShareGroupDescribeResponse(
+        groups=[
+            _described(call, group_id, tell_operations=request.include_authorized_operations)
+            for group_id in request.group_ids
+        ]
+    )
+
+
+def _described(call: Call, group_id: str, *, tell_operations: bool) -> ShareGroupDescribeDescribedGroup:
+    error, sentence = _refusal(call, group_id)
+    if error is not ErrorCode.NONE:
+        return ShareGroupDescribeDescribedGroup(
+            error_code=error, error_message=sentence, group_id=group_id, group_state=State.DEAD
+        )
+    members = call.broker.kafka_shares.members.of(group_id)
+    epoch = max((member.epoch for _, member in members), default=0)
+    told = ShareGroupDescribeDescribedGroup(
+        group_id=group_id,
+        group_state=State.STABLE if members else State.EMPTY,
+        group_epoch=epoch,
+        assignment_epoch=epoch,
+        assignor_name=_ASSIGNOR,
+        members=[
+            ShareGroupDescribeMember(
+                member_id=member_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=list(member.wanted),
+                assignment=ShareGroupDescribeAssignment(topic_partitions=_assigned(call, member.told or ())),
+            )
+            for member_id, member in members
+        ],
+    )
+    if tell_operations:
+        told.authorized_operations = group_operations(call.access)
+    return told
+
+
+def _assigned(call: Call, ids: tuple[bytes, ...]) -> list[ShareGroupDescribeTopicPartitions]:
+    topics = [(uuid, cluster.with_uuid(call.broker.engine, uuid)) for uuid in ids]
+    return [
+        ShareGroupDescribeTopicPartitions(topic_id=uuid, topic_name=topic.name, partitions=[0])
+        for uuid, topic in topics
+        if topic is not None
+    ]
+
+
+async def describe_offsets(call: Call, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
+    """Where the first job of each queue is that is not done, and how many are not."""
+    return DescribeShareGroupOffsetsResponse(groups=[_offsets_of(call, each) for each in request.groups])
+
+
+def _offsets_of(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    error, sentence = _refusal(call, asked.group_id)
+    answer = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error, error_message=sentence)
+    if error is not ErrorCode.NONE:
+        return answer
+    queues = {topic.name: topic for topic in call.broker.kafka_shares.owners.queues(asked.group_id)}
+    wanted = [(name, [0]) for name in queues if may(call.access, READ, name)]
+    if asked.topics is not None:
+        wanted = [(each.topic_name, each.partitions) for each in asked.topics]
+    for name, partitions in wanted:
+        topic = queues.get(name)
+        told = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
+        if topic is not None and may(call.access, READ, name):
+            told.topic_id = cluster.uuid_of(topic)
+        told.partitions = [_offset(call, name, topic, number) for number in partitions]
+        answer.topics.append(told)
+    return answer
+
+
+def _offset(call: Call, name: str, topic: Topic | None, number: int) -> DescribeShareGroupOffsetsResponsePartition:
+    """Of a queue that is not the group's: that it has begun nothing there."""
+    answer = DescribeShareGroupOffsetsResponsePartition(partition_index=number, start_offset=_NOTHING_BEGUN)
+    if not may(call.access, READ, name):
+        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif topic is not None and number == 0:
+        figures = call.broker.engine.queues.figures_of(topic)
+        answer.start_offset, answer.leader_epoch = log_start_offset(topic), LEADER_EPOCH
+        answer.lag = figures.ready + figures.in_flight + figures.delayed
+    return answer
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ApiKey.SHARE_GROUP_DESCRIBE: decoded(ShareGroupDescribeRequest, describe),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: decoded(DescribeShareGroupOffsetsRequest, describe_offsets),
+}

@@ -1,0 +1,87 @@
+"""By which codec the consumers of a partition get their batches.
+
+A topic whose compression.type names a codec: by that. With `producer`, the default: by the codec in which a producer
+has sent to the partition last, which is kept with the log, over restarts. Batches that come uncompressed change
+nothing: clients send small ones so whatever they are set to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from broker.kafka.records.codecs import Codec
+from storage.config import CompressionType
+from storage.errors import StorageError
+from storage.state_table import CODEC, PRODUCER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.catalog import Topic
+    from storage.engine import Engine
+
+_log = structlog.get_logger("broker.kafka")
+
+#: Producers of one partition that differ change what is kept no more often than this.
+CHANGES_APART_S: Final = 60.0
+#: Partitions whose last change is remembered; beyond that those are forgotten that may change again.
+_MAX_CHANGES: Final = 10_000
+#: Fetch has known zstd since this version (KIP-110). Older clients get what every language has in its own library.
+ZSTD_SINCE: Final = 10
+_FIXED: Final = {
+    CompressionType.UNCOMPRESSED: Codec.NONE,
+    CompressionType.GZIP: Codec.GZIP,
+    CompressionType.SNAPPY: Codec.SNAPPY,
+    CompressionType.LZ4: Codec.LZ4,
+    CompressionType.ZSTD: Codec.ZSTD,
+}
+
+
+class Codecs:
+    """Of the partitions of an engine. Belongs to the loop."""
+
+    def __init__(self, engine: Engine, now_s: Callable[[], float] = monotonic) -> None:
+        self._engine = engine
+        self._now_s = now_s
+        self._changed_s: dict[int, float] = {}
+        self._writing: dict[int, asyncio.Task[None]] = {}
+
+    def of(self, topic: Topic) -> Codec:
+        """For those who fetch from it."""
+        fixed = _FIXED.get(topic.config.compression_type)
+        return self._of_producers(topic) if fixed is None else fixed
+
+    def sent(self, topic: Topic, codec: int) -> None:
+        """A producer has sent a batch in that codec."""
+        if codec == Codec.NONE or codec == self._of_producers(topic):
+            return
+        number, now = topic.topic_id, self._now_s()
+        if number in self._writing or now - self._changed_s.get(number, -CHANGES_APART_S) < CHANGES_APART_S:
+            return
+        if len(self._changed_s) >= _MAX_CHANGES:
+            self._changed_s = {each: at for each, at in self._changed_s.items() if now - at < CHANGES_APART_S}
+        self._changed_s[number] = now
+        writing = asyncio.ensure_future(self._keep(topic, Codec(codec)))
+        self._writing[number] = writing
+        writing.add_done_callback(lambda _: self._writing.pop(number, None))
+
+    async def kept(self) -> None:
+        """Wait until all that was noticed so far is written, or given up."""
+        while self._writing:
+            await asyncio.wait([*self._writing.values()])
+
+    def _of_producers(self, topic: Topic) -> Codec:
+        states = topic.log.states
+        name = None if states is None else states.get(CODEC, PRODUCER)
+        return Codec.NONE if name is None else Codec[name.decode().upper()]
+
+    async def _keep(self, topic: Topic, codec: Codec) -> None:
+        try:
+            await self._engine.states.put_of_log(topic, CODEC, PRODUCER, codec.name.lower().encode())
+        except StorageError as error:
+            # The records are stored; consumers get them as they did before.
+            _log.info("kafka_codec_not_kept", topic=topic.name, codec=codec.name.lower(), reason=str(error))

@@ -1,0 +1,75 @@
+"""Compressed batches: each made once for all consumers that fetch the same records, and kept for a while.
+
+A batch is known by a digest of its uncompressed bytes, so nothing has to be taken back when records are deleted: what
+is read is what is looked up. The digest has a seed of its own in every process and counts within one log only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import xxhash
+
+from broker.heavy import Heavy
+from broker.kafka.codec.wire import Buffer
+from broker.kafka.records.codecs import Codec
+
+#: Bytes of compressed batches that are kept; the one that was not asked for for longest goes first.
+MAX_KEPT_BYTES: Final = 32 << 20
+#: Larger batches are compressed on a thread.
+_ON_LOOP_BYTES: Final = 16 << 10
+
+_Key: TypeAlias = tuple[int, Codec, bytes]
+Compress: TypeAlias = Callable[[Buffer, Codec], Buffer]
+
+
+class Packed:
+    """Of one broker. Belongs to the loop."""
+
+    def __init__(self, heavy: Heavy, max_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._heavy = heavy
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[_Key, Buffer] = OrderedDict()
+        self._coming: dict[_Key, asyncio.Task[Buffer]] = {}
+        self._seed = secrets.randbits(64)
+        #: Bytes that are kept.
+        self.bytes = 0
+        #: Batches that were compressed, and those that were there or on their way.
+        self.made = self.found = 0
+
+    async def get(self, topic_id: int, codec: Codec, batch: Buffer, compress: Compress) -> Buffer:
+        """What `compress` makes of the batch, now or before."""
+        key = (topic_id, codec, xxhash.xxh3_128_digest(batch, seed=self._seed))
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            self.found += 1
+            return kept
+        if len(batch) <= _ON_LOOP_BYTES:
+            self.made += 1
+            return self._keep(key, compress(batch, codec))
+        coming = self._coming.get(key)
+        if coming is None:
+            self.made += 1
+            coming = self._coming[key] = asyncio.ensure_future(self._make(key, batch, compress))
+        else:
+            self.found += 1
+        return await asyncio.shield(coming)
+
+    async def _make(self, key: _Key, batch: Buffer, compress: Compress) -> Buffer:
+        try:
+            return self._keep(key, await self._heavy.run(compress, batch, key[1]))
+        finally:
+            del self._coming[key]
+
+    def _keep(self, key: _Key, made: Buffer) -> Buffer:
+        if len(made) <= self._max_bytes:
+            self._kept[key] = made
+            self.bytes += len(made)
+            while self.bytes > self._max_bytes:
+                self.bytes -= len(self._kept.popitem(last=False)[1])
+        return made

@@ -1,0 +1,33 @@
+"""Compresses what a partition's consumers get, by the codec that is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker.kafka.codec.wire import Buffer
+from broker.kafka.codecs import ZSTD_SINCE
+from broker.kafka.records.codecs import Codec
+from broker.kafka.records.header import HEADER_SIZE
+from broker.kafka.records.writing import compressed
+
+if TYPE_CHECKING:
+    from broker.wiring import Broker
+    from storage.catalog import Topic
+
+#: Smaller batches are not worth it.
+_LEAST_BYTES: Final = HEADER_SIZE + 256
+
+
+async def packed(broker: Broker, topic: Topic, batches: Sequence[Buffer], fetch_version: int | None) -> list[Buffer]:
+    """These batches, compressed where that makes them smaller. `fetch_version` None: of a call newer than zstd."""
+    codec = broker.kafka_codecs.of(topic)
+    if codec is Codec.ZSTD and fetch_version is not None and fetch_version < ZSTD_SINCE:
+        codec = Codec.GZIP
+    if codec is Codec.NONE:
+        return [*batches]
+    found: list[Buffer] = []
+    for batch in batches:
+        worth = len(batch) >= _LEAST_BYTES
+        found.append(await broker.kafka_packed.get(topic.topic_id, codec, batch, compressed) if worth else batch)
+    return found

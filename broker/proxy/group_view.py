@@ -1,0 +1,75 @@
+"""Groups of consumers as REST v3 tells of them: who is in them, and what each has, whichever door it came by.
+
+Among Kafka clients all instances of the proxy are one member; here the instances stand in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.kafka.groups import consumer_protocol
+from broker.kafka.groups.states import State
+from broker.proxy.assignment import Partition
+from broker.proxy.liaison import CLIENT_ID, PROTOCOL
+
+if TYPE_CHECKING:
+    from broker.wiring import Broker
+
+_STATES: Final = {
+    State.EMPTY: "EMPTY",
+    State.PREPARING: "PREPARING_REBALANCE",
+    State.COMPLETING: "COMPLETING_REBALANCE",
+    State.STABLE: "STABLE",
+    State.DEAD: "DEAD",
+}
+
+
+class MemberView(NamedTuple):
+    """`id`: of an instance of the proxy its name."""
+
+    id: str
+    client_id: str
+    instance_id: str | None
+    assignments: list[Partition]
+
+
+class GroupView(NamedTuple):
+    """`assignor`: "" while nobody is in it. `simple`: it has only ever committed offsets, without members."""
+
+    state: str
+    assignor: str
+    simple: bool
+    members: list[MemberView]
+
+    def member(self, id: str) -> MemberView | None:
+        return next((each for each in self.members if each.id == id), None)
+
+    def owners(self) -> dict[Partition, MemberView]:
+        """Who has each partition."""
+        return {partition: each for each in self.members for partition in each.assignments}
+
+
+def group_view(broker: Broker, group_id: str) -> GroupView | None:
+    """None: there is no such group."""
+    described = broker.kafka_groups.describe(group_id)
+    proxied = broker.proxy.groups().get(group_id)
+    members = [
+        MemberView(
+            each.member_id, each.client_id, each.instance_id, sorted(consumer_protocol.assigned(each.assignment))
+        )
+        for each in described.members
+        if proxied is None or each.client_id != CLIENT_ID
+    ]
+    for name, each in sorted({} if proxied is None else proxied.members.items()):
+        members.append(MemberView(name, name, None, sorted(each.instance.positions)))
+    if described.state is State.DEAD and not members:
+        return None
+    state, assignor = described.state, described.protocol
+    if members and state in (State.DEAD, State.EMPTY):  # instances alone, where nobody else can be in it
+        state, assignor = State.STABLE, PROTOCOL
+    return GroupView(
+        state=_STATES[state],
+        assignor=assignor if members else "",
+        simple=not members and not described.protocol_type,
+        members=members,
+    )

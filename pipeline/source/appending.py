@@ -1,0 +1,304 @@
+"""Appends the rows of a task to a topic, each once, however often the task is tried and in whatever order they come.
+
+A task's appends are numbered, and the number is in the idempotency key. Whoever appends under a number first has
+decided what it holds: the broker stores that, and tells everybody else that theirs differs. A try of the task uses a
+number only when it knows what all lower ones hold, and appends only rows that are in none of them. So whichever tries
+there are, one after the other or at once, what the numbers hold together is a part of the task's rows, and no row of it
+twice; a try that ends well has seen that it is all of them.
+
+    the broker says                    what is done
+    stored, or stored before           the chunk is in; the next number
+    stored before, and other records   an earlier try had the rows in another order: what it stored is read back, number
+                                       by number; the rows of this try are put aside (on disk) and compared; what is
+                                       missing is appended under the next free numbers
+
+Rows are told apart by their content. Equal rows are counted, so that they are stored as often as the task has them. An
+earlier try that stored rows which this one does not have was of other input: that is refused before anything is added,
+unless told otherwise. Memory holds a few chunks, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from hashlib import blake2b
+from types import TracebackType
+from typing import Self, cast
+
+import msgspec
+
+from client import Client, NewRecord, SeqConflict
+from client.values import Appended, Record
+from pipeline.errors import OtherRows
+from storage.partitions import partition_of
+
+#: An append has so many rows at most, or is closed once it has so many bytes.
+CHUNK_RECORDS = 1000
+CHUNK_BYTES = 4 << 20
+#: Of chunks for several partitions that are being filled at once.
+FILLING_BYTES = 4 * CHUNK_BYTES
+#: So many numbers in a row hold nothing, and none behind them does. (A crash may take one, and leave a later one: where
+#: they are in different partitions, and the topic's class lets it.)
+HOLES = 16
+#: No topic's last seq: an append that expects it only tells whether its key is known.
+_NEVER = (1 << 62) - 1
+_SPOOL_BYTES = 8 << 20
+_LENGTH = struct.Struct("<I")
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True):
+    """What is stored of a row: JSON text, and what stands beside it."""
+
+    data: bytes
+    tag: str | None = None
+    node: str | None = None
+    meta: bytes | None = None
+
+    @property
+    def record(self) -> NewRecord:
+        return NewRecord(data=self.data, tag=self.tag, node=self.node, meta=self.meta)
+
+    @property
+    def digest(self) -> bytes:
+        return _digest(self.data, self.tag, self.node, self.meta)
+
+
+Chunk = tuple[int | None, list[Row]]
+_row = msgspec.msgpack.Decoder(Row)
+
+
+def _digest(data: bytes, tag: str | None, node: str | None, meta: bytes | None) -> bytes:
+    found = blake2b(digest_size=16)
+    # Spaces around JSON text are not kept, and what is empty is not there.
+    for part in (data.strip(), (tag or "").encode(), (node or "").encode(), (meta or b"").strip()):
+        found.update(len(part).to_bytes(8, "little"))
+        found.update(part)
+    return found.digest()
+
+
+class Filling:
+    """Chunks being filled, one a partition that keys belong to. What comes of them follows from the rows' order."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._rows: dict[int | None, list[Row]] = {}
+        self._sizes: dict[int | None, int] = {}
+
+    def put(self, row: Row) -> Iterator[Chunk]:
+        """The chunks that are full with it."""
+        at = None if row.tag is None or self._partitions == 1 else partition_of(row.tag.encode(), self._partitions)
+        rows = self._rows.setdefault(at, [])
+        rows.append(row)
+        self._sizes[at] = self._sizes.get(at, 0) + len(row.data)
+        if len(rows) >= CHUNK_RECORDS or self._sizes[at] >= CHUNK_BYTES:
+            yield self._take(at)
+        elif sum(self._sizes.values()) >= FILLING_BYTES:
+            yield self._take(max(self._sizes, key=lambda each: self._sizes[each]))
+
+    def rest(self) -> Iterator[Chunk]:
+        """The chunks that are not full."""
+        while self._rows:
+            yield self._take(next(iter(self._rows)))
+
+    def _take(self, at: int | None) -> Chunk:
+        del self._sizes[at]
+        return at, self._rows.pop(at)
+
+
+class TaskLog:
+    """What a task appends to one topic. Use it in a `with` block, and `finish` it."""
+
+    def __init__(self, client: Client, topic: str, key: str, *, append_others: bool = False) -> None:
+        self._client = client
+        self._topic = topic
+        self._key = key
+        self._append_others = append_others
+        self._filling = Filling(max(1, len(client.state(topic, touch=False).partitions)))
+        self._next = 0
+        #: Numbers above `_next` that are known to hold something, and have been read.
+        self._read: set[int] = set()
+        self._stack = ExitStack()
+        #: Both once an earlier try is found to have had the rows in another order.
+        self._earlier: _Multiset | None = None
+        self._aside: _Spool | None = None
+        self.rows = 0
+        #: Whether anything was there before.
+        self.repeated = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def add(self, row: Row) -> None:
+        """One more row. Raises TopicsError, OtherRows."""
+        self.rows += 1
+        if self._aside is not None:
+            self._aside.put(row)
+            return
+        for chunk in self._filling.put(row):
+            self._append(chunk)
+
+    def finish(self) -> None:
+        """All rows are stored on return, each once. Raises TopicsError, OtherRows."""
+        for chunk in self._filling.rest():
+            self._append(chunk)
+        if self._aside is not None and self._earlier is not None:
+            self._append_missing(self._aside, self._earlier)
+
+    def _append(self, chunk: Chunk) -> None:
+        done = self._send(chunk)
+        if not done.payload_differs:
+            return
+        self._earlier = self._stack.enter_context(_Multiset())
+        self._aside = self._stack.enter_context(_Spool())
+        self._take_in(done, self._earlier)
+        self._look_ahead(self._earlier)
+        for _, rows in [chunk, *self._filling.rest()]:
+            for row in rows:
+                self._aside.put(row)
+
+    def _send(self, chunk: Chunk) -> Appended:
+        """Append under the next free number. The number is used up, whoever's rows it holds."""
+        at, rows = chunk
+        while self._next in self._read:
+            self._next += 1
+        done = self._client.append(
+            self._topic, [row.record for row in rows], idempotency_key=f"{self._key}-{self._next}", partition=at
+        )
+        self._next += 1
+        self.repeated = self.repeated or done.deduped
+        return done
+
+    def _append_missing(self, aside: _Spool, earlier: _Multiset) -> None:
+        with _Spool() as missing:
+            for row in aside.rows():
+                if not earlier.take(row.digest):
+                    missing.put(row)
+            self._refuse_others(earlier, "Nothing was added.")
+            for row in missing.rows():
+                for chunk in self._filling.put(row):
+                    self._append_rest(chunk, earlier)
+            for chunk in self._filling.rest():
+                self._append_rest(chunk, earlier)
+        self._refuse_others(earlier, "Another try of it is at work, with other rows.")
+
+    def _append_rest(self, chunk: Chunk, earlier: _Multiset) -> None:
+        """Append what of a chunk is missing; a try that is at work at the same time may store some of it before."""
+        at, rows = chunk
+        while rows := [row for row in rows if not earlier.take(row.digest)]:
+            done = self._send((at, rows))
+            if not done.payload_differs:
+                return
+            self._take_in(done, earlier)
+
+    def _refuse_others(self, earlier: _Multiset, what: str) -> None:
+        if (left := earlier.left()) and not self._append_others:
+            raise OtherRows(
+                f"{self._topic}: an earlier try of this task has stored {left} rows that this one does not have. "
+                f"{what} A task that is tried again must have the same rows, in whatever order: persist or checkpoint "
+                "what is random or may change. With differentRows=append those stay, and what is missing is added; a "
+                "row that has come to another task meanwhile is there twice then."
+            )
+
+    # -- what earlier tries have stored ------------------------------------------------------------------------------
+
+    def _look_ahead(self, earlier: _Multiset) -> None:
+        number, empty = self._next, 0
+        while empty < HOLES:
+            done = probe(self._client, self._topic, f"{self._key}-{number}")
+            if done is None:
+                empty += 1
+            else:
+                empty = 0
+                self._read.add(number)
+                self._take_in(done, earlier)
+            number += 1
+
+    def _take_in(self, done: Appended, earlier: _Multiset) -> None:
+        after, last, there = done.first_seq - 1, done.last_seq, 0
+        while after < last:
+            page = self._client.read(
+                self._topic,
+                after,
+                limit=min(CHUNK_RECORDS, last - after),
+                include_tags=True,
+                partition=done.partition,
+            )
+            records = [record for record in page.records if record.seq <= last]
+            earlier.put(_digest_of(record) for record in records)
+            there += len(records)
+            if page.next_from_seq <= after:
+                break
+            after = page.next_from_seq
+        if there != done.count:
+            raise OtherRows(
+                f"{self._topic}: an earlier try of this task stored its rows in another order, and of its records from "
+                f"seq {done.first_seq} to {last} {done.count - there} are deleted or evicted already. Nobody can tell "
+                "which rows are missing; nothing was added. Make the order of the rows the same in every try (sort "
+                "within partitions, persist), or keep what is written for longer."
+            )
+
+
+def probe(client: Client, topic: str, key: str) -> Appended | None:
+    """What is stored under a key; None: nothing. Nothing is stored by asking."""
+    try:
+        return client.append(topic, [b"null"], idempotency_key=key, expected_seq=_NEVER, create=False)
+    except SeqConflict:
+        return None
+
+
+def _digest_of(record: Record) -> bytes:
+    return _digest(record.data_raw, record.tag, record.node, record.meta_raw)
+
+
+class _Multiset:
+    """Digests and how many there are of each, on disk where they are many."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("")
+        self._database.execute("CREATE TABLE rows (digest BLOB PRIMARY KEY, there INTEGER NOT NULL) WITHOUT ROWID")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def put(self, digests: Iterable[bytes]) -> None:
+        self._database.executemany(
+            "INSERT INTO rows VALUES (?, 1) ON CONFLICT (digest) DO UPDATE SET there = there + 1",
+            ((digest,) for digest in digests),
+        )
+
+    def take(self, digest: bytes) -> bool:
+        """One less of them; False when there was none."""
+        done = self._database.execute("UPDATE rows SET there = there - 1 WHERE digest = ? AND there > 0", (digest,))
+        with closing(done):
+            return done.rowcount == 1
+
+    def left(self) -> int:
+        found = self._database.execute("SELECT coalesce(sum(there), 0) FROM rows").fetchone()
+        return cast("int", found[0])
+
+
+class _Spool(tempfile.SpooledTemporaryFile[bytes]):
+    """Rows in their order, on disk where they are many."""
+
+    def __init__(self) -> None:
+        super().__init__(_SPOOL_BYTES)
+
+    def put(self, row: Row) -> None:
+        body = msgspec.msgpack.encode(row)
+        self.write(_LENGTH.pack(len(body)))
+        self.write(body)
+
+    def rows(self) -> Iterator[Row]:
+        """All of them. Nothing may be put any more."""
+        self.seek(0)
+        while head := self.read(_LENGTH.size):
+            yield _row.decode(self.read(_LENGTH.unpack(head)[0]))

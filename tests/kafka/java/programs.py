@@ -1,0 +1,117 @@
+"""Kafka's own programs, of a version: fetched once by Maven into a cache outside the tree, run by the JDK there is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+NEWEST = "4.3.1"
+#: The last line of Kafka before 4.0, which took the oldest versions of requests away.
+BEFORE = "3.9.2"
+FETCH_S = 500
+PATIENCE_S = 90
+#: Small and quick to begin: most of these run for a second.
+JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+def refusal() -> str | None:
+    """What there is not that these need; None: all is there. javac runs the sources that are here."""
+    missing = [program for program in ("mvn", "java", "javac") if shutil.which(program) is None]
+    return f"{' and '.join(missing)} not installed" if missing else None
+
+
+def cache() -> Path:
+    """Where what was fetched stays from run to run."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "topics-tests"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Processes of one run fetch one after the other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def fetched(version: str) -> Path:
+    """The folder of that version's jars."""
+    wanted = cache() / f"kafka-{version}"
+    with _alone(cache()):
+        if not wanted.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+                jars = Path(scratch, "jars")
+                command = [
+                    "mvn", "-q", "-B", "-f", str(FOLDER / "pom.xml"), "dependency:copy-dependencies",
+                    f"-Dkafka.version={version}", "-DincludeScope=runtime", f"-DoutputDirectory={jars}",
+                ]  # fmt: skip
+                done = subprocess.run(
+                    command, cwd=scratch, capture_output=True, text=True, timeout=FETCH_S, check=False
+                )
+                assert done.returncode == 0, f"Maven could not fetch Kafka {version}: {done.stdout}{done.stderr}"
+                jars.rename(wanted)
+    return wanted
+
+
+class Programs:
+    """Those of one version, against a broker at `address`; `folder` is for their files."""
+
+    def __init__(self, version: str, address: str, folder: Path) -> None:
+        self.version = version
+        self.address = address
+        self.folder = folder
+        self._jars = fetched(version)
+
+    @property
+    def is_newest(self) -> bool:
+        return self.version == NEWEST
+
+    def command(self, *arguments: str) -> list[str]:
+        return ["java", *JVM, f"-Djava.io.tmpdir={self.folder}", "-cp", f"{self._jars}/*", *arguments]
+
+    def run(self, *arguments: str, patience_s: float = PATIENCE_S) -> str:
+        """What a program says, which ends well."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=patience_s,
+            check=False,
+        )
+        assert done.returncode == 0, f"{' '.join(arguments)}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def tool(self, name: str, *arguments: str) -> str:
+        """The same of `org.apache.kafka.tools.NAME` with --bootstrap-server."""
+        return self.run(f"org.apache.kafka.tools.{name}", "--bootstrap-server", self.address, *arguments)
+
+    def configs(self, *arguments: str) -> str:
+        return self.run("kafka.admin.ConfigCommand", "--bootstrap-server", self.address, *arguments)
+
+    def source(self, name: str, *arguments: str) -> str:
+        """A program of this folder, compiled as it starts."""
+        return self.run(str(FOLDER / name), *arguments)
+
+
+def schemas(version: str) -> dict[str, dict[str, Any]]:
+    """Kafka's messages by name, as that version of kafka-clients ships them."""
+    found: dict[str, dict[str, Any]] = {}
+    with zipfile.ZipFile(fetched(version) / f"kafka-clients-{version}.jar") as jar:
+        for name in jar.namelist():
+            if name.startswith("common/message/") and name.endswith(".json"):
+                text = re.sub(r"^\s*//.*$", "", jar.read(name).decode(), flags=re.MULTILINE)
+                found[Path(name).stem] = json.loads(text)
+    return found

@@ -1,0 +1,222 @@
+"""The rows of a task, appended by several tries of it: each row is stored once, in whatever order they came."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from client import Client
+from pipeline.errors import OtherRows
+from pipeline.source import appending
+from pipeline.source.appending import Filling, Row, TaskLog
+from pipeline.source.writer import Target, append_all, check_tasks
+from tests.support.small_segments import SmallSegments
+
+WINDOW = {"idempotency_window_ms": 86_400_000}
+
+
+class Died(Exception):
+    """The task ends here."""
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appending, "CHUNK_RECORDS", 10)
+
+
+def rows(count: int, *, keys: int = 0) -> list[Row]:
+    """Some of them equal, some with everything that a row can have."""
+    return [
+        Row(
+            b' {"n": %d}' % (n // 3 if n % 5 == 0 else n),
+            tag=f"key-{n % keys}" if keys and n % 4 else None,
+            node="a" if n % 7 == 0 else None,
+            meta=b'{"m":  [1, "\xc3\xa9"]}' if n % 5 == 0 else None,
+        )
+        for n in range(count)
+    ]
+
+
+def counted(found: Iterable[Row]) -> Counter[bytes]:
+    return Counter(row.digest for row in found)
+
+
+def stored(client: Client, topic: str) -> Counter[bytes]:
+    found: list[Row] = []
+    for partition in range(max(1, len(client.state(topic).partitions))):
+        seq, caught_up = 0, False
+        while not caught_up:
+            page = client.read(topic, seq, limit=1000, include_tags=True, partition=partition)
+            found += [Row(each.data_raw, each.tag, each.node, each.meta_raw) for each in page.records]
+            seq, caught_up = page.next_from_seq, page.caught_up
+    return counted(found)
+
+
+def attempt(client: Client, topic: str, given: Sequence[Row], *, dies_after: int | None = None, **options: Any) -> None:
+    with TaskLog(client, topic, "task", **options) as log:
+        for number, row in enumerate(given):
+            if number == dies_after:
+                raise Died
+            log.add(row)
+        log.finish()
+
+
+def shuffled(given: Sequence[Row], seed: int) -> list[Row]:
+    found = list(given)
+    random.Random(seed).shuffle(found)
+    return found
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_task_whose_rows_come_in_another_order_each_time_it_is_tried(broker: SmallSegments, partitions: int) -> None:
+    given = rows(400, keys=9 if partitions > 1 else 0)
+    for seed in range(5):
+        topic = f"retried-{partitions}-{seed}"
+        broker.client.put_topic(topic, partitions=partitions, **WINDOW)
+        chance = random.Random(seed)
+        for tries in range(chance.randrange(1, 4)):
+            with pytest.raises(Died):
+                attempt(
+                    broker.client,
+                    topic,
+                    shuffled(given, 10 * seed + tries),
+                    dies_after=chance.randrange(30, len(given)),
+                )
+        attempt(broker.client, topic, shuffled(given, 10 * seed + 7))
+        assert stored(broker.client, topic) == counted(given)
+        # A try that comes late, in an order of its own, adds nothing.
+        attempt(broker.client, topic, given)
+        assert stored(broker.client, topic) == counted(given)
+
+
+def test_a_task_whose_rows_come_in_the_same_order_keeps_it(broker: SmallSegments) -> None:
+    given = rows(95)
+    broker.client.put_topic("ordered", **WINDOW)
+    with pytest.raises(Died):
+        attempt(broker.client, "ordered", given, dies_after=52)
+    attempt(broker.client, "ordered", given)
+    page = broker.client.read("ordered", 0, limit=1000)
+    assert [each.data_raw for each in page.records] == [row.data.strip() for row in given]
+
+
+def test_chunks_of_another_size_are_another_order(broker: SmallSegments, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = rows(200)
+    broker.client.put_topic("chunks", **WINDOW)
+    with pytest.raises(Died):
+        attempt(broker.client, "chunks", given, dies_after=150)
+    monkeypatch.setattr(appending, "CHUNK_RECORDS", 7)
+    attempt(broker.client, "chunks", given)
+    assert stored(broker.client, "chunks") == counted(given)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_tries_that_run_at_once(broker: SmallSegments, partitions: int) -> None:
+    """As speculative tasks, and those that Spark takes for dead: all of them write to their end."""
+    given = rows(600, keys=11 if partitions > 1 else 0)
+    for seed in range(4):
+        topic = f"at-once-{partitions}-{seed}"
+        broker.client.put_topic(topic, partitions=partitions, **WINDOW)
+        failed: list[BaseException] = []
+
+        def run(number: int, topic: str = topic, seed: int = seed, failed: list[BaseException] = failed) -> None:
+            try:
+                with Client(broker.url) as client:
+                    attempt(client, topic, given if number == 0 else shuffled(given, 100 * seed + number))
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failed == []
+        assert stored(broker.client, topic) == counted(given)
+
+
+def test_a_number_that_a_crash_took_is_used_again(broker: SmallSegments) -> None:
+    """Of what a task has stored the broker has lost something in the middle, and kept what came later."""
+    given = rows(60)
+    broker.client.put_topic("hole", **WINDOW)
+    for number in (0, 1, 3, 5):
+        part = given[10 * number : 10 * number + 10]
+        broker.client.append("hole", [row.record for row in part], idempotency_key=f"task-{number}")
+    attempt(broker.client, "hole", shuffled(given, 3))
+    assert stored(broker.client, "hole") == counted(given)
+
+
+def test_other_rows_are_refused_before_anything_is_added(broker: SmallSegments) -> None:
+    given = rows(100)
+    other = [Row(b'{"random":%d}' % n) for n in range(100)]
+    broker.client.put_topic("random", **WINDOW)
+    with pytest.raises(Died):
+        attempt(broker.client, "random", given, dies_after=35)
+    with pytest.raises(OtherRows, match=r"stored 30 rows that this one does not have\. Nothing was added"):
+        attempt(broker.client, "random", other)
+    assert broker.client.state("random").count == 30
+    attempt(broker.client, "random", other, append_others=True)
+    assert stored(broker.client, "random") == counted([*given[:30], *other])
+
+
+def test_rows_that_are_gone_from_the_topic_cannot_be_told_from_missing_ones(broker: SmallSegments) -> None:
+    given = rows(100)
+    broker.client.put_topic("gone", **WINDOW)
+    with pytest.raises(Died):
+        attempt(broker.client, "gone", given, dies_after=35)
+    broker.client.delete_records("gone", before_seq=6)
+    with pytest.raises(OtherRows, match="from seq 1 to 10 5 are deleted or evicted already"):
+        attempt(broker.client, "gone", shuffled(given, 1))
+    attempt(broker.client, "gone", given)  # in the same order nothing has to be read
+    assert broker.client.state("gone").count == 95
+
+
+def test_what_is_filled_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appending, "FILLING_BYTES", 1000)
+    filling = Filling(64)
+    given = [Row(b'"' + b"x" * 48 + b'"', tag=f"key-{n}") for n in range(300)]
+    chunks: list[list[Row]] = []
+    held = most = 0
+    for row in given:
+        found = [chunk for _, chunk in filling.put(row)]
+        held += 1 - sum(map(len, found))
+        most = max(most, held)
+        chunks += found
+    assert most * 50 < 1000
+    chunks += [chunk for _, chunk in filling.rest()]
+    assert counted(row for chunk in chunks for row in chunk) == counted(given)
+
+
+# -- a stream's batch as a whole ---------------------------------------------------------------------------------------
+
+
+class _Columns:
+    names = ("value",)
+
+
+def test_a_batch_that_had_more_tasks_before_is_told_of(broker: SmallSegments) -> None:
+    import pyarrow as pa
+
+    broker.client.put_topic("fewer", **WINDOW)
+    options = {"url": broker.url, "topic": "fewer"}
+
+    def run(tasks: int, **more: str) -> None:
+        target = Target({**options, **more}, _Columns())  # pyright: ignore[reportArgumentType]
+        given = [
+            pa.RecordBatch.from_pydict({"value": [f'{{"n":{n}}}' for n in range(at, 40, tasks)]}) for at in range(tasks)
+        ]
+        done = [append_all(target, iter([batch]), f"batch-{at}") for at, batch in enumerate(given)]
+        for each in done:
+            each.key = "batch"
+        check_tasks(target, done)
+
+    run(4)
+    run(4)
+    assert broker.client.state("fewer").count == 40
+    with pytest.raises(OtherRows, match="run before with more than 2 tasks, and task 2 stored rows"):
+        run(2)
+    run(2, differentRows="append")

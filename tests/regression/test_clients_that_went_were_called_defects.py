@@ -1,0 +1,61 @@
+"""A client that went while it was answered was an error in the log, with a traceback: the loop that the broker runs on
+raises where a closed connection is written to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import uvloop
+from structlog.testing import capture_logs
+
+from broker.kafka.apis import ApiKey
+from broker.kafka.call import Answer, Call, Later
+from broker.kafka.table import HANDLERS
+from tests.kafka.server import KafkaServer
+
+
+class Slow:
+    """Answers to Metadata that are given when the test says so: at once, or as one on its way."""
+
+    def __init__(self, *, later: bool) -> None:
+        self._later = later
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def __call__(self, _: Call, __: memoryview) -> Answer:
+        self.begun.set()
+        return Later(self._body()) if self._later else await self._body()
+
+    async def _body(self) -> bytes:
+        await self.go_on.wait()
+        self.ended.set()
+        return b"answer"
+
+
+async def gone(directory: Path, *, later: bool) -> list[str]:
+    """What is logged, and what the loop complains of, when a client goes while it is answered."""
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    slow = Slow(later=later)
+    with capture_logs() as logged:
+        async with KafkaServer(directory, {**HANDLERS, ApiKey.METADATA: slow}) as server:
+            wire = await server.connect()
+            wire.send(ApiKey.METADATA, 9, b"")
+            wire.send(ApiKey.METADATA, 9, b"")
+            await slow.begun.wait()
+            await wire.close()
+            while server.broker.kafka_metrics.connections:
+                await asyncio.sleep(0.005)
+            slow.go_on.set()
+            await slow.ended.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)
+    return complaints + [each["event"] for each in logged if each["log_level"] in ("error", "warning")]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_client_that_goes_while_it_is_answered_is_no_defect(tmp_path: Path, later: bool) -> None:
+    assert uvloop.run(gone(tmp_path, later=later)) == []

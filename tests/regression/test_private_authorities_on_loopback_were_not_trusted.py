@@ -1,0 +1,81 @@
+"""A broker on loopback with a certificate of one's own could not be reached: SSL_CERT_FILE did not count there, and
+there was nothing else to name the authority with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from client import AsyncClient, Client, ConnectionFailed, InvalidRequest, RetryPolicy
+from client.cli import app
+from tests.http.hot_server import HotServer
+from tests.support.certificate import certificate
+
+NEVER = RetryPolicy(total_s=0)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    return certificate(tmp_path)[0]
+
+
+@pytest.fixture(autouse=True)
+def nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+async def url(authority: Path) -> AsyncIterator[str]:
+    async with HotServer(tls_cert=authority, tls_key=authority.with_name("key.pem")) as server:
+        yield server.server.url
+
+
+def health(url: str, **options: Path) -> str:
+    with Client(url, retry=NEVER, **options) as client:
+        return client.health().status
+
+
+async def test_whom_nobody_named_is_not_trusted(url: str) -> None:
+    with pytest.raises(ConnectionFailed, match="certificate"):
+        await asyncio.to_thread(health, url)
+
+
+async def test_the_environment_names_whom_to_trust(url: str, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A proxy that is named there as well still has no part in it.
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.invalid:1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    assert await asyncio.to_thread(health, url) == "ok"
+    async with AsyncClient(url, retry=NEVER) as client:
+        assert (await client.health()).status == "ok"
+
+
+async def test_a_program_names_whom_to_trust(url: str, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "absent.pem")
+    assert await asyncio.to_thread(health, url, ca_file=authority) == "ok"
+    async with AsyncClient(url, retry=NEVER, ca_file=str(authority)) as client:
+        assert (await client.health()).status == "ok"
+
+
+async def test_the_command_line_names_whom_to_trust(url: str, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def topics(*arguments: str) -> int:
+        return CliRunner().invoke(app, [*arguments, "--url", url]).exit_code
+
+    named = ("--cacert", str(authority))
+    assert await asyncio.to_thread(topics, "put", "t") == 3
+    for arguments in (("put", "t"), ("routers", "list"), ("consumers", "list", "t"), ("list",)):
+        assert await asyncio.to_thread(topics, *arguments, *named) == 0
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    assert await asyncio.to_thread(topics, "state", "t") == 0
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "ca.pem"
+    broken.write_text("no certificate")
+    for path in (tmp_path / "absent.pem", broken):
+        with pytest.raises(InvalidRequest, match=path.name):
+            Client("https://127.0.0.1:1", ca_file=path)
