@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from broker.auth import keys
 from broker.auth.keys import Keys
 from broker.environment import PREFIX, ignored, is_injected
+from broker.http.sites import parse_hosts, parse_origins
 from broker.storage_settings import Count, StorageSettings
 
 MIB = 1 << 20
@@ -103,6 +104,15 @@ class Settings(StorageSettings):
     port: Port = Field(4000, description="Port to listen on; 0 = any free one.")
     port_file: Path | None = Field(None, description="File to write the port to, once listening.")
     data_dir: Path = Field(Path("data"), description="Where everything is stored.")
+    allowed_hosts: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_hosts)] = Field(
+        None,
+        description="Names that Host may have: a comma list, *.example.com for all below, * for any; unset = any with "
+        "keys, without keys localhost and this machine's own. Addresses are always taken.",
+    )
+    cors_origins: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_origins)] = Field(
+        None,
+        description="Sites whose pages may use it: a comma list of scheme://host[:port], * for any; unset = its own.",
+    )
     backup_dir: Path | None = Field(
         None, description="Where `topics backup` may write, there and below; unset = nowhere, it is refused."
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from broker.auth.gate import Gate
 from broker.heavy import Heavy
+from broker.http.sites import sites_of
 from broker.kafka.codecs import Codecs
 from broker.kafka.groups.coordinator import Coordinator
 from broker.kafka.groups.offsets import Offsets
@@ -50,6 +52,7 @@ class Broker:
         "pressure",
         "proxy",
         "settings",
+        "sites",
         "started",
         "stopping",
         "streams",
@@ -103,6 +106,7 @@ class Broker:
             if keys
             else None
         )
+        self.sites = sites_of(settings, socket.gethostname())
         #: Takes spans; None, as a rule: nobody does.
         self.tracing = engine.tracer = tracing
         self.started = monotonic()

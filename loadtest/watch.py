@@ -27,7 +27,7 @@ from loadtest.own_broker import OwnBroker
 
 _RECORD = re.compile(rb'\{"\$seq":(\d+),"\$ts":\d+,"data":(\d+)\}')
 _JSON = b"content-type: application/json\r\n"
-_HOST = b"host: x\r\n"
+_HOST = b"host: localhost\r\n"
 
 
 class Figures(NamedTuple):

@@ -12,12 +12,14 @@ from typing import Final
 
 import structlog
 
+from broker.auth.scopes import READ
 from broker.http import errors
 from broker.http.answers import NO_CONTENT, Answer, Message, Receive, Scope, Send, Streamed, send_answer, send_streamed
 from broker.http.push import connection_of, drop, is_full, is_http2, send_last, send_now
 from broker.http.request import ClientGone, Request
 from broker.http.routes import sockets
 from broker.http.routing import Route, RouteTable
+from broker.http.sites import changes_something
 from broker.memory.memory import SMALL
 from broker.memory.refusal import Overloaded
 from broker.wiring import Broker
@@ -83,6 +85,9 @@ class Dispatcher:
         except Exception as error:
             self.broker.http_metrics.refused(error)
             answer = refuse(error, request_id=request.request_id.decode())
+        origin = request.headers.get(b"origin")
+        if origin is not None:
+            answer.headers = [*answer.headers, *self.broker.sites.shared_with(origin)]
         if self.broker.tracing is not None and not (found is not None and found[0].always):
             route_name = None if found is None else template
             self.broker.tracing.request(
@@ -165,16 +170,23 @@ class Dispatcher:
         return send_now(send, _body(piece))
 
     async def _routed(self, route: Route | None, request: Request) -> Answer:
-        self._gate(always=route is not None and route.always)
         method: str = request.scope["method"]
         rule = None if route is None else route.rule(method)
+        headers, sites = request.headers, self.broker.sites
+        sites.check_host(headers)
+        if b"origin" in headers or b"sec-fetch-site" in headers:
+            if (preflight := sites.preflight(method, headers)) is not None:
+                return preflight
+            changes = changes_something(method, READ if rule is None else rule.scopes)
+            sites.check_page(headers, request.scope["scheme"], changes=changes)
+        self._gate(always=route is not None and route.always)
         gate = self.broker.gate
         if gate is not None:
             request.access = gate.admit(request.headers, request.scope["query_string"], rule)
-        if route is None:
-            raise errors.PathNotFound
         if has_encoded_slash(request.scope.get("raw_path") or b""):
             raise InvalidRequest("path: no name has a slash in it, percent-encoded or not.", field="path")
+        if route is None:
+            raise errors.PathNotFound
         endpoint = route.endpoint(method)
         if endpoint is None or rule is None:
             if method == "OPTIONS":

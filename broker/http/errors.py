@@ -62,7 +62,10 @@ CODES: Final[dict[str, Code]] = {
     ),
     "unauthorized": Code(401, None, "there are [keys](#keys), and none of them was sent", "no; with a key"),
     "forbidden": Code(
-        403, None, "the key lacks `detail.scopes`, or is not for `detail.name`", "no; with a key that may",
+        403, None,
+        "the key lacks `detail.scopes`, or is not for `detail.name`; or the broker does not answer to `detail.host`, "
+        "or takes nothing from [pages](#pages-of-other-sites) of `detail.origin`",
+        "no; with a key that may, or once a setting names the host or the site",
     ),
     "topic_not_found": Code(404, None, "there is no such topic", _NO),
     "router_not_found": Code(404, None, "there is no such router", _NO),

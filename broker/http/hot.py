@@ -79,6 +79,9 @@ class HotRequests:
             or b"%" in path
             or headers.get(b"content-type") != b"application/json"
             or b"content-encoding" in headers
+            or b"origin" in headers
+            or b"sec-fetch-site" in headers
+            or not self._broker.sites.answers_to(headers.get(b"host"))
             or not length.isdigit()
             or int(length) > self._max_body_bytes
             or not self._open()

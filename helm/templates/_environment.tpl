@@ -15,6 +15,25 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Names that the broker answers to; nothing where it answers to every name. Probes and Prometheus come by address. */}}
+{{- define "topics.allowedHosts" -}}
+{{- $hosts := .Values.allowedHosts -}}
+{{- if or $hosts (not .Values.auth.enabled) -}}
+{{- range $service := list (include "topics.fullname" .) (include "topics.headless" .) -}}
+{{- $name := printf "%s.%s" $service $.Release.Namespace -}}
+{{- range $domain := list "" ".svc" ".svc.cluster.local" -}}
+{{- $hosts = append $hosts (print $name $domain) -}}
+{{- $hosts = append $hosts (print "*." $name $domain) -}}
+{{- end -}}
+{{- $hosts = append $hosts $service -}}
+{{- end -}}
+{{- if .Values.ingress.enabled -}}
+{{- $hosts = concat $hosts .Values.ingress.hosts -}}
+{{- end -}}
+{{- join "," (concat (list "localhost") $hosts | uniq) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "topics.environment" -}}
 {{- $all := dict
   "TOPICS_HOST" .Values.listenAddress
@@ -27,6 +46,12 @@
 {{- $_ := set $all "TOPICS_API_KEYS_FILE" "/etc/topics/keys/api-keys" -}}
 {{- else -}}
 {{- $_ := set $all "TOPICS_ALLOW_INSECURE_NO_AUTH" "1" -}}
+{{- end -}}
+{{- with include "topics.allowedHosts" . -}}
+{{- $_ := set $all "TOPICS_ALLOWED_HOSTS" . -}}
+{{- end -}}
+{{- with .Values.corsOrigins -}}
+{{- $_ := set $all "TOPICS_CORS_ORIGINS" (join "," .) -}}
 {{- end -}}
 {{- if .Values.tls.enabled -}}
 {{- $_ := set $all "TOPICS_TLS_CERT" "/etc/topics/tls/tls.crt" -}}

@@ -43,7 +43,7 @@ async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def client_of(broker: Broker) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(build_app(broker)), base_url="http://broker")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(build_app(broker)), base_url="http://localhost")
 
 
 @pytest.fixture

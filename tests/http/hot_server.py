@@ -199,7 +199,7 @@ def post(
     """A write as bytes; `headers` are added, or replace those of the same name."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     size = len(content) if length is None else length
-    given = {"host": "x", "content-type": "application/json", "content-length": str(size)} | dict(headers or {})
+    given = {"host": "localhost", "content-type": "application/json", "content-length": str(size)} | dict(headers or {})
     lines = [f"POST /v0/topics/{topic}{query} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items())]
     return "\r\n".join([*lines, "", ""]).encode(errors="surrogateescape") + content
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.http.hot_server import HotServer, Wire, post, records
 
 ONE = records(1)
-GET = b"GET /v0/topics/t HTTP/1.1\r\nhost: x\r\n\r\n"
+GET = b"GET /v0/topics/t HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 async def warm(server: HotServer, *requests: bytes) -> Wire:

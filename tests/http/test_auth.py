@@ -72,7 +72,7 @@ async def test_not_ready_comes_before_the_key_and_metrics_ask_for_it_all_the_sam
     engine = Engine(str(tmp_path / "data"), Options(wal_shards=1))
     settings = Settings.model_validate({"data_dir": tmp_path / "data", "api_keys": configured()})
     transport = httpx.ASGITransport(build_app(Broker(engine, settings)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         for path in ("/v0/topics", "/nowhere"):
             refused(await client.get(path), 503, "not_ready")
         assert (await client.get("/v0/health")).status_code == 200

@@ -157,7 +157,7 @@ async def test_without_keys_nobody_is_counted() -> None:
 
 async def opened(server: HotServer, path: str, key: str = "one") -> Wire:
     wire = await server.connect()
-    wire.send(f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n".encode())
+    wire.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\r\n".encode())
     return wire
 
 

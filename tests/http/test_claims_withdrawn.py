@@ -37,7 +37,7 @@ async def asking(server: HotServer, **fields: object) -> Wire:
     """A connection on which a claim has been sent."""
     wire = await server.connect()
     body = json.dumps({"node": "w", **fields}).encode()
-    head = b"POST /v0/topics/q/claim HTTP/1.1\r\nhost: x\r\n"
+    head = b"POST /v0/topics/q/claim HTTP/1.1\r\nhost: localhost\r\n"
     wire.send(head, b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
     return wire
 

@@ -191,7 +191,7 @@ async def asking(server: HotServer, **fields: object) -> Wire:
     """A connection on which a read has been sent."""
     wire = await server.connect()
     body = json.dumps(fields).encode()
-    head = f"POST {URL}/read HTTP/1.1\r\nhost: x\r\n".encode()
+    head = f"POST {URL}/read HTTP/1.1\r\nhost: localhost\r\n".encode()
     wire.send(head, b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
     return wire
 

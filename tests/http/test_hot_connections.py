@@ -37,7 +37,7 @@ async def test_pipelined_writes_are_answered_in_order(server: HotServer) -> None
 
 async def test_hot_and_other_requests_take_turns_on_a_connection(server: HotServer) -> None:
     wire = await server.connect()
-    get = b"GET /v0/topics/t HTTP/1.1\r\nhost: x\r\n\r\n"
+    get = b"GET /v0/topics/t HTTP/1.1\r\nhost: localhost\r\n\r\n"
     wire.send(post("t", ONE), get, post("t", ONE, ASGI), post("t", ONE), get, post("none", {"create": False}), get)
     wire.send(post("t", b"{"), post("t", ONE))
     statuses = [(await wire.answer()).status for _ in range(9)]
@@ -109,7 +109,7 @@ async def test_who_expects_100_continue_gets_it(server: HotServer) -> None:
 
 async def test_a_body_in_chunks_is_taken_the_long_way(server: HotServer) -> None:
     wire = await server.connect()
-    head = b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     wire.send(head, b'transfer-encoding: chunked\r\n\r\n6\r\n{"reco\r\n12\r\nrds":[{"data":1}]}\r\n0\r\n\r\n')
     wire.send(post("t", ONE))
     assert [(await wire.answer()).status for _ in range(2)] == [200, 200]
@@ -129,11 +129,11 @@ async def test_what_follows_a_body_and_is_no_request_is_refused_behind_the_answe
 @pytest.mark.parametrize(
     "head",
     [
-        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n",
-        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: " + b"1" * 5000 + b"\r\n\r\n",
-        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
-        b"POST /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
-        b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: " + b"1" * 5000 + b"\r\n\r\n",
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        b"POST /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}",
+        b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
 async def test_a_head_that_is_no_http_is_refused(server: HotServer, head: bytes) -> None:

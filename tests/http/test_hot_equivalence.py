@@ -37,7 +37,7 @@ async def stored(wire: Wire, topic: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while True:
         path = f"/v0/topics/{topic}/records?limit=1000&include_tags=true&from_seq={found[-1]['$seq'] if found else 0}"
-        wire.send(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        wire.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         page = (await wire.answer()).body.get("records", [])
         if not page:
             return [{name: value for name, value in each.items() if name != "$ts"} for each in found]

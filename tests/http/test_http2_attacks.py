@@ -40,7 +40,7 @@ def request(stream: int, *fields: tuple[str | bytes, str | bytes], flags: int = 
 
 
 def get(path: str | bytes) -> list[tuple[str | bytes, str | bytes]]:
-    return [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "x")]
+    return [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "localhost")]
 
 
 @pytest.fixture

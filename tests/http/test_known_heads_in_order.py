@@ -67,7 +67,7 @@ async def test_what_waits_is_bounded(server: HotServer, agains: list[bytes]) -> 
     "behind",
     [
         b"rubbish\r\n\r\n",
-        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
         b"\r\n" + post("t", ONE),
         b"\n" + post("t", ONE),
     ],
@@ -91,12 +91,12 @@ async def test_what_is_no_request_is_refused_behind_the_answers(
 
 BETWEEN: dict[str, list[bytes]] = {
     "a GET": [GET],
-    "a GET with a body": [b"GET /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"],
+    "a GET with a body": [b"GET /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\nabc"],
     "the body is a request": [post("t", post("t", ONE), ASGI)],
     "the body is a request, by itself": [post("t", b"", ASGI, length=len(post("t", ONE))), post("t", ONE)],
     "hot, the body is a request by itself": [post("t", b"", length=len(post("t", ONE))), post("t", ONE)],
     "chunked": [
-        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n",
         b"%x\r\n" % len(post("t", ONE)),
         post("t", ONE),
         b"\r\n0\r\n\r\n",
@@ -105,7 +105,9 @@ BETWEEN: dict[str, list[bytes]] = {
     "head and body": [post("t", b"{")[:-1], b"{"],
     "not whole, then whole": [post("t", b"{}", length=2)[:-1], b"}"],
     "100-continue": [post("t", b"{}", {"expect": "100-continue"})],
-    "upgrade elsewhere": [b"GET /v0/topics/t HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"],
+    "upgrade elsewhere": [
+        b"GET /v0/topics/t HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    ],
 }
 
 
@@ -131,7 +133,7 @@ async def test_whatever_comes_between_is_one_request(
 async def test_a_connection_that_was_hot_becomes_a_websocket(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server, post("t", ONE), post("t", ONE))
     key = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: " + b"A" * 22
-    wire.send(b"GET /v0/ws HTTP/1.1\r\nhost: x\r\n" + key + b"==\r\n\r\n")
+    wire.send(b"GET /v0/ws HTTP/1.1\r\nhost: localhost\r\n" + key + b"==\r\n\r\n")
     assert (await wire.answer()).status == 101
     assert len(agains) == 1
     wire.send(post("t", ONE))
@@ -264,7 +266,7 @@ async def test_a_body_is_never_taken_for_a_request(server: HotServer, agains: li
     assert (await wire.answer()).status == 200
     assert len(agains) == 1
     inside = post("t", records("smuggled"))
-    wire.send(b"POST /v0/nowhere HTTP/1.1\r\nhost: x\r\n" + length % len(inside) + b"\r\n\r\n")
+    wire.send(b"POST /v0/nowhere HTTP/1.1\r\nhost: localhost\r\n" + length % len(inside) + b"\r\n\r\n")
     assert (await wire.answer()).status == 404, "before its body has come"
     wire.send(inside)
     await asyncio.sleep(0.05)

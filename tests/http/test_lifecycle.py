@@ -100,7 +100,9 @@ async def test_a_port_file_that_cannot_be_written_ends_the_process(tmp_path: Pat
 
 
 async def test_what_is_still_in_flight_after_the_grace_is_told_so(tmp_path: Path) -> None:
-    head = b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n"
+    head = (
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n"
+    )
     async with running(tmp_path, grace_s=0.2) as (process, client):
         await process.until_ready()
         reader, writer = await asyncio.open_connection("127.0.0.1", process.server.port)

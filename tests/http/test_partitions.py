@@ -106,7 +106,7 @@ async def test_there_are_so_many_and_no_more(client: httpx.AsyncClient, method: 
 
 async def test_the_address_of_a_partition_is_no_name(client: httpx.AsyncClient) -> None:
     await make(client)
-    refused(await client.get("/v0/topics/orders%2F1"), 404, "not_found")
+    refused(await client.get("/v0/topics/orders%2F1"), 400, "invalid_request")
     refused(await client.post("/v0/watch", json={"topics": {"orders/1": {}}}), 400, "invalid_request")
     refused(await client.put("/v0/routers/r", json={"source": "orders/1", "dest": "x"}), 400, "invalid_request")
 

@@ -165,7 +165,9 @@ def test_many_signals_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_a_request_in_flight_is_finished(server: LiveServer) -> None:
-    head = b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n"
+    head = (
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n"
+    )
     with socket.create_connection(("127.0.0.1", server.port)) as connection, http1(server.url) as client:
         connection.sendall(head + b'{"records":')
         client.get("/v0/health")
@@ -257,12 +259,16 @@ def test_tls_is_served_with_a_certificate(tmp_path: Path) -> None:
 def test_a_target_may_name_the_whole_url(server: LiveServer, path: bytes) -> None:
     httpx.post(f"{server.url}/v0/topics/t", json=BODY)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(b"GET http://somewhere%b HTTP/1.1\r\nhost: somewhere\r\n\r\n" % path)
+        connection.sendall(b"GET http://localhost%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % path)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
 
 
 def test_bytes_that_are_no_request_do_no_harm(server: LiveServer) -> None:
-    for rubbish in (b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01", b"rubbish\r\n\r\n"):
+    for rubbish in (
+        b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"\x16\x03\x01",
+        b"rubbish\r\n\r\n",
+    ):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(rubbish)
             connection.shutdown(socket.SHUT_WR)

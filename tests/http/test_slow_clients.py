@@ -28,7 +28,7 @@ PACE_S = 3 * SHORT_S
 #: Far beyond any test: what is not meant must not be the reason.
 NEVER_S = 1000
 SERVERS = ["zttp", "httptools"]
-GET = b"GET /v0/topics HTTP/1.1\r\nhost: x\r\n\r\n"
+GET = b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def server(**given: Any) -> HotServer:
@@ -65,7 +65,7 @@ async def drip(wire: Wire, text: bytes, every_s: float) -> None:
 
 
 @pytest.mark.parametrize("http", SERVERS)
-@pytest.mark.parametrize("begun", [b"", b"G", b"GET / HTTP/1.1\r\nhost: x\r\nx-a: b\r\n"])
+@pytest.mark.parametrize("begun", [b"", b"G", b"GET / HTTP/1.1\r\nhost: localhost\r\nx-a: b\r\n"])
 async def test_a_head_that_does_not_come_is_not_waited_for(http: str, begun: bytes) -> None:
     async with server(http=http, header_timeout_s=SHORT_S) as broker:
         wire = await broker.connect()
@@ -114,12 +114,12 @@ async def test_a_tls_handshake_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("http", SERVERS)
 async def test_a_head_that_is_too_long_is_refused(http: str) -> None:
     async with server(http=http, max_header_bytes=1000) as broker:
-        fits = b"GET /v0/topics?x=" + b"y" * 900 + b" HTTP/1.1\r\nhost: x\r\n\r\n"
+        fits = b"GET /v0/topics?x=" + b"y" * 900 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n"
         for request, status in (
             (fits, 200),
-            (fits.replace(b"host: x", b"host: x\r\nx: " + b"z" * 100), 431),
-            (GET.replace(b"host: x", b"host: x" + b"\r\na: b" * 150), 431),
-            (GET.replace(b"host: x", b"host: x\r\nx: " + b"z" * 100_000), 431),
+            (fits.replace(b"host: localhost", b"host: localhost\r\nx: " + b"z" * 100), 431),
+            (GET.replace(b"host: localhost", b"host: localhost" + b"\r\na: b" * 150), 431),
+            (GET.replace(b"host: localhost", b"host: localhost\r\nx: " + b"z" * 100_000), 431),
         ):
             wire = await broker.connect()
             wire.send(request)
@@ -205,7 +205,7 @@ async def big(broker: HotServer) -> None:
         assert answer.status in (200, 201)
 
 
-ASK = b"GET /v0/topics/big/records?max_batch_bytes=8388608 HTTP/1.1\r\nhost: x\r\n%b\r\n"
+ASK = b"GET /v0/topics/big/records?max_batch_bytes=8388608 HTTP/1.1\r\nhost: localhost\r\n%b\r\n"
 
 
 @pytest.mark.parametrize("http", SERVERS)
@@ -257,7 +257,7 @@ class Two:
         self.wire.send(self.http.data_to_send())
 
     def ask(self, stream: int, method: str, path: str, *more: tuple[str, str], end: bool = True) -> None:
-        headers = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "x"), *more]
+        headers = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"), *more]
         self.http.send_headers(stream, headers, end_stream=end)
         self.flush()
 

@@ -41,7 +41,7 @@ async def test_who_does_not_speak_tls_learns_nothing(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     async with HotServer(tls_cert=cert, tls_key=key) as server:
         wire = await server.connect()
-        wire.send(b"GET /v0/health HTTP/1.1\r\nhost: x\r\n\r\n")
+        wire.send(b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         async with asyncio.timeout(20):
             assert b"HTTP" not in await wire.read()
 

@@ -37,7 +37,7 @@ async def sleeper(server: HotServer, http: httpx.AsyncClient, path: str) -> Wire
     """A client that asks for the stream, and does not read."""
     wire = await server.connect()
     wire.transport.pause_reading()
-    wire.send(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    wire.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     await soon(lambda: len(server.broker.live.watchers) >= 1)
     return wire
 

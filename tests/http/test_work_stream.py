@@ -238,7 +238,7 @@ async def test_a_client_that_does_not_read_is_left_and_its_jobs_go_back(
         await append(http, "q", *({"data": "x" * 100_000} for _ in range(200)))
     wire = await server.connect()
     wire.transport.pause_reading()
-    wire.send(b"GET /v0/topics/q/work?node=w&max=1000 HTTP/1.1\r\nhost: x\r\n\r\n")
+    wire.send(b"GET /v0/topics/q/work?node=w&max=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
     await until(lambda: server.broker.streams.parked == 1)
     await until(lambda: server.broker.streams.parked == 0)
     await until(lambda: server.engine.queues.figures("q").in_flight == 0)
@@ -252,7 +252,7 @@ async def test_other_streams_do_not_wait_for_a_client_that_does_not_read(
     await queue(http)
     wire = await server.connect()
     wire.transport.pause_reading()
-    wire.send(b"GET /v0/topics/q/work?node=w&max=1000 HTTP/1.1\r\nhost: x\r\n\r\n")
+    wire.send(b"GET /v0/topics/q/work?node=w&max=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
     await until(lambda: server.broker.streams.parked == 1)
     for _ in range(2):
         await append(http, "q", *({"data": "x" * 100_000} for _ in range(400)))

@@ -89,7 +89,7 @@ class Http2:
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         stream = self._connection.get_next_available_stream_id()
-        headers = [(":method", method), (":scheme", "http"), (":authority", "broker"), (":path", path)]
+        headers = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
         if body is not None:
             headers.append(("content-type", "application/json"))
         self._connection.send_headers(stream, headers, end_stream=body is None)

@@ -81,7 +81,7 @@ class Stream(asyncio.Protocol):
     """An event stream as it comes over its socket."""
 
     def __init__(self, path: str, last_id: str | None = None) -> None:
-        self._hello = f"GET {path} HTTP/1.1\r\nhost: x\r\n"
+        self._hello = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n"
         if last_id is not None:
             self._hello += f"last-event-id: {last_id}\r\n"
         self.received = bytearray()

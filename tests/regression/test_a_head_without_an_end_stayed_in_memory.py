@@ -14,7 +14,7 @@ PIECE = b"b" * 10_000
 async def test_a_field_without_an_end_is_refused() -> None:
     async with HotServer(http="httptools", header_timeout_s=1000) as server:
         wire = await server.connect()
-        wire.send(b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: ")
+        wire.send(b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\nx-a: ")
         while not wire.transport.is_closing():
             wire.send(PIECE)
             await asyncio.sleep(0.001)

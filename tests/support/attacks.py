@@ -11,7 +11,7 @@ SMUGGLED: Final = "smuggled"
 #: There, and as it was before, whatever is sent.
 THERE: Final = "there"
 
-_INNER: Final = f"PUT /v0/topics/{SMUGGLED} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+_INNER: Final = f"PUT /v0/topics/{SMUGGLED} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 #: Targets that lead nowhere: 4xx for every method. Beginnings of a directory, of a file, of another route; bad UTF-8.
 TARGETS: Final = [
@@ -92,11 +92,11 @@ def framed(target: str, method: str) -> bytes:
     """One request for a target."""
     body = b"{}" if method in ("PUT", "POST") else b""
     more = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n" if body else ""
-    return f"{method} {target} HTTP/1.1\r\nhost: x\r\n{more}\r\n".encode() + body
+    return f"{method} {target} HTTP/1.1\r\nhost: localhost\r\n{more}\r\n".encode() + body
 
 
 def _post(*fields: bytes, body: bytes = b"") -> bytes:
-    head = [b"POST /v0/topics/there/diff HTTP/1.1", b"host: x", b"content-type: application/json", *fields]
+    head = [b"POST /v0/topics/there/diff HTTP/1.1", b"host: localhost", b"content-type: application/json", *fields]
     return b"\r\n".join([*head, b"", b""]) + body
 
 
@@ -128,7 +128,7 @@ AMBIGUOUS: Final[dict[str, bytes]] = {
     "space before the colon": _post(b"transfer-encoding : chunked", body=b"0\r\n\r\n" + _INNER),
     "tab before the colon": _post(b"content-length\t: 0", body=_INNER),
     "folded line": _post(b"x-a: b", b" content-length: 40", body=_INNER),
-    "line that begins with a space": b"POST /v0/topics/there/diff HTTP/1.1\r\n host: x\r\n\r\n" + _INNER,
+    "line that begins with a space": b"POST /v0/topics/there/diff HTTP/1.1\r\n host: localhost\r\n\r\n" + _INNER,
     "no colon": _post(b"content-length", body=_INNER),
     "no name": _post(b": 2", body=b"{}" + _INNER),
     "NUL in a name": _post(b"content-le\0ngth: 2", body=b"{}" + _INNER),
@@ -152,20 +152,20 @@ RUBBISH: Final[dict[str, bytes]] = {
     "zeros": bytes(100_000),
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
     "HTTP/0.9": b"GET /v0/topics\r\n\r\n",
-    "HTTP/1.2x": b"GET /v0/topics HTTP/1.2x\r\nhost: x\r\n\r\n",
-    "lower-case version": b"GET /v0/topics http/1.1\r\nhost: x\r\n\r\n",
-    "HTTP/9.9": b"GET /v0/topics HTTP/9.9\r\nhost: x\r\n\r\n",
-    "space in the target": b"GET /v0/to pics HTTP/1.1\r\nhost: x\r\n\r\n",
-    "NUL in the target": b"GET /v0/topics\0 HTTP/1.1\r\nhost: x\r\n\r\n",
-    "target that is not ASCII": b"GET /v0/topics/\xff HTTP/1.1\r\nhost: x\r\n\r\n",
-    "long target": b"GET /v0/topics/" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
-    "long query": b"GET /v0/topics?prefix=" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
-    "long method": b"A" * 100_000 + b" /v0/topics HTTP/1.1\r\nhost: x\r\n\r\n",
-    "long value": b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: " + b"b" * 100_000 + b"\r\n\r\n",
-    "long name": b"GET /v0/topics HTTP/1.1\r\nhost: x\r\n" + b"x" * 100_000 + b": b\r\n\r\n",
-    "many fields": b"GET /v0/topics HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
-    "a field without an end": b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nx-a: " + b"b" * 1_000_000,
-    "method with a colon": b"GE:T /v0/topics HTTP/1.1\r\nhost: x\r\n\r\n",
+    "HTTP/1.2x": b"GET /v0/topics HTTP/1.2x\r\nhost: localhost\r\n\r\n",
+    "lower-case version": b"GET /v0/topics http/1.1\r\nhost: localhost\r\n\r\n",
+    "HTTP/9.9": b"GET /v0/topics HTTP/9.9\r\nhost: localhost\r\n\r\n",
+    "space in the target": b"GET /v0/to pics HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "NUL in the target": b"GET /v0/topics\0 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "target that is not ASCII": b"GET /v0/topics/\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "long target": b"GET /v0/topics/" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "long query": b"GET /v0/topics?prefix=" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "long method": b"A" * 100_000 + b" /v0/topics HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "long value": b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\nx-a: " + b"b" * 100_000 + b"\r\n\r\n",
+    "long name": b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\n" + b"x" * 100_000 + b": b\r\n\r\n",
+    "many fields": b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
+    "a field without an end": b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\nx-a: " + b"b" * 1_000_000,
+    "method with a colon": b"GE:T /v0/topics HTTP/1.1\r\nhost: localhost\r\n\r\n",
     "no host": b"GET /v0/topics HTTP/1.1\r\n\r\n",
-    "two hosts": b"GET /v0/topics HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n",
+    "two hosts": b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\nhost: y\r\n\r\n",
 }

@@ -30,6 +30,9 @@ BY_THE_CHART = frozenset(
         "api_keys",
         "api_keys_file",
         "allow_insecure_no_auth",
+        # Without keys the names of the Services are among them.
+        "allowed_hosts",
+        "cors_origins",
         # Probes have no key.
         "probe_auth",
         "kafka_port",
@@ -60,6 +63,9 @@ NAME = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "max
 LABEL = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 40}
 KEY_OF_SECRET = {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}
 QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"}
+#: As TOPICS_ALLOWED_HOSTS and TOPICS_CORS_ORIGINS take them.
+HOST = {"type": "string", "pattern": "^([*]|([*][.])?[A-Za-z0-9_.-]+)$"}
+ORIGIN = {"type": "string", "pattern": "^([*]|[A-Za-z][A-Za-z0-9+.-]*://[^/,\\s]+)$"}
 DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
 #: Parts of Kubernetes objects that are passed on as they are; Kubernetes checks them.
 OBJECTS = {"type": "array", "items": {"type": "object"}}
@@ -226,6 +232,8 @@ def schema() -> dict[str, Any]:
             image=image(pullSecrets=TEXTS),
             settings=settings(),
             listenAddress=one_of("0.0.0.0", "::"),
+            allowedHosts={"type": "array", "items": HOST},
+            corsOrigins={"type": "array", "items": ORIGIN},
             drainMs={"type": "integer", "minimum": 0},
             terminationGracePeriodSeconds={"type": "integer", "minimum": 1},
             auth=strict(enabled=BOOLEAN, existingSecret=NAME, secretKeys=names_in_secret),

@@ -56,7 +56,9 @@ class Connection:
         """The request alone: for somebody who does not stay for the answer. Raises OSError."""
         assert self._writer is not None
         text = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: [::]\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        )
         self._writer.write(head.encode() + b"\r\n\r\n" + text)
         await self._writer.drain()
 

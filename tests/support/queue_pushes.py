@@ -44,7 +44,9 @@ class Pushes:
         assert self._writer is not None
         try:
             async with asyncio.timeout(OPEN_S):
-                self._writer.write(f"GET {path} HTTP/1.1\r\nhost: b\r\naccept: text/event-stream\r\n\r\n".encode())
+                self._writer.write(
+                    f"GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n".encode()
+                )
                 head = await self._reader.readuntil(b"\r\n\r\n")
         except (OSError, asyncio.IncompleteReadError) as error:
             if isinstance(error, TimeoutError):

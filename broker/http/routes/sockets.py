@@ -80,11 +80,14 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
 
 def _gate(broker: Broker, scope: Scope) -> Access:
     """Whose connection it is to be."""
+    headers = by_name(scope["headers"])
+    broker.sites.check_host(headers)
+    broker.sites.check_page(headers, scope["scheme"], changes=True)
     if not broker.serving:
         raise ShuttingDown if broker.stopping else NotReady(replay_progress=broker.engine.recovery_progress)
     caller = ANYBODY
     if broker.gate is not None:
-        caller = broker.gate.admit(by_name(scope["headers"]), b"", rule_of("GET", WEBSOCKET_PATH))
+        caller = broker.gate.admit(headers, b"", rule_of("GET", WEBSOCKET_PATH))
     if scope["path"] != WEBSOCKET_PATH:
         raise errors.PathNotFound
     return caller

@@ -168,7 +168,7 @@ async def test_a_prefix_moves_everything(engine: Engine, settings: Settings) -> 
         assert (await client.get("/topics")).status_code == 404
         assert (await client.get("/kafka/topics")).json() == []
         made = (await client.post("/kafka/consumers/g", json={"name": "i"}, headers=V2)).json()
-        assert made["base_uri"] == "http://broker/kafka/consumers/g/instances/i"
+        assert made["base_uri"] == "http://localhost/kafka/consumers/g/instances/i"
         assert (await client.get("/kafka/consumers/g/instances/i/subscription")).json() == {"topics": []}
 
 

@@ -130,7 +130,7 @@ async def test_receipts_come_while_records_are_sent(server: HotServer, http: htt
 
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
     url = f"/v3/clusters/{server.engine.cluster_id}/topics/t/records"
-    head = f"POST {url} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = f"POST {url} HTTP/1.1\r\nhost: [::]\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
     writer.write(head.encode())
     for number in range(3):
         piece = json.dumps({"value": {"type": "JSON", "data": number}}).encode()
@@ -159,7 +159,7 @@ async def test_a_client_that_leaves_amid_its_records_has_sent_those_before(
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
     url = f"/v3/clusters/{server.engine.cluster_id}/topics/t/records"
-    head = f"POST {url} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = f"POST {url} HTTP/1.1\r\nhost: [::]\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
     piece = b'{"value":{"type":"JSON","data":1}}{"value":'
     writer.write(head.encode() + b"%x\r\n%b\r\n" % (len(piece), piece))
     async with asyncio.timeout(PATIENCE_S):

@@ -32,14 +32,14 @@ async def get(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
 async def test_there_is_one_cluster(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
     found = await get(client, "/v3/clusters")
     assert found["kind"] == "KafkaClusterList"
-    assert found["metadata"] == {"self": "http://broker/v3/clusters", "next": None}
+    assert found["metadata"] == {"self": "http://localhost/v3/clusters", "next": None}
     [only] = found["data"]
     assert only["cluster_id"] == engine.cluster_id
-    assert only["metadata"]["self"] == f"http://broker{cluster}"
-    assert only["topics"] == {"related": f"http://broker{cluster}/topics"}
+    assert only["metadata"]["self"] == f"http://localhost{cluster}"
+    assert only["topics"] == {"related": f"http://localhost{cluster}/topics"}
     assert await get(client, cluster) == only
     [broker] = (await get(client, f"{cluster}/brokers"))["data"]
-    assert (broker["kind"], broker["broker_id"], broker["host"]) == ("KafkaBroker", 1, "broker")
+    assert (broker["kind"], broker["broker_id"], broker["host"]) == ("KafkaBroker", 1, "localhost")
     assert await get(client, f"{cluster}/brokers/1") == broker
     refused(await client.get("/v3/clusters/another/topics"), 404, 404)
 
@@ -52,7 +52,7 @@ async def test_a_topic_from_its_making_to_its_end(client: httpx.AsyncClient, eng
     assert made == {
         "kind": "KafkaTopic",
         "metadata": {
-            "self": f"http://broker{cluster}/topics/t",
+            "self": f"http://localhost{cluster}/topics/t",
             "resource_name": f"crn:///kafka={engine.cluster_id}/topic=t",
         },
         "cluster_id": engine.cluster_id,
@@ -60,9 +60,9 @@ async def test_a_topic_from_its_making_to_its_end(client: httpx.AsyncClient, eng
         "is_internal": False,
         "replication_factor": 1,
         "partitions_count": 1,
-        "partitions": {"related": f"http://broker{cluster}/topics/t/partitions"},
-        "configs": {"related": f"http://broker{cluster}/topics/t/configs"},
-        "partition_reassignments": {"related": f"http://broker{cluster}/topics/t/partitions/-/reassignment"},
+        "partitions": {"related": f"http://localhost{cluster}/topics/t/partitions"},
+        "configs": {"related": f"http://localhost{cluster}/topics/t/configs"},
+        "partition_reassignments": {"related": f"http://localhost{cluster}/topics/t/partitions/-/reassignment"},
         "authorized_operations": [],
     }
     assert engine.state("t").config.ttl_ms == 60_000
@@ -200,7 +200,7 @@ async def test_groups_and_how_far_they_are(client: httpx.AsyncClient, cluster: s
         "range",
     )
     url = f"{cluster}/consumer-groups/a%20group"
-    assert group["metadata"]["self"] == f"http://broker{url}"
+    assert group["metadata"]["self"] == f"http://localhost{url}"
     assert await get(client, url) == group
     [member] = (await get(client, f"{url}/consumers"))["data"]
     assert member["consumer_id"] == "i"
