@@ -18,6 +18,12 @@ from broker.live.cursor import Position
 from storage.records import ReadResult, Tombstone
 
 _LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
+#: What says which message it is. A client is answered with the word that it uses itself.
+OP: Final = "op"
+TYPE: Final = "type"
+#: For clients that have used neither so far.
+EITHER: Final = "either"
+
 #: The reason of a gap that is there when a stream opens.
 TOO_OLD: Final = "from_seq_too_old"
 RECREATED: Final = "recreated"
@@ -35,14 +41,14 @@ class Kind(enum.Enum):
 class Event:
     """Something that happened in a topic, and the position behind it."""
 
-    __slots__ = ("_alone", "_message", "data", "kind", "position")
+    __slots__ = ("_alone", "_messages", "data", "kind", "position")
 
     def __init__(self, kind: Kind, data: bytes, position: Position) -> None:
         self.kind = kind
         self.data = data
         self.position = position
         self._alone: bytes | None = None
-        self._message: str | None = None
+        self._messages: dict[str, str] | None = None
 
     def with_id(self, id: bytes) -> bytes:
         """The bytes of an event whose id is that."""
@@ -57,12 +63,15 @@ class Event:
             self._alone = self.with_id(cursor.encode([cursor.entry(key, self.position)]))
         return self._alone
 
-    def message(self) -> str:
-        """The text of a WebSocket message."""
-        if self._message is None:
+    def message(self, word: str) -> str:
+        """The text of a WebSocket message; `word`: OP or TYPE."""
+        if self._messages is None:
+            self._messages = {}
+        found = self._messages.get(word)
+        if found is None:
             name = self.kind.value.replace(b"-", b"_")
-            self._message = (b'{"type":"%b",%b' % (name, self.data[1:])).decode()
-        return self._message
+            found = self._messages[word] = (b'{"%b":"%b",%b' % (word.encode(), name, self.data[1:])).decode()
+        return found
 
 
 def records(
@@ -111,9 +120,9 @@ def topic_deleted(topic: bytes, head_seq: int, position: Position) -> Event:
     return Event(Kind.TOPIC_DELETED, data, position)
 
 
-def message(kind: str, request_id: msgspec.Raw | None = None, **fields: object) -> str:
-    """An answer to a WebSocket command; `request_id` is given back as it came."""
-    named: dict[str, object] = {"type": kind}
+def message(word: str, kind: str, request_id: msgspec.Raw | None = None, **fields: object) -> str:
+    """An answer to a WebSocket command; `word`: OP, TYPE or EITHER; `request_id` is given back as it came."""
+    named: dict[str, object] = {OP: kind, TYPE: kind} if word == EITHER else {word: kind}
     if request_id is not None:
         named["request_id"] = request_id
     return msgspec.json.encode({**named, **fields}).decode()

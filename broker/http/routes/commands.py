@@ -7,6 +7,7 @@ ends watching it. A command that is refused is answered by an error and changes 
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,16 +17,18 @@ from pydantic import BaseModel, ValidationError
 from broker.auth.access import Access
 from broker.auth.scopes import WRITE_ADMIN
 from broker.auth.table import COMMANDS
-from broker.http import strict_json
+from broker.http import render, strict_json
 from broker.http.errors import wrong_model
 from broker.http.routes.append import Natural, write_of
-from broker.http.routes.replies import Refused, Replies
+from broker.http.routes.replies import Refused, Replies, ReplyTo, Wording
 from broker.http.routes.subscribing import Subscribing
+from broker.live import frames
 from broker.live.watcher import Watcher
 from broker.metrics import HttpMetrics
 from broker.service import appends
 from schemas.watch import Subscribe, Unsubscribe
 from storage.errors import InvalidRequest
+from storage.records import Appended
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -34,26 +37,35 @@ MAX_UNDER_WAY: Final = 64
 
 
 class _Head(msgspec.Struct):
-    type: str
+    """Whatever a message is, the id it came with is found."""
+
+    op: Raw | UnsetType = UNSET
+    type: Raw | UnsetType = UNSET
     request_id: Raw | UnsetType = UNSET
-    topic: str | UnsetType = UNSET
+    topic: Raw | UnsetType = UNSET
 
 
-class _Place(msgspec.Struct):
+class _Publish(msgspec.Struct):
+    """What a publish has that a body of an append has not."""
+
     partition: Natural | None = None
+    return_seqs: bool | None = None
 
 
 _head = msgspec.json.Decoder(_Head)
-_place = msgspec.json.Decoder(_Place)
+_publish = msgspec.json.Decoder(_Publish)
+_text = msgspec.json.Decoder(str)
+_answer: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 
 
-_UNSUPPORTED: Final = "A message is a JSON object whose type is subscribe, unsubscribe, publish or ping."
+_UNSUPPORTED: Final = "A message is a JSON object whose op is subscribe, unsubscribe, publish or ping."
 
 
 class Commands:
     """Of one connection. `take` is given its messages one after another."""
 
-    def __init__(self, watcher: Watcher[str], caller: Access, metrics: HttpMetrics) -> None:
+    def __init__(self, watcher: Watcher[str], caller: Access, metrics: HttpMetrics, wording: Wording) -> None:
+        self.wording = wording
         self._watcher = watcher
         self._live = watcher.live
         self._caller = caller
@@ -67,27 +79,33 @@ class Commands:
     async def take(self, text: str | None) -> None:
         """One message; returns when the next one may be read. None: it was no text."""
         await self._watcher.room()
-        request_id: Raw | None = None
+        began = perf_counter()
+        to = ReplyTo(self.wording.word)
         try:
             raw = (text or "").encode()
             head = await _head_of(raw if text is not None else None)
-            request_id = None if head.request_id is UNSET else Raw(bytes(head.request_id))
-            if head.type not in COMMANDS:
-                raise Refused("unsupported_message", _UNSUPPORTED)
-            self._caller.require(COMMANDS[head.type], () if head.topic is UNSET else (head.topic,))
-            match head.type:
+            to = self._reply_to(head)
+            command = _command(head)
+            topic = None if head.topic is UNSET else _topic(bytes(head.topic))
+            self._caller.require(COMMANDS[command], () if topic is None else (topic,))
+            match command:
                 case "subscribe":
-                    await self._subscribing.subscribe(_model(Subscribe, raw), request_id)
+                    await self._subscribing.subscribe(_model(Subscribe, raw), to)
                 case "unsubscribe":
-                    await self._subscribing.unsubscribe(_model(Unsubscribe, raw), request_id)
+                    await self._subscribing.unsubscribe(_model(Unsubscribe, raw), to)
                 case "publish":
-                    await self._publish(head, raw, request_id)
-                case "ping":
-                    self._replies.say("pong", request_id, ts=self._live.engine.now_ms())
+                    await self._publish(topic, raw, to, began)
                 case _:
-                    raise Refused("unsupported_message", _UNSUPPORTED)
+                    self._replies.say("pong", to, ts=self._live.engine.now_ms())
         except Exception as error:
-            self._replies.refuse(error, request_id)
+            self._replies.refuse(error, to)
+
+    def _reply_to(self, head: _Head) -> ReplyTo:
+        if head.op is not UNSET:
+            self.wording.word = frames.OP
+        elif head.type is not UNSET:
+            self.wording.word = frames.TYPE
+        return ReplyTo(self.wording.word, None if head.request_id is UNSET else Raw(bytes(head.request_id)))
 
     def close(self) -> None:
         """The connection has ended. Writes under way are not taken back; nobody is told of them."""
@@ -97,23 +115,25 @@ class Commands:
 
     # -- what they do ------------------------------------------------------------------------------------------------
 
-    async def _publish(self, head: _Head, raw: bytes, request_id: Raw | None) -> None:
-        if head.topic is UNSET:
+    async def _publish(self, topic: str | None, raw: bytes, to: ReplyTo, began: float) -> None:
+        if topic is None:
             raise InvalidRequest("topic: required.", field="topic")
-        write = await write_of(head.topic, raw)
-        if b"partition" in raw:
-            write.partition = (await strict_json.decode(raw, _place)).partition
+        write = await write_of(topic, raw)
+        more = await strict_json.decode(raw, _publish)
+        write.partition = more.partition
         self._caller.require(COMMANDS["publish"] if write.settings is None else WRITE_ADMIN, appends.names_of(write))
         await self._places.acquire()
         self._subscribing.writes(write.topic)
         before = self._last.get(write.topic)
-        task = asyncio.create_task(self._write(write, before, request_id))
+        task = asyncio.create_task(self._write(write, before, to, began, seqs=more.return_seqs is True))
         self._last[write.topic] = task
         self._writes.add(task)
         task.add_done_callback(lambda done: self._written(write.topic, done))
 
-    async def _write(self, write: appends.Append, before: asyncio.Task[None] | None, request_id: Raw | None) -> None:
-        outcome: object = None
+    async def _write(
+        self, write: appends.Append, before: asyncio.Task[None] | None, to: ReplyTo, began: float, *, seqs: bool
+    ) -> None:
+        outcome: Appended | Exception
         try:
             outcome = await appends.append(self._live.engine, write, self._live.pressure)
         except Exception as error:
@@ -121,21 +141,38 @@ class Commands:
         if before is not None:
             await asyncio.wait((before,))
         if isinstance(outcome, Exception):
-            self._replies.refuse(outcome, request_id)
+            self._replies.refuse(outcome, to)
         else:
-            done = msgspec.to_builtins(outcome)
-            if done["partition"] is None:
-                del done["partition"]
-            if not done.pop("payload_differs"):
-                self._replies.say("ack", request_id, **done)
-            else:
-                self._replies.say("ack", request_id, **done, payload_differs=True)
+            answer: dict[str, Raw] = _answer.decode(render.appended(outcome, seqs=seqs, started=began))
+            self._replies.say("ack", to, **answer)
 
     def _written(self, topic: str, task: asyncio.Task[None]) -> None:
         self._places.release()
         self._writes.discard(task)
         if self._last.get(topic) is task:
             del self._last[topic]
+
+
+def _command(head: _Head) -> str:
+    """Raises Refused."""
+    given = head.type if head.op is UNSET else head.op
+    try:
+        command = "" if given is UNSET else _text.decode(given)
+    except msgspec.ValidationError:
+        command = ""
+    if command not in COMMANDS:
+        raise Refused("unsupported_message", _UNSUPPORTED)
+    return command
+
+
+def _topic(raw: bytes) -> str | None:
+    """None: null, which means that there is none. Raises InvalidRequest."""
+    if raw == b"null":
+        return None
+    try:
+        return _text.decode(raw)
+    except msgspec.ValidationError:
+        raise InvalidRequest("topic: expected a string.", field="topic") from None
 
 
 async def _head_of(raw: bytes | None) -> _Head:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import structlog
 from msgspec import Raw
 
@@ -22,6 +24,20 @@ class Refused(Exception):
         self.message = message
 
 
+class ReplyTo(NamedTuple):
+    """What an answer takes from its command: the word that says which message it is, and the request_id."""
+
+    word: str
+    request_id: Raw | None = None
+
+
+class Wording:
+    """The word that a connection used last: what it is sent without having asked says that, too."""
+
+    def __init__(self) -> None:
+        self.word = frames.EITHER
+
+
 class Replies:
     """Of one connection; in the order of the calls."""
 
@@ -29,18 +45,18 @@ class Replies:
         self._watcher = watcher
         self._metrics = metrics
 
-    def say(self, kind: str, request_id: Raw | None, **fields: object) -> None:
-        self._watcher.say(frames.message(kind, request_id, **fields))
+    def say(self, kind: str, to: ReplyTo, **fields: object) -> None:
+        self._watcher.say(frames.message(to.word, kind, to.request_id, **fields))
 
-    def refuse(self, error: Exception, request_id: Raw | None) -> None:
+    def refuse(self, error: Exception, to: ReplyTo) -> None:
         """Say why a command was not carried out."""
         self._metrics.refused(error)
         if isinstance(error, Refused):
-            self.say("error", request_id, code=error.code, message=error.message)
+            self.say("error", to, code=error.code, message=error.message)
             return
         if not isinstance(error, StorageError) or error.code == "internal":
             _log.error("command_failed", exc_info=error)
-            self.say("error", request_id, code="internal", message="The broker made a mistake; its log has more.")
+            self.say("error", to, code="internal", message="The broker made a mistake; its log has more.")
             return
         detail = {"detail": error.detail} if error.detail else {}
-        self.say("error", request_id, code=error.code, message=error.message, **detail)
+        self.say("error", to, code=error.code, message=error.message, **detail)

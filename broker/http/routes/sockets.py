@@ -27,10 +27,10 @@ from broker.http.answers import Answer, Receive, Scope, Send, with_protection
 from broker.http.push import LINGER_S, connection_of, send_now
 from broker.http.request import Request, by_name, request_id
 from broker.http.routes.commands import Commands
+from broker.http.routes.replies import Wording
 from broker.http.routes.watch import SLOW_READER, TOO_SLOW
 from broker.http1 import WEBSOCKET_PATH
 from broker.live import frames
-from broker.live.frames import Event
 from broker.live.watcher import Watcher
 from broker.memory.memory import SMALL
 from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
@@ -53,14 +53,21 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
     await receive()
     started = perf_counter()
     live = broker.live
-    watcher: Watcher[str] = Watcher(live, encode=_encode, failure=_failure, positions={})
+    wording = Wording()
+    watcher: Watcher[str] = Watcher(
+        live,
+        encode=lambda _, event: event.message(wording.word),
+        failure=lambda error, topic: _failure(wording.word, error, topic),
+        positions={},
+    )
     try:
         caller = _gate(broker, scope)
         with broker.streams.place(), caller.stream_place():
             live.enter(watcher)
             try:
                 await send({"type": "websocket.accept"})
-                await _converse(Commands(watcher, caller, broker.http_metrics), watcher, receive, send)
+                commands = Commands(watcher, caller, broker.http_metrics, wording)
+                await _converse(commands, watcher, receive, send)
             finally:
                 live.exit(watcher)
     except OSError:
@@ -113,7 +120,7 @@ async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive,
 
     watcher.attach(push)
     listening = asyncio.create_task(_listen(commands, receive))
-    sending = asyncio.create_task(_send(watcher, send))
+    sending = asyncio.create_task(_send(watcher, commands.wording, send))
     try:
         await asyncio.wait((listening, sending), return_when=asyncio.FIRST_COMPLETED)
         for task in (listening, sending):
@@ -131,27 +138,27 @@ async def _listen(commands: Commands, receive: Receive) -> None:
         await commands.take(message.get("text"))
 
 
-async def _send(watcher: Watcher[str], send: Send) -> None:
+async def _send(watcher: Watcher[str], wording: Wording, send: Send) -> None:
     try:
         async for text in watcher.pieces():
             async with asyncio.timeout(events.PATIENCE_S):
                 await send(_message(text))
     except TimeoutError:
         _log.warning("client_too_slow", route=WEBSOCKET_PATH)
-        _send_last(watcher, send)
+        _send_last(watcher, wording, send)
         return
     code = _GOING_AWAY if isinstance(watcher.error, ShuttingDown) else _INTERNAL
     await send({"type": "websocket.close", "code": code})
 
 
-def _send_last(watcher: Watcher[str], send: Send) -> None:
+def _send_last(watcher: Watcher[str], wording: Wording, send: Send) -> None:
     """To a client that does not read: behind what waits for it; sent if it reads on in time."""
     watcher.live.figures.slow_closed += 1
     protocol: Any = getattr(send, "__self__", None)
     if protocol is None:
         return
     protocol.writable.set()
-    send_now(send, _message(frames.message("error", code=SLOW_READER, message=TOO_SLOW)))
+    send_now(send, _message(frames.message(wording.word, "error", code=SLOW_READER, message=TOO_SLOW)))
     send_now(send, {"type": "websocket.close", "code": _POLICY})
     asyncio.get_running_loop().call_later(LINGER_S, protocol.transport.abort)
 
@@ -160,13 +167,9 @@ def _message(text: str) -> dict[str, Any]:
     return {"type": "websocket.send", "text": text}
 
 
-def _encode(_watcher: Watcher[str], event: Event) -> str:
-    return event.message()
-
-
-def _failure(error: StorageError, topic: str | None) -> str:
+def _failure(word: str, error: StorageError, topic: str | None) -> str:
     code = events.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
     more: dict[str, object] = {} if topic is None else events.place_of(topic)
     if error.detail:
         more["detail"] = error.detail
-    return frames.message("error", None, code=code, message=error.message, **more)
+    return frames.message(word, "error", None, code=code, message=error.message, **more)

@@ -11,12 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from msgspec import Raw
-
 from broker.auth.access import Access
 from broker.auth.table import COMMANDS
 from broker.http.render import Shape
-from broker.http.routes.replies import Replies
+from broker.http.routes.replies import Replies, ReplyTo
 from broker.http.routes.watch import start_of
 from broker.live import wish
 from broker.live.watcher import Watcher
@@ -66,26 +64,26 @@ class Subscribing:
                     except TopicNotFound:
                         each.heads[place] = 0
 
-    async def subscribe(self, asked: Subscribe, request_id: Raw | None) -> None:
+    async def subscribe(self, asked: Subscribe, to: ReplyTo) -> None:
         """Returns when it was carried out, or waits. Raises what refuses it."""
         named = {name: start_of(name, start) for name, start in asked.starts().items()}
         wish.check_topics(named)
         self._caller.require(COMMANDS["subscribe"], named)
         starts = wish.addressed(self._live.engine, named, lenient=asked.lenient)
         lagging = any(self._live.engine.routers.lags(name) for name in starts)
-        await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, request_id), request_id)
+        await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, to), to)
 
-    async def unsubscribe(self, asked: Unsubscribe, request_id: Raw | None) -> None:
+    async def unsubscribe(self, asked: Unsubscribe, to: ReplyTo) -> None:
         """As `subscribe`."""
         names = asked.names()
         self._caller.require(COMMANDS["unsubscribe"], names)
         places = [address(name, asked.partition or 0) for name in names]
-        await self._in_order(places, False, lambda _: self._end(places, request_id), request_id)
+        await self._in_order(places, False, lambda _: self._end(places, to), to)
 
     # -- one after the other -----------------------------------------------------------------------------------------
 
     async def _in_order(
-        self, names: Iterable[str], lagging: bool, act: Callable[[dict[str, int]], None], request_id: Raw | None
+        self, names: Iterable[str], lagging: bool, act: Callable[[dict[str, int]], None], to: ReplyTo
     ) -> None:
         waiting = _Waiting(frozenset(names))
         before = [each for each in self._waiting if each.names & waiting.names]
@@ -93,7 +91,7 @@ class Subscribing:
             act({})
             return
         await self._places.acquire()
-        task = asyncio.create_task(self._wait_and_act(waiting, before, lagging, act, request_id))
+        task = asyncio.create_task(self._wait_and_act(waiting, before, lagging, act, to))
         self._waiting[waiting] = task
         task.add_done_callback(lambda _: self._acted(waiting))
 
@@ -103,7 +101,7 @@ class Subscribing:
         before: list[_Waiting],
         lagging: bool,
         act: Callable[[dict[str, int]], None],
-        request_id: Raw | None,
+        to: ReplyTo,
     ) -> None:
         try:
             if lagging:
@@ -113,7 +111,7 @@ class Subscribing:
             await self._watcher.room()
             act(waiting.heads)
         except Exception as error:
-            self._replies.refuse(error, request_id)
+            self._replies.refuse(error, to)
 
     def _acted(self, waiting: _Waiting) -> None:
         waiting.done.set()
@@ -122,9 +120,7 @@ class Subscribing:
 
     # -- what they do ------------------------------------------------------------------------------------------------
 
-    def _begin(
-        self, asked: Subscribe, starts: dict[str, wish.Start], heads: dict[str, int], request_id: Raw | None
-    ) -> None:
+    def _begin(self, asked: Subscribe, starts: dict[str, wish.Start], heads: dict[str, int], to: ReplyTo) -> None:
         strong = asked.consistency == "strong"
         opened = wish.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong, heads=heads)
         if len({*self._watcher.handed, *opened}) > wish.MAX_TOPICS:
@@ -143,10 +139,10 @@ class Subscribing:
             split(name)[0]: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
             for name, each in opened.items()
         }
-        self._replies.say("subscribed", request_id, topics=told)
+        self._replies.say("subscribed", to, topics=told)
         for name, each in opened.items():
             self._watcher.watch(name, options, each.position)
 
-    def _end(self, places: list[str], request_id: Raw | None) -> None:
+    def _end(self, places: list[str], to: ReplyTo) -> None:
         ended = [split(place)[0] for place in places if self._watcher.drop(place)]
-        self._replies.say("unsubscribed", request_id, topics=ended)
+        self._replies.say("unsubscribed", to, topics=ended)
