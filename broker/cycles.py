@@ -48,6 +48,7 @@ class Cycle(ABC):
     __slots__ = (
         "_protocol",
         "body",
+        "client_ended",
         "disconnected",
         "flight",
         "headers",
@@ -67,13 +68,17 @@ class Cycle(ABC):
         self.body = bytearray()
         self.started = perf_counter()
         self.disconnected = False
+        #: It has closed its side, and may have gone.
+        self.client_ended = False
         self.response_complete = False
         self.keep_alive = True
         self.more_body = True
         self.message_event = _never
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Sent:
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, *, grants: bool) -> Sent:
         """Send the whole answer, in one write, and go on with the connection's next request.
+
+        `grants`: not to a client that has ended its side, and may have gone.
 
         Never raises: it is called by the engine, amid other requests' outcomes.
         """
@@ -82,6 +87,8 @@ class Cycle(ABC):
         protocol = self._protocol
         self.response_complete = True
         protocol.forget(self)
+        if grants and self.client_ended:
+            protocol.transport.close()
         if self.disconnected or protocol.transport.is_closing():
             return Sent.GONE
         try:

@@ -34,6 +34,25 @@ _TOO_LARGE: Final = "message exceeded configured size limit"
 WEBSOCKET_PATH: Final = "/v0/ws"
 
 
+def upgrade_with_body() -> InvalidRequest:
+    """RFC 6455 knows no body there, and what reads the handshake would wait for ever."""
+    return InvalidRequest("request: a WebSocket handshake has no body (RFC 6455).", field="body")
+
+
+def can_answer(cycle: Any, scheme: str | None) -> bool:
+    """Whether a request is under way that can be answered to a client that has ended its side (half-closed it).
+
+    Over TLS the end of one side is the end of both.
+    """
+    return scheme != "https" and cycle is not None and not cycle.more_body and not cycle.response_complete
+
+
+def end_client_side(cycle: Any) -> None:
+    """Tell whoever carries out a request that its client has ended its side (see `Request.unless_gone`)."""
+    cycle.client_ended = True
+    cycle.message_event.set()
+
+
 def head_bytes(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
     """The size of a head, each field with what stands around it."""
     return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
@@ -74,11 +93,33 @@ class Http1Protocol(ZttpProtocol):
     #: Came behind a request that the parser has not seen, and before its answer.
     _held: list[bytes]
     _idle_since = 0.0
+    #: The client has ended its side, and gets the answers to what it has sent.
+    _client_ended = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._heads = KnownHeads()
         self._held = []
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """True: the connection stays open until what has come whole is answered."""
+        self._client_ended = can_answer(self.cycle, self.scheme)
+        if self._client_ended:
+            end_client_side(self.cycle)
+        return self._client_ended
+
+    def _close_if_client_ended(self) -> None:
+        """Behind an answer, or when the next request has begun."""
+        if not self._client_ended:
+            return
+        if can_answer(self.cycle, self.scheme):
+            end_client_side(self.cycle)
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._close_if_client_ended()
 
     def data_received(self, data: bytes) -> None:
         start = self.received
@@ -131,6 +172,7 @@ class Http1Protocol(ZttpProtocol):
             self._wait_idle(self.timeout_keep_alive)
         if self._held:
             self._release()
+        self._close_if_client_ended()
 
     def hand_over_again(self, again: AgainCycle) -> None:
         """To uvicorn, parsed for the first time."""
@@ -142,6 +184,7 @@ class Http1Protocol(ZttpProtocol):
             cycle.keep_alive = again.keep_alive
         if self._held:
             self._release()
+        self._close_if_client_ended()
 
     def _release(self) -> None:
         data = b"".join(self._held)
@@ -263,6 +306,12 @@ class Http1Protocol(ZttpProtocol):
         scope = self.scope
         return scope["path"] == WEBSOCKET_PATH and scope["method"] == "GET" and super()._should_upgrade()
 
+    def handle_websocket_upgrade(self, event: zttp.Request) -> None:
+        if not event.end_stream:
+            self._refuse(upgrade_with_body())
+            return
+        super().handle_websocket_upgrade(event)
+
     def forget(self, cycle: Cycle) -> None:
         """It is answered, or is nobody's to answer here."""
         cycle.flight.end()
@@ -326,3 +375,4 @@ class Http1Protocol(ZttpProtocol):
         cycle.more_body = False
         cycle.keep_alive = hot.keep_alive
         cycle.message_event.set()
+        self._close_if_client_ended()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from broker.http.errors import HeadTooLarge
-from broker.http1 import WEBSOCKET_PATH, refusal
+from broker.http1 import WEBSOCKET_PATH, can_answer, end_client_side, refusal, upgrade_with_body
 from broker.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
@@ -33,12 +33,30 @@ class PlainProtocol(HttpToolsProtocol):
     #: What still comes is nobody's: the connection ends with the answers that are under way.
     _is_deaf = False
     _refusal: Exception | None = None
+    #: The client has ended its side, and gets the answers to what it has sent.
+    _client_ended = False
 
     def connection_made(self, transport: Any) -> None:
         if self.door.turns_away(self.connections, transport):
             self.transport = transport
         else:
             super().connection_made(transport)
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """True: the connection stays open until what has come whole is answered."""
+        self._client_ended = can_answer(self.cycle, self.scheme) or bool(self.pipeline)
+        self._end_client_side()
+        return self._client_ended
+
+    def _end_client_side(self) -> None:
+        for cycle in (self.cycle, *(each for each, _ in self.pipeline)):
+            if self._client_ended and can_answer(cycle, self.scheme):
+                end_client_side(cycle)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._client_ended and not self.pipeline and not can_answer(self.cycle, self.scheme):
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
@@ -97,7 +115,13 @@ class PlainProtocol(HttpToolsProtocol):
         hosts = sum(name == b"host" for name, _ in self.headers)
         if version not in _VERSIONS or hosts > 1 or (version == "1.1" and not hosts):
             self._fail(InvalidRequest("request: HTTP/1.1 names one host, once (RFC 9112 §3.2)."))
+        if self._should_upgrade() and any(self._is_of_body(*each) for each in self.headers):
+            self._fail(upgrade_with_body())
         super().on_headers_complete()
+
+    @staticmethod
+    def _is_of_body(name: bytes, value: bytes) -> bool:
+        return name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
 
     def send_400_response(self, msg: str) -> None:
         """Called where the parser gave up, for `_refusal` if there is one."""

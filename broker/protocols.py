@@ -18,7 +18,7 @@ from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 from broker.calm import Calm
 from broker.http.errors import HeadTooLarge
-from broker.http1 import Http1Protocol, head_bytes
+from broker.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
 from broker.plain1 import PlainProtocol
 from broker.slow import Look, Phase, Progress, Quota
 
@@ -112,6 +112,17 @@ class Http2Protocol(ZttpH2Protocol):
         self._untaken: dict[int, tuple[Any, Hold]] = {}
         #: Those whose client makes no room, by number.
         self._takings: dict[int, _Taking] = {}
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """True: the connection stays open until what has come whole is answered, as far as the windows go."""
+        for cycle in self.cycles.values():
+            if can_answer(cycle, self.scheme):
+                end_client_side(cycle)
+            else:
+                cycle.disconnected = True  # the rest of its body will not come
+                cycle.message_event.set()
+        self.shutdown_requested = True  # the last answer ends the connection
+        return any(can_answer(cycle, self.scheme) for cycle in self.cycles.values())
 
     def look(self) -> Look | None:
         """See `broker.slow`. Answers that are not taken are seen to right here: their streams are reset."""

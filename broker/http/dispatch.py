@@ -85,6 +85,9 @@ class Dispatcher:
         except Exception as error:
             self.broker.http_metrics.refused(error)
             answer = refuse(error, request_id=request.request_id.decode())
+        if b"expect" in request.headers and request.awaits_continue():
+            # The client may send the body or not: what comes next on the connection would be either.
+            answer.headers = [*answer.headers, (b"connection", b"close")]
         origin = request.headers.get(b"origin")
         if origin is not None:
             answer.headers = [*answer.headers, *self.broker.sites.shared_with(origin)]

@@ -42,8 +42,8 @@ class Sent(enum.Enum):
 class Caller(Protocol):
     """Who made a request, and waits for one answer."""
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Sent:
-        """Send the whole answer. Never raises."""
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, *, grants: bool) -> Sent:
+        """Send the whole answer. Never raises. `grants`: only to a client that is surely there."""
         ...
 
     def hand_over(self) -> None:
@@ -172,7 +172,8 @@ class HotRequests:
         if large:
             out.append((b"vary", b"accept-encoding"))
         out += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))
-        self._sent(action, answer, caller.respond(answer.status, out, answer.body), started)
+        sent = caller.respond(answer.status, out, answer.body, grants=answer.withdraw is not None)
+        self._sent(action, answer, sent, started)
 
     async def _send_large(
         self,
@@ -191,7 +192,8 @@ class HotRequests:
 
         await send_answer(answer, keep, request_id=identity, accept_encoding=headers.get(b"accept-encoding"))
         head, body = messages
-        self._sent(action, answer, caller.respond(answer.status, head["headers"], body["body"]), started)
+        sent = caller.respond(answer.status, head["headers"], body["body"], grants=answer.withdraw is not None)
+        self._sent(action, answer, sent, started)
 
     def _sent(self, action: Action, answer: Answer, sent: Sent, started: float) -> None:
         if answer.withdraw is not None and sent is not Sent.OUT:

@@ -196,6 +196,8 @@ class Request:
 
     def left(self) -> bool:
         """Whether the client is known to have gone, without waiting for news of it. After the body has been read."""
+        if self._hung_up():
+            return True
         while True:
             asking = self._receive().__await__()
             try:
@@ -208,8 +210,27 @@ class Request:
                 return False
 
     async def _leaves(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while not self._hung_up() and (await self._receive())["type"] != "http.disconnect":
             pass
+
+    def _hung_up(self) -> bool:
+        """Whether the client has ended its side of the connection; if so, nothing is sent to it any more.
+
+        It may have closed only that side, and read on: a write under way is answered all the same. But nobody knows
+        that: what would wait for it, or grant it something, takes it for gone.
+        """
+        cycle: Any = getattr(self._receive, "__self__", None)
+        if not getattr(cycle, "client_ended", False):
+            return False
+        cycle.disconnected = True
+        if not hasattr(cycle, "stream"):  # the other streams of an HTTP/2 connection may still be answered
+            cycle.transport.close()
+        return True
+
+    def awaits_continue(self) -> bool:
+        """Whether the client still waits to be told to send the body, and has sent none of it."""
+        cycle: Any = getattr(self._receive, "__self__", None)
+        return getattr(cycle, "waiting_for_100_continue", False) and cycle.more_body and not cycle.body
 
 
 class _Parking:
