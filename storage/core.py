@@ -172,6 +172,8 @@ class EngineCore:
     def _recover(self) -> Recovered:
         begin = self.clock.monotonic_ns()
         self._lock = take_lock(self.fs, self.path, self.clock)
+        if not self.fs.is_private(self.path):
+            _log.warning("data_dir_open_to_others", data_dir=self.path)
         found = open_format(self.fs, self.path, self.options.wal_shards)
         self.cluster_id = found.cluster_id
         previous, boot = LockText.parse(self._lock.previous()), self.fs.boot_id()

@@ -114,7 +114,7 @@ class FileSystem(Protocol):
     """Names and directories."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
-        """Open a file. `create` makes it when missing; `exclusive` refuses (EEXIST) an existing one."""
+        """Open a file. `create` makes it when missing, for this user alone; `exclusive` refuses (EEXIST) one there is."""
         ...
 
     def read_many(self, reads: Sequence[Read]) -> list[bytes]:
@@ -132,7 +132,11 @@ class FileSystem(Protocol):
     def file_size(self, path: str) -> int: ...
 
     def mkdir(self, path: str) -> None:
-        """Make one directory. EEXIST when present."""
+        """Make one directory, for this user alone. EEXIST when present."""
+        ...
+
+    def is_private(self, path: str) -> bool:
+        """Whether no other user may enter or read a directory."""
         ...
 
     def rename(self, source: str, target: str) -> None:

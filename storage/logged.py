@@ -113,6 +113,12 @@ LOGGED: Final = (
         _NONE,
     ),
     Event(
+        "data_dir_open_to_others", "warning", "data_dir",
+        "Other users of the machine may enter or read the data directory: an earlier version made it, or somebody else. "
+        "New directories are 0700, files 0600.",
+        "`chmod 700` it, unless a group is to read there.",
+    ),
+    Event(
         "clock_step", "warning", "step_ms",
         "The system's clock has jumped by more than a minute. A jump ahead is followed; one back (below 0) is "
         "not, until the clock has caught up.",

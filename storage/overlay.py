@@ -151,6 +151,9 @@ class OverlayFileSystem:
     def is_dir(self, path: str) -> bool:
         return path in self._folders or (path not in self._gone and self._below.is_dir(path))
 
+    def is_private(self, path: str) -> bool:
+        return self._below.is_private(path)
+
     def file_size(self, path: str) -> int:
         if path in self._contents:
             return self._contents[path].size

@@ -5,11 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from storage.filesystem import Buffer, Read, read_each, write_then_sync
 
 IOV_MAX = 1024
+#: What is stored is for the user alone that the broker runs as: whoever reads the files needs no key.
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
 _ZEROS = bytes(1 << 20)
 
 
@@ -117,7 +122,7 @@ def open_descriptor(path: str, *, create: bool, exclusive: bool, write: bool) ->
         flags |= os.O_CREAT
     if exclusive:
         flags |= os.O_EXCL
-    return os.open(path, flags, 0o640)
+    return os.open(path, flags, FILE_MODE)
 
 
 class PosixFileSystem:
@@ -142,7 +147,10 @@ class PosixFileSystem:
         return os.stat(path).st_size
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path, 0o750)
+        os.mkdir(path, FOLDER_MODE)
+
+    def is_private(self, path: str) -> bool:
+        return not stat.S_IMODE(os.stat(path).st_mode) & ~FOLDER_MODE & 0o777
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -161,7 +169,7 @@ class PosixFileSystem:
             os.close(fd)
 
     def lock(self, path: str) -> PosixLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             previous = os.pread(fd, 4096, 0).decode("utf-8", "replace")

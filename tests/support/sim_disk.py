@@ -240,6 +240,9 @@ class SimDisk(SimTree):
     def is_dir(self, path: str) -> bool:
         return self.perform("is_dir", path, (), lambda: isinstance(self._find(path), DirNode))
 
+    def is_private(self, path: str) -> bool:
+        return True
+
     def file_size(self, path: str) -> int:
         return self.perform("file_size", path, (), lambda: self._file(path).live.length)
 

@@ -115,7 +115,16 @@ def test_others_may_not_read_what_is_made(fs: PosixFileSystem, tmp_path: Path) -
     fs.mkdir(str(tmp_path / "d"))
     fs.lock(str(tmp_path / ".lock")).release()
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("f", "d", ".lock")]
-    assert [mode & 0o007 for mode in modes] == [0, 0, 0]
+    assert [oct(mode) for mode in modes] == ["0o600", "0o700", "0o600"]
+
+
+@pytest.mark.parametrize(("mode", "private"), [(0o700, True), (0o500, True), (0o750, False), (0o701, False)])
+def test_a_folder_that_others_may_enter_or_read_is_not_private(
+    fs: PosixFileSystem, tmp_path: Path, mode: int, private: bool
+) -> None:
+    fs.mkdir(str(tmp_path / "d"))
+    (tmp_path / "d").chmod(mode)
+    assert fs.is_private(str(tmp_path / "d")) is private
 
 
 @pytest.mark.parametrize("fill", [True, False])

@@ -1,0 +1,33 @@
+"""Data directories were 0750 and their files 0640: a group that shared nothing else could read records without a key."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+import structlog
+
+from storage import Engine
+from tests.http.conftest import SMALL
+
+
+async def test_all_that_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    async with Engine.open(root, SMALL) as engine:
+        await engine.put_topic("t")
+    found = [root, *root.rglob("*")]
+    assert {stat.S_IMODE(each.stat().st_mode) for each in found if each.is_dir()} == {0o700}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in found if each.is_file()} == {0o600}
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o700, []), (0o755, ["data_dir_open_to_others"])])
+async def test_a_start_warns_of_a_directory_that_others_may_read(tmp_path: Path, mode: int, told: list[str]) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    root.chmod(mode)
+    with structlog.testing.capture_logs() as logs:
+        async with Engine.open(root, SMALL):
+            pass
+    assert [each["event"] for each in logs if each["log_level"] == "warning"] == told
+    assert stat.S_IMODE(root.stat().st_mode) == mode
