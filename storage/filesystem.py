@@ -114,7 +114,7 @@ class FileSystem(Protocol):
     """Names and directories."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
-        """Open a file. `create` makes it when missing, for this user alone; `exclusive` refuses (EEXIST) one there is."""
+        """Open a file. `create` makes it when missing, for this user; `exclusive` refuses (EEXIST) an existing one."""
         ...
 
     def read_many(self, reads: Sequence[Read]) -> list[bytes]:

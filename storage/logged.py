@@ -114,8 +114,8 @@ LOGGED: Final = (
     ),
     Event(
         "data_dir_open_to_others", "warning", "data_dir",
-        "Other users of the machine may enter or read the data directory: an earlier version made it, or somebody else. "
-        "New directories are 0700, files 0600.",
+        "Other users of the machine may enter or read the data directory: an earlier version made it, or somebody "
+        "else. New directories are 0700, files 0600.",
         "`chmod 700` it, unless a group is to read there.",
     ),
     Event(

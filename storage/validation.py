@@ -151,9 +151,9 @@ def check_records(records: Sequence[NewRecord], options: Options) -> array[int]:
             size += _check_meta(record.meta, index, options)
         if size > limit:
             raise _too_large(index, size, limit)
-        if record.tag is not None:
+        if record.tag:
             check_text(record.tag, f"records[{index}].tag", options.max_tag_bytes)
-        if record.node is not None:
+        if record.node:
             check_text(record.node, f"records[{index}].node", options.max_node_bytes)
         sizes.append(size)
     return sizes

@@ -82,7 +82,7 @@ def _append(
     if topic in engine.catalog.spread:
         return False  # which partition it goes to is decided the other way
     write = _append_decoder.decode(body)
-    key = write.idempotency_key
+    node, key = write.node or None, write.idempotency_key or None
     if key is None and b"idempotency-key" in headers:
         key = headers[b"idempotency-key"].decode() or None
     records = PlainRecords([record.data for record in write.records])
@@ -90,8 +90,8 @@ def _append(
     if max(records.sizes(), default=0) > _SURELY_FLAT_BYTES:
         strict_json.check_flat(body)
     if key is None and len(records) == 1:
-        return engine.append_soon(topic, records[0], told, hand_over, node=write.node)
-    return engine.append_now(topic, records, told, node=write.node, idempotency_key=key)
+        return engine.append_soon(topic, records[0], told, hand_over, node=node)
+    return engine.append_now(topic, records, told, node=node, idempotency_key=key)
 
 
 def _appended(outcome: Appended, query: bytes, started: float) -> Answer:

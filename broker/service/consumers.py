@@ -76,7 +76,7 @@ async def page(
 ) -> tuple[list[ConsumerState], str | None]:
     """One page of a topic's consumers in byte order, and the cursor of the next one when more follow."""
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-    after = decode_cursor(cursor) if cursor is not None else ""
+    after = decode_cursor(cursor) if cursor else ""
     await engine.let_expire((topic,))
     found = engine.consumers.list(topic, prefix, after, size + 1)
     if len(found) <= size:

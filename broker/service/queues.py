@@ -166,7 +166,7 @@ async def leases(
     check_topic_name(topic)
     wanted = None if state is None else _state(state)
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-    after = 0 if cursor is None else _seq_of(cursor)
+    after = _seq_of(cursor) if cursor else 0
     await engine.let_expire((topic,))
     found = engine.queues.leases(topic, wanted, after, size + 1)
     if len(found) <= size:

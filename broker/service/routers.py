@@ -91,7 +91,7 @@ def page(
     """
     ends(source, dest)
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-    after = decode_cursor(cursor) if cursor is not None else ""
+    after = decode_cursor(cursor) if cursor else ""
     found = [
         router
         for each in narrowed(only, prefix)

@@ -111,13 +111,12 @@ async def change(engine: Engine, topic: str, asked: TopicChange) -> TopicState:
 
 
 async def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
-    """The topic as found; with `touch` the look counts as a read from now on."""
+    """The topic as found; with `touch` the look counts as a read, this one included."""
     check_topic_name(topic)
     await engine.let_expire((topic,))
-    state = partitions.summed(partitions.states(engine, topic))
     if touch:
         engine.touch(topic)
-    return state
+    return partitions.summed(partitions.states(engine, topic))
 
 
 async def page(
@@ -128,7 +127,7 @@ async def page(
     `only`: none but those that begin with one of these; () = any.
     """
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-    after = decode_cursor(cursor) if cursor is not None else ""
+    after = decode_cursor(cursor) if cursor else ""
     names = narrowed(only, prefix)
     found = list(islice(_named(engine, names, after, size + 1), size + 1))
     if await engine.let_expire([state.topic for state in found if state.config.ttl_ms]):

@@ -53,8 +53,6 @@ def lease_time(lease_ms: int | None, usual: int) -> int:
 
 def check_seqs(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> None:
     """Raises BatchTooLarge, InvalidRequest."""
-    if not seqs:
-        raise InvalidRequest("seqs: at least one.", field="seqs")
     if len(seqs) > MAX_JOBS:
         raise BatchTooLarge(f"seqs: at most {MAX_JOBS}, these are {len(seqs)}.", field="seqs", max=MAX_JOBS)
     if lease_ids and len(lease_ids) != len(seqs):
@@ -62,7 +60,7 @@ def check_seqs(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> N
             f"lease_ids: one for each of the {len(seqs)} seqs, or none at all; these are {len(lease_ids)}.",
             field="lease_ids",
         )
-    if min(seqs) < 0 or max(seqs) > MAX_U64:
+    if seqs and (min(seqs) < 0 or max(seqs) > MAX_U64):
         raise InvalidRequest("seqs must be seqs, 0 to 2^64 - 1.", field="seqs")
 
 

@@ -73,8 +73,8 @@ async def write_of(topic: str, raw: bytes, key: Callable[[], str | None] = lambd
     return appends.Append(
         topic=topic,
         records=body.records,
-        node=body.node,
-        idempotency_key=key() if body.idempotency_key is None else body.idempotency_key,
+        node=body.node or None,
+        idempotency_key=body.idempotency_key or key(),
         idempotency_strict=body.idempotency_strict is True,
         create=body.create is not False,
         settings=None if body.config is UNSET else _settings(bytes(body.config)),

@@ -110,7 +110,7 @@ async def change_topic(current: Current, topic: TopicName, settings: TopicChange
 async def get_topic(
     current: Current,
     topic: TopicName,
-    touch: Annotated[QueryFlag, Query(description="Count this look as a read, from the next answer on.")] = True,
+    touch: Annotated[QueryFlag, Query(description="Count this look as a read.")] = True,
 ) -> TopicAnswer:
     waited = await routers.caught_up(current.broker.engine, topic)
     state = await topics.describe(current.broker.engine, topic, touch=touch)

@@ -23,7 +23,6 @@ from broker.service import routers
 from schemas.fields import QueryFlag
 from schemas.performance import RoutedPerformance
 from schemas.watch import WatchAnswer, WatchedTopic, WatchRequest, WatchStart
-from storage.errors import InvalidRequest
 from storage.partitions import split
 
 DEFAULT_LIMIT: Final = 256
@@ -88,12 +87,10 @@ def start_of(name: str, given: WatchStart | None) -> wish.Start:
     """Where to start, from what was sent. Raises InvalidRequest."""
     if given is None:
         return wish.Start()
-    if given.from_seq is not None and given.tail not in (None, False):
-        field = f"topics.{name}.tail"
-        raise InvalidRequest(f"{field}: goes without from_seq only.", field=field)
-    # true, as nothing at all: behind what is there now. The number 1 is not meant by it.
+    # A tail wins over from_seq. true, as nothing at all: behind what is there now. The number 1 is not meant by it.
     tail = None if isinstance(given.tail, bool) else given.tail
-    return wish.Start(from_seq=given.from_seq, tail=tail, partition=given.partition or 0)
+    from_seq = given.from_seq if given.tail is None or given.tail is False else None
+    return wish.Start(from_seq=from_seq, tail=tail, partition=given.partition or 0)
 
 
 async def stream(request: Request) -> Streamed:
