@@ -64,8 +64,8 @@ async def test_an_attempt_key_is_text_of_128_bytes(client: httpx.AsyncClient, ke
 
 
 @pytest.mark.parametrize("call", SETTLING)
-@pytest.mark.parametrize("seqs", [[], None, 1, "1", {}])
-async def test_seqs_are_a_list_with_something_in_it(client: httpx.AsyncClient, call: str, seqs: Any) -> None:
+@pytest.mark.parametrize("seqs", [None, 1, "1", {}])
+async def test_seqs_are_a_list(client: httpx.AsyncClient, call: str, seqs: Any) -> None:
     await refuse(client, call, "seqs", seqs)
 
 
@@ -212,7 +212,7 @@ async def test_a_listing_is_of_a_state_that_there_is(client: httpx.AsyncClient, 
     refused_field(await client.get(f"/v0/topics/q/leases?state={value}"), "state")
 
 
-@pytest.mark.parametrize("value", ["", "x", "AAAAAA", "%F0%9F"])
+@pytest.mark.parametrize("value", ["x", "AAAAAA", "%F0%9F"])
 async def test_a_listing_goes_on_from_its_own_cursor(client: httpx.AsyncClient, value: str) -> None:
     await queue(client)
     refused_field(await client.get(f"/v0/topics/q/leases?cursor={value}"), "cursor")

@@ -40,13 +40,14 @@ async def test_a_new_topic_is_described_as_empty(client: httpx.AsyncClient) -> N
     found = TopicAnswer.model_validate(await state(client, "orders"))
     assert (found.head_seq, found.earliest_seq, found.next_seq, found.count, found.bytes) == (0, 1, 1, 0, 0)
     assert found.last_write_ts is None
-    assert found.last_read_ts is None
+    assert found.last_read_ts is not None  # this look
 
 
 async def test_a_look_counts_as_a_read_unless_told_otherwise(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/orders")
-    await client.get("/v0/topics/orders", params={"touch": "false"})
-    assert (await state(client, "orders"))["last_read_ts"] is None
+    for _ in range(2):
+        answer = await client.get("/v0/topics/orders", params={"touch": "false"})
+        assert answer.json()["last_read_ts"] is None
     assert (await state(client, "orders"))["last_read_ts"] is not None
 
 

@@ -39,7 +39,6 @@ async def test_a_session_says_where_it_starts(client: httpx.AsyncClient) -> None
         ({"-x": {}}, "topics"),
         ({"t": {"from_seq": -1}}, "topics.t.from_seq"),
         ({"t": {"from_seq": "1"}}, "topics.t.from_seq"),
-        ({"t": {"from_seq": 1, "tail": 1}}, "topics.t.tail"),
         ({"t": {"partition": -1}}, "topics.t.partition"),
     ],
 )
