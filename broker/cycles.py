@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 import zttp
 
+from broker.hang_up import has_hung_up
 from broker.http.hot import Sent, Target
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Cycle(ABC):
         protocol = self._protocol
         self.response_complete = True
         protocol.forget(self)
-        if grants and self.client_ended:
+        if grants and (self.client_ended or has_hung_up(protocol.transport)):
             protocol.transport.close()
         if self.disconnected or protocol.transport.is_closing():
             return Sent.GONE

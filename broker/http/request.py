@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
+from broker.hang_up import has_hung_up
 from broker.http import intake
 from broker.http.answers import Headers, Receive, Scope
 from broker.http.query import Query
@@ -195,7 +196,13 @@ class Request:
                 discard(working.result())
 
     def left(self) -> bool:
-        """Whether the client is known to have gone, without waiting for news of it. After the body has been read."""
+        """Whether the client is known to have gone, without waiting for news of it. After the body has been read.
+
+        The kernel is asked as well: this is for what is granted to nobody but a client that is there.
+        """
+        cycle: Any = getattr(self._receive, "__self__", None)
+        if (transport := getattr(cycle, "transport", None)) is not None and has_hung_up(transport):
+            cycle.client_ended = True
         if self._hung_up():
             return True
         while True:
