@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from broker.http.whole_numbers import spelled_as_integers, whole
 from storage.errors import InvalidRequest
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ _LONE_SURROGATE = re.compile(
 )
 _AT_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$?(?P<path>[^`]*)`)?$", re.DOTALL)
 _REQUIRED = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_FLOAT_FOR_INTEGER = re.compile(r"Expected `[^`]*\bint\b[^`]*`, got `float`")
 _EXPECTED = re.compile(r"Expected (?P<expected>.+?), got (?P<got>.+)", re.DOTALL)
 
 #: msgspec's names of types, in words.
@@ -64,7 +66,12 @@ async def check(body: bytes) -> None:
 def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """As `decode`, for text whose UTF-8 and nesting are known to be sound."""
     try:
-        return decoder.decode(body)
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            if not _FLOAT_FOR_INTEGER.match(str(error)):
+                raise
+            return decoder.decode(spelled_as_integers(body, decoder.type))
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error)) from None
     except RecursionError:
@@ -75,7 +82,13 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 def loads(text: bytes) -> Any:
     """Plain values of text that is known to be sound JSON, for models: numbers out of all range are infinite."""
-    return json.loads(text, parse_int=_integer)
+    return json.loads(text, parse_int=_integer, parse_float=_number)
+
+
+def _number(text: str) -> int | float:
+    # 1.0 is an integer, as JSON Schema has it.
+    number = whole(text.encode())
+    return float(text) if number is None else number
 
 
 def _integer(digits: str) -> int | float:
