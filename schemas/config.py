@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.fields import I32, U64, AnswerModel, ChangeModel, ConfigModel, Flag
+from schemas.fields import I32, U64, AnswerModel, ChangeModel, ConfigModel, Flag, NameOfTopic
 
 TopicType = Literal["log", "queue"]
 Discard = Literal["old", "reject"]
@@ -65,7 +65,7 @@ class _Settings(ConfigModel):
     lease_ms: U64 = Field(30_000, description="Queues; clamped to 100 … 86 400 000.")
     claim_jitter_ms: U64 = Field(0, description="Queues; clamped to 0 … 5000.")
     max_deliveries: U64 = Field(0, description="Queues, with a dead_letter; 0 = no limit.")
-    dead_letter: str | None = Field(None, description="Queues: the topic that gets jobs delivered too often.")
+    dead_letter: NameOfTopic | None = Field(None, description="Queues: the topic that gets jobs delivered too often.")
     leases_durable: Flag = False
     retry_backoff_ms: U64 = 0
     retry_backoff_max_ms: U64 = 3_600_000

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-from schemas.fields import MAX_U64, U64, AnswerModel, ChangeModel, ConfigModel, Flag, RequestModel
+from schemas.fields import MAX_U64, U64, AnswerModel, AttemptKey, ChangeModel, ConfigModel, Flag, RequestModel
 from schemas.performance import Performance
 from schemas.records import EXAMPLE_PERFORMANCE, EXAMPLE_RECORD, DiffAnswer
 
@@ -40,6 +40,13 @@ StartAt = Annotated[
     int | Edge,
     PlainValidator(_start),
     WithJsonSchema({"anyOf": [{"enum": ["earliest", "head"]}, {"type": "integer", "minimum": 0, "maximum": MAX_U64}]}),
+]
+
+
+#: A word is moved to `to` before this is looked at.
+SeekTo = Annotated[
+    U64,
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_U64}, {"enum": ["earliest", "head"]}]}),
 ]
 
 
@@ -133,7 +140,7 @@ class ConsumerReadRequest(RequestModel):
     checkpoint: Flag = Field(True, description="The cursor passes what is handed out; false: only a commit moves it.")
     wait_ms: U64 = Field(0, description="Wait so long for a record when there is none; at most 30000.")
     node: str | list[str] | None = Field(None, description="Leave out what these nodes wrote.")
-    attempt_key: str | None = Field(
+    attempt_key: AttemptKey | None = Field(
         None, description="At most 128 bytes. The same key within 60 s is given the same answer again."
     )
     include_tags: Flag = False
@@ -182,11 +189,11 @@ class CommitRequest(RequestModel):
 class SeekRequest(RequestModel):
     """Where to go on: exactly one of seq, ts and to."""
 
-    seq: U64 | None = Field(None, description="Behind this seq.")
+    seq: SeekTo | None = Field(None, description="Behind this seq; earliest and head are taken as in to.")
     ts: U64 | None = Field(None, description="With the first record of this time or later.")
     to: Edge | None = Field(None, description="With the oldest record there is, or with what comes from now on.")
 
-    model_config = _example({"to": "earliest"})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"to": "earliest"}], "minProperties": 1})
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,13 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 
+from schemas.names import TOPIC_NAME_PATTERN
+
 MAX_U64 = 2**64 - 1
+#: Counted from 0.
+MAX_PARTITION = 1023
+#: How long a job may be put off: 366 days.
+MAX_DELAY_MS = 366 * 86_400_000
 
 #: strict: true, "1" and 1.5 are not integers.
 U64 = Annotated[int, Field(strict=True, ge=0, le=MAX_U64)]
@@ -46,7 +52,11 @@ def _from_text(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
-QueryU64 = Annotated[int, BeforeValidator(_from_text(parse_u64))]
+QueryU64 = Annotated[
+    int,
+    BeforeValidator(_from_text(parse_u64)),
+    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_U64}),
+]
 QueryFlag = Annotated[bool, BeforeValidator(_from_text(parse_flag))]
 
 #: Any JSON value, kept and given back byte for byte. An empty schema: the value may be of any type.
@@ -62,7 +72,17 @@ TagPredicate = Annotated[
                 {"type": "string", "pattern": "^[^*]*$"},
                 {
                     "type": "array",
-                    "prefixItems": [{"const": "tag"}, {"enum": ["Eq", "Glob"]}, {"type": "string"}],
+                    "prefixItems": [{"const": "tag"}, {"const": "Eq"}, {"type": "string"}],
+                    "minItems": 3,
+                    "maxItems": 3,
+                },
+                {
+                    "type": "array",
+                    "prefixItems": [
+                        {"const": "tag"},
+                        {"const": "Glob"},
+                        {"type": "string", "pattern": r"^[^*]*\*$"},
+                    ],
                     "minItems": 3,
                     "maxItems": 3,
                 },
@@ -71,6 +91,20 @@ TagPredicate = Annotated[
     ),
 ]
 
+
+#: A topic's name in a field: `broker.service` decides, and says what names are.
+NameOfTopic = Annotated[str, WithJsonSchema({"type": "string", "pattern": TOPIC_NAME_PATTERN})]
+#: In a query, where an empty one is none.
+StateOfJobs = Annotated[str, WithJsonSchema({"enum": ["ready", "leased", "delayed", "dead", ""]})]
+#: At most 128 bytes, and not empty.
+AttemptKey = Annotated[str, Field(min_length=1)]
+DelayMs = Annotated[U64, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS})]
+#: The number of a partition: whether the topic has so many is found out where it is.
+PartitionOf = Annotated[
+    int,
+    Field(strict=True, ge=0, le=MAX_U64),
+    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_PARTITION}),
+]
 
 RouterBlocked = Annotated[
     list[str] | None, Field(description="Routers into the topic that wait for room there; left out when none does.")

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, WithJsonSchema
 
-from schemas.fields import U64, AnswerModel, Flag, JsonValue, RequestModel, RouterBlocked
+from schemas.fields import (
+    U64,
+    AnswerModel,
+    AttemptKey,
+    DelayMs,
+    Flag,
+    JsonValue,
+    NameOfTopic,
+    RequestModel,
+    RouterBlocked,
+)
 from schemas.performance import Performance, RoutedPerformance
 from schemas.records import EXAMPLE_PERFORMANCE
 
 Node = Annotated[str, Field(min_length=1, description="Who works: at most 128 bytes.")]
-Seqs = Annotated[list[U64], Field(min_length=1, max_length=1000)]
+Seqs = Annotated[list[U64], Field(max_length=1000)]
+LeaseId = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^(lease_[0-9a-fA-F]{16})?$"})]
 
 _NOW = 1_767_225_600_000
 EXAMPLE_JOB: dict[str, Any] = {
@@ -49,7 +60,7 @@ class ClaimRequest(RequestModel):
     max: U64 = Field(1, description="At most 1000; 0 means 1.")
     lease_ms: U64 | None = Field(None, description="Left out: as the queue has it. Clamped to 100 … 86 400 000.")
     wait_ms: U64 = Field(0, description="Wait so long for a job when there is none; at most 30000.")
-    attempt_key: str | None = Field(
+    attempt_key: AttemptKey | None = Field(
         None, description="At most 128 bytes. The same key again gives the jobs of the first answer, and no others."
     )
 
@@ -87,7 +98,7 @@ class AckRequest(RequestModel):
 
     node: Node
     seqs: Seqs
-    lease_ids: list[str] | None = Field(
+    lease_ids: list[LeaseId] | None = Field(
         None, description='As they were given out, one for each seq; "" = any lease of the node.'
     )
 
@@ -95,7 +106,7 @@ class AckRequest(RequestModel):
 
 
 class NackRequest(AckRequest):
-    delay_ms: U64 | None = Field(None, description="Not before so many ms; left out: as the queue's backoff says.")
+    delay_ms: DelayMs | None = Field(None, description="Not before so many ms; left out: as the queue's backoff says.")
     penalty: Flag = Field(True, description="false: this delivery counts neither for backoff nor for dead letter.")
     reason: str | None = Field(None, description="At most 1024 bytes; goes with the job to the dead letter topic.")
 
@@ -172,7 +183,7 @@ class PurgeAnswer(AnswerModel):
 class RedriveRequest(RequestModel):
     """Which of the queue's jobs to bring back from a dead letter topic, and how fast."""
 
-    source: str | None = Field(None, alias="from", description="Left out: the queue's dead_letter.")
+    source: NameOfTopic | None = Field(None, alias="from", description="Left out: the queue's dead_letter.")
     max: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1000
     rate_per_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
         None, description="Jobs a second; left out: as fast as it goes."

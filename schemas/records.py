@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from schemas.config import TopicSettings
-from schemas.fields import U64, AnswerModel, Flag, JsonValue, RequestModel, RouterBlocked, TagPredicate
+from schemas.fields import U64, AnswerModel, DelayMs, Flag, JsonValue, RequestModel, RouterBlocked, TagPredicate
 from schemas.performance import Performance, ReadPerformance, RoutedPerformance, WritePerformance
 
 EXAMPLE_RECORD: dict[str, Any] = {"$seq": 1, "$ts": 1_767_225_600_000, "data": {"id": 7, "state": "paid"}}
@@ -23,7 +23,7 @@ class AppendRecord(RequestModel):
     meta: JsonValue = Field(None, description="As data; at most 64 keys when an object.")
     tag: str | None = Field(None, description="At most 256 bytes; readers can filter by it.")
     node: str | None = Field(None, description="Who wrote it, at most 128 bytes.")
-    delay_ms: U64 | None = Field(None, description="Queues: not to be claimed before that many ms have passed.")
+    delay_ms: DelayMs | None = Field(None, description="Queues: not to be claimed before that many ms have passed.")
     deliver_at: U64 | None = Field(None, description="Queues: not to be claimed before that time.")
 
 
@@ -168,7 +168,12 @@ class DeleteRecordsRequest(RequestModel):
     before_seq: U64 | None = None
     match: TagPredicate = None
 
-    model_config = _example({"before_seq": 100, "match": ["tag", "Glob", "order.*"]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"before_seq": 100, "match": ["tag", "Glob", "order.*"]}],
+            "minProperties": 1,
+        }
+    )
 
 
 class DeleteRecordsAnswer(AnswerModel):

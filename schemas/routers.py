@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.fields import AnswerModel, ChangeModel, ConfigModel, Flag, TagPredicate
+from schemas.fields import AnswerModel, ChangeModel, ConfigModel, Flag, NameOfTopic, TagPredicate
 from schemas.performance import Performance
 from schemas.records import EXAMPLE_PERFORMANCE
 
@@ -44,8 +44,8 @@ class _Copying(ConfigModel):
 class RouterRequest(_Copying):
     """Where from, where to, and which records."""
 
-    source: str = Field(description="Made if missing.")
-    dest: str = Field(description="Made if missing, unless create_dest is false.")
+    source: NameOfTopic = Field(description="Made if missing.")
+    dest: NameOfTopic = Field(description="Made if missing, unless create_dest is false.")
 
     model_config = _example(EXAMPLE_DEFINITION)
 
@@ -55,8 +55,8 @@ class RouterChange(_Copying, ChangeModel):
 
     nullable: ClassVar[frozenset[str]] = frozenset({"filter"})
 
-    source: str | None = Field(None, description="Cannot be changed.")
-    dest: str | None = Field(None, description="Cannot be changed.")
+    source: NameOfTopic | None = Field(None, description="Cannot be changed.")
+    dest: NameOfTopic | None = Field(None, description="Cannot be changed.")
 
     model_config = _example({"filter": ["tag", "Glob", "order.*"]})
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.fields import U64, AnswerModel, Flag, RequestModel
+from schemas.fields import U64, AnswerModel, Flag, PartitionOf, RequestModel
+from schemas.names import TOPIC_NAME_PATTERN
 from schemas.performance import RoutedPerformance
 from schemas.records import EXAMPLE_PERFORMANCE
 
@@ -18,7 +19,7 @@ def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
 class WatchStart(RequestModel):
     """Where to start in a topic. Left out: behind what is there now."""
 
-    partition: U64 | None = Field(None, description="Counted from 0; 0 unless said.")
+    partition: PartitionOf | None = Field(None, description="Counted from 0; 0 unless said.")
     from_seq: U64 | None = Field(None, description="Exclusive: the seq of the last record already seen.")
     tail: Flag | U64 | None = Field(None, description="true: behind what is there now; a number: so many more.")
 
@@ -26,7 +27,17 @@ class WatchStart(RequestModel):
 class WatchRequest(RequestModel):
     """What to watch, and how its records are shown. 0 for limit, max_batch_bytes, heartbeat_ms means their default."""
 
-    topics: Annotated[dict[str, WatchStart | None], Field(description="1 to 256 topics by name.")]
+    topics: Annotated[
+        dict[str, WatchStart | None],
+        Field(
+            description="1 to 256 topics by name.",
+            json_schema_extra={
+                "minProperties": 1,
+                "maxProperties": 256,
+                "propertyNames": {"pattern": TOPIC_NAME_PATTERN},
+            },
+        ),
+    ]
     node: str | list[str] | None = Field(None, description="Leave out what these nodes wrote.")
     limit: U64 = Field(256, description="Most records in one event; at most 1000.")
     max_batch_bytes: U64 = Field(262_144, description="Most bytes of one event, but for a single record; ≤ 8 MiB.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pydantic import BaseModel
@@ -25,6 +25,11 @@ _SEQ: dict[str, Any] = {
     "required": True,
     "schema": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "examples": [1]},
 }
+_IN_QUOTES: Final = r'[^*"\\\x00-\x1f]*'
+#: Empty, a tag as it stands (which begins like no JSON and has no *), or one of the predicates.
+_TAG_IN_QUERY: Final = (
+    rf'^([^*\["][^*]*|"{_IN_QUOTES}"|\["tag", ?"Eq", ?"{_IN_QUOTES}"\]|\["tag", ?"Glob", ?"{_IN_QUOTES}\*"\])?$'
+)
 _SHAPE = ("include_tags", "include_meta", "include_data", "include_stored")
 
 
@@ -73,7 +78,11 @@ def _read_parameters(*only: str) -> list[dict[str, Any]]:
         if name == "node":
             schema = {"type": "array", "items": {"type": "string"}}
         if name == "tag":
-            schema = {"type": "string", "description": 'A tag, or a predicate such as ["tag","Glob","x*"].'}
+            schema = {
+                "type": "string",
+                "description": 'A tag, or a predicate such as ["tag","Glob","x*"].',
+                "pattern": _TAG_IN_QUERY,
+            }
         parameters.append(_query(name, schema))
     return parameters
 

@@ -15,6 +15,7 @@ from broker.auth.table import rule_of
 from broker.http.consumer_operations import CONSUMER_OPERATIONS
 from broker.http.control import ALWAYS
 from broker.http.hot_operations import HOT_OPERATIONS, HotOperation
+from broker.http.openapi_fields import say_what_null_means
 from broker.http.queue_operations import QUEUE_OPERATIONS
 from broker.http.refusals import of_any, refusals
 from broker.http.segment_operations import SEGMENT_OPERATIONS
@@ -43,6 +44,7 @@ def document(framework: FastAPI) -> dict[str, Any]:
     _drop_framework_refusals(doc)
     _say_who_may(doc)
     _add_refusals_of_any(doc)
+    say_what_null_means(doc)
     _lift_examples(doc)
     return doc
 

@@ -164,7 +164,7 @@ async def leases(
 ) -> tuple[list[JobView], str | None]:
     """One page of jobs by seq, and the cursor of the next one when more follow."""
     check_topic_name(topic)
-    wanted = None if state is None else _state(state)
+    wanted = _state(state) if state else None
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = _seq_of(cursor) if cursor else 0
     await engine.let_expire((topic,))

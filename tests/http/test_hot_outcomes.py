@@ -144,7 +144,7 @@ async def test_a_write_whose_client_left_holds_the_server_until_it_has_ended(kin
             wire = await server.connect()
             wire.send(post("t", ONE, kind))
             await asyncio.to_thread(gate.wait_held)
-            await wire.close()
+            await wire.reset()
             stopped = server.stop()
             while server.server.server_state.connections:
                 await asyncio.sleep(0.001)

@@ -10,7 +10,7 @@ from broker.auth.scopes import ADMIN
 from broker.http.refusals import refusals
 from broker.http.routes.topics import Current, StrictRoute, TopicName, performance
 from broker.service import queues
-from schemas.fields import QueryU64
+from schemas.fields import QueryU64, StateOfJobs
 from schemas.queues import (
     Job,
     LeasesAnswer,
@@ -87,7 +87,7 @@ async def redrive(current: Current, topic: TopicName, body: RedriveRequest) -> R
 async def leases(
     current: Current,
     topic: TopicName,
-    state: Annotated[str | None, Query(description="Only leased, delayed, ready or dead ones.")] = None,
+    state: Annotated[StateOfJobs | None, Query(description="Only leased, delayed, ready or dead ones.")] = None,
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> LeasesAnswer:
