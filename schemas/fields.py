@@ -94,7 +94,8 @@ TagPredicate = Annotated[
 
 #: A topic's name in a field: `broker.service` decides, and says what names are.
 NameOfTopic = Annotated[str, WithJsonSchema({"type": "string", "pattern": TOPIC_NAME_PATTERN})]
-#: In a query, where an empty one is none.
+#: In queries, where an empty one is none.
+NameInQuery = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^({TOPIC_NAME_PATTERN[1:-1]})?$"})]
 StateOfJobs = Annotated[str, WithJsonSchema({"enum": ["ready", "leased", "delayed", "dead", ""]})]
 #: At most 128 bytes, and not empty.
 AttemptKey = Annotated[str, Field(min_length=1)]

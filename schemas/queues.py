@@ -22,7 +22,7 @@ from schemas.records import EXAMPLE_PERFORMANCE
 
 Node = Annotated[str, Field(min_length=1, description="Who works: at most 128 bytes.")]
 Seqs = Annotated[list[U64], Field(max_length=1000)]
-LeaseId = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^(lease_[0-9a-fA-F]{16})?$"})]
+LeaseId = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^(lease_[0-9a-f]{16})?$"})]
 
 _NOW = 1_767_225_600_000
 EXAMPLE_JOB: dict[str, Any] = {

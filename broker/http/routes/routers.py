@@ -11,7 +11,7 @@ from broker.http.answers import CREATED
 from broker.http.refusals import refusals
 from broker.http.routes.topics import Current, StrictRoute, performance
 from broker.service import routers
-from schemas.fields import NameOfTopic, QueryU64
+from schemas.fields import NameInQuery, QueryU64
 from schemas.names import ROUTER_NAME_PATTERN
 from schemas.routers import (
     RouterAnswer,
@@ -86,8 +86,8 @@ async def get_router(current: Current, router: RouterName) -> RouterAnswer:
 async def list_routers(
     current: Current,
     prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
-    source: Annotated[NameOfTopic | None, Query(description="Only routers out of this topic.")] = None,
-    dest: Annotated[NameOfTopic | None, Query(description="Only routers into this topic.")] = None,
+    source: Annotated[NameInQuery | None, Query(description="Only routers out of this topic.")] = None,
+    dest: Annotated[NameInQuery | None, Query(description="Only routers into this topic.")] = None,
     page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> RouterListAnswer:
