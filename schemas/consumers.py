@@ -50,12 +50,18 @@ SeekTo = Annotated[
 ]
 
 
+#: The engine decides, and says how many.
+PersistEvery = Annotated[U64, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 1_000_000_000})]
+
+
 class _Promise(ConfigModel):
     consistency: Consistency = Field(
         "at_least_once",
         description="After a crash of the broker: some records may come again, or (strictly_at_once) none does.",
     )
-    persist_every: U64 = Field(1000, description="at_least_once: no more records than this come again after a crash.")
+    persist_every: PersistEvery = Field(
+        1000, description="at_least_once: no more records than this come again after a crash."
+    )
 
 
 class ConsumerRequest(_Promise):

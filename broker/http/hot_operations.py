@@ -23,7 +23,7 @@ _SEQ: dict[str, Any] = {
     "name": "seq",
     "in": "path",
     "required": True,
-    "schema": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "examples": [1]},
+    "schema": {"type": "integer", "minimum": 1, "maximum": 2**64 - 1, "examples": [1]},
 }
 _IN_QUOTES: Final = r'[^*"\\\x00-\x1f]*'
 #: Empty, a tag as it stands (which begins like no JSON and has no *), or one of the predicates.

@@ -61,7 +61,7 @@ def _work_parameter(name: str, schema: dict[str, Any], description: str, *, requ
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
 
 
-_NUMBER = {"type": "integer", "minimum": 0}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
 
 QUEUE_OPERATIONS = [
     HotOperation(
