@@ -87,6 +87,20 @@ def _advertised(value: Any) -> Any:
     return Advertised(host, int(port))
 
 
+def _split_host(given: dict[str, Any]) -> dict[str, Any]:
+    """`host` may be host:port, an IPv6 address in brackets then; a `port` of its own wins."""
+    host = given.get("host")
+    if not isinstance(host, str):
+        return given
+    if host.startswith("[") and host.endswith("]"):
+        return {**given, "host": host[1:-1]}
+    bracketed = host.startswith("[") and "]:" in host
+    if not bracketed and host.count(":") != 1:
+        return given  # a name, or an IPv6 address as it stands
+    name, _, port = host.rpartition(":")
+    return {"port": port, **given, "host": name[1:-1] if bracketed else name}
+
+
 class Settings(StorageSettings):
     """Each field is the variable `TOPICS_` + its name in capitals."""
 
@@ -100,7 +114,7 @@ class Settings(StorageSettings):
         hide_input_in_errors=True,
     )
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
+    host: str = Field("127.0.0.1", description="Address to listen on; host:port says the port as well.")
     port: Port = Field(4000, description="Port to listen on; 0 = any free one.")
     port_file: Path | None = Field(None, description="File to write the port to, once listening.")
     data_dir: Path = Field(Path("data"), description="Where everything is stored.")
@@ -205,6 +219,11 @@ class Settings(StorageSettings):
     max_inflight_per_key: Count = Field(
         1000, description="Most requests of an API key at a time, those that wait aside; 0 = no limit."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _host_with_port(cls, given: Any) -> Any:
+        return _split_host(given) if isinstance(given, dict) else given  # pyright: ignore[reportUnknownArgumentType]
 
     @model_validator(mode="after")
     def _keys_are_different(self) -> Settings:
