@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker import inflate
 from broker.inflate import MAX_MEMBERS, Damaged, TooLarge, TooManyMembers, gunzip
 
-EMPTY = gzip.compress(b"")
+EMPTY = gzip.compress(b"", mtime=0)
 NOISE = random.Random(26).randbytes(300_000)
 
 
@@ -45,7 +45,9 @@ def test_members_are_counted_whatever_they_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    "stream", [b"x", EMPTY[:-1], EMPTY + b"x", EMPTY[:5], gzip.compress(NOISE)[:-1], b"\0", EMPTY + EMPTY[:10]]
+    "stream",
+    [b"x", EMPTY[:-1], EMPTY + b"x", EMPTY[:5], gzip.compress(NOISE)[:-1], b"\0", EMPTY + EMPTY[:10]],
+    ids=["no head", "torn trailer", "text behind", "torn head", "torn body", "zero", "torn second member"],
 )
 def test_what_is_no_gzip_is_damaged(stream: bytes) -> None:
     with pytest.raises(Damaged):
@@ -72,7 +74,11 @@ class _Counting:
         return getattr(self._real, name)
 
 
-@pytest.mark.parametrize("member", [EMPTY, gzip.compress(b"x" * 6000), gzip.compress(NOISE[:1000])])
+@pytest.mark.parametrize(
+    "member",
+    [EMPTY, gzip.compress(b"x" * 6000), gzip.compress(NOISE[:1000])],
+    ids=["empty", "dense", "noise"],
+)
 def test_what_is_copied_grows_with_the_stream_not_with_its_square(
     member: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
