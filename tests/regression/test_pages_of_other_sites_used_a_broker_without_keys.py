@@ -50,7 +50,8 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[HotServer]:
 
 def framed(what: str, headers: Mapping[str, str]) -> bytes:
     method, path = REQUESTS[what]
-    body = json.dumps(records(1) | {"node": "n"}).encode() if method in ("POST", "PUT") else b""
+    sent = {"POST": records(1) | {"node": "n"}, "PUT": {}}.get(method)
+    body = b"" if sent is None else json.dumps(sent).encode()
     given = {"host": "localhost", "content-type": "application/json", "content-length": str(len(body))}
     given |= HANDSHAKE if what == "websocket" else {}
     lines = [f"{name}: {value}" for name, value in (given | dict(headers)).items()]

@@ -148,9 +148,9 @@ def check(case: Case, response: Any, headers: dict[str, str] | None = None) -> N
     assert set(error) <= {"code", "message", "detail"}
     assert CODES[error["code"]].status == status, error
     assert error["message"]
-    headers = response.headers
-    assert ("retry-after" in headers) == (CODES[error["code"]].wait_s is not None)
-    assert ("www-authenticate" in headers) == (status == 401)
+    answered = response.headers
+    assert ("retry-after" in answered) == (CODES[error["code"]].wait_s is not None)
+    assert ("www-authenticate" in answered) == (status == 401)
 
 
 def furnish(session: requests.Session, url: str) -> None:

@@ -1,0 +1,43 @@
+"""Generators of types take a field with a default for one that is always there: `default: null` made optional fields
+of answers and requests required."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.http.control import control_plane
+from broker.http.openapi import document
+
+DOCUMENT = document(control_plane())
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+
+def test_no_field_has_a_default_beside_its_type() -> None:
+    found = [
+        f"{name}.{field}"
+        for name, schema in SCHEMAS.items()
+        for field, described in schema.get("properties", {}).items()
+        if "default" in described
+    ]
+    assert found == []
+
+
+def test_no_parameter_defaults_to_null_or_takes_it() -> None:
+    parameters = [
+        parameter
+        for operations in DOCUMENT["paths"].values()
+        for operation in operations.values()
+        for parameter in operation.get("parameters", ())
+    ]
+    assert parameters
+    for parameter in parameters:
+        schema = parameter["schema"]
+        assert schema.get("default", ...) is not None, parameter["name"]
+        assert {"type": "null"} not in schema.get("anyOf", ()), parameter["name"]
+
+
+def test_fields_that_may_be_left_out_of_a_request_take_null_and_keep_their_default() -> None:
+    limit = SCHEMAS["DiffRequest"]["properties"]["limit"]
+    assert {"type": "null"} in limit["anyOf"]
+    assert limit["anyOf"][0]["default"] == 256
+    assert {"type": "null"} not in SCHEMAS["CommitRequest"]["properties"]["seq"].get("anyOf", ())
