@@ -64,7 +64,7 @@ def test_memory_of_bodies_is_bounded_and_given_back(tmp_path: Path, kind: str, l
     budget = LONG_BUDGET_BYTES if long_mode else BUDGET_BYTES
     body = gzip.compress(KINDS[kind](LONG_BODY_BYTES if long_mode else BODY_BYTES), 1)
     told: list[tuple[int, str | None]] = []
-    with BrokerProcess(tmp_path, wal_file_bytes=64 * MIB, max_body_memory_bytes=budget) as broker:
+    with BrokerProcess(tmp_path, wal_file_bytes=64 * MIB, max_body_memory_bytes=budget, tail_cache_bytes=MIB) as broker:
         broker.start()
         broker.ok("PUT", "/v0/topics/t", {"durability": "disk"})
         broker.ok("POST", "/v0/topics/t", {"records": [{"data": "before"}]})
