@@ -136,14 +136,18 @@ def limits_of(request: Request, default: Limits) -> Limits:
 
 
 async def within_memory(request: Request, limits: Limits) -> Limits:
-    """How much may be read now: less where there is no memory for all of it."""
+    """How much may be read now: less where there is no memory for all of it. Returns when it is this read's turn."""
     memory = request.broker.memory
-    if memory.is_busy:
-        await memory.turn(LOOK_BYTES)
     if limits.max_bytes <= SMALL:
+        if memory.is_busy:
+            await memory.turn(LOOK_BYTES)
         return limits
     room = await request.room(limits.max_bytes * COPIES)
-    return limits if room >= limits.max_bytes * COPIES else limits._replace(max_bytes=SMALL)
+    if room < limits.max_bytes * COPIES:
+        limits = limits._replace(max_bytes=SMALL)
+    # What is read is made into Kafka's records at once, on the loop: of many large reads that would be seconds.
+    await memory.turn(limits.max_bytes)
+    return limits
 
 
 async def answer_in_memory(request: Request, found: Found, format: Format, content_type: bytes) -> Answer:
