@@ -18,6 +18,7 @@ from broker.http.app import build_app
 from broker.kafka.start import Entrance, entrance
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.listening import CannotListen, listen
+from broker.memory.giving import bound_heaps
 from broker.notify import Notifier
 from broker.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
@@ -50,6 +51,7 @@ def main() -> int:
         for warning in warnings:
             _log.warning("setting_ignored", reason=warning)
         tracing = start_tracing(settings)
+        bound_heaps()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         listener = listen(settings.host, settings.port)
         kafka = entrance(settings)

@@ -188,7 +188,8 @@ class Http2Protocol(ZttpH2Protocol):
     def on_response_complete(self, stream_id: int) -> None:
         cycle: Any = self.cycles.get(stream_id)
         left = 0 if cycle is None else waiting(cycle.stream)
-        if cycle is not None and left:
+        # Of a connection that has closed, nothing is kept and no stream can be reset.
+        if cycle is not None and left and not self.transport.is_closing():
             self._keep(stream_id, cycle.stream, left)
         super().on_response_complete(stream_id)
 

@@ -60,6 +60,7 @@ class DocsPages:
     def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
         self._make_document = document
         self._document: bytes | None = None
+        self._making = asyncio.Lock()
         self._assets: dict[str, bytes] = {"start.js": _START}
 
     async def home(self, request: Request) -> Answer:
@@ -79,8 +80,10 @@ class DocsPages:
 
     async def openapi(self, request: Request) -> Answer:
         if self._document is None:
-            # Takes a tenth of a second: not on the loop, and not at every start.
-            self._document = msgspec.json.encode(await asyncio.to_thread(self._make_document))
+            async with self._making:  # once, however many ask for it meanwhile
+                if self._document is None:
+                    # Takes a tenth of a second: not on the loop, and not at every start.
+                    self._document = msgspec.json.encode(await asyncio.to_thread(self._make_document))
         return Answer(self._document)
 
     def _asset(self, name: str) -> bytes:

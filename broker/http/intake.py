@@ -21,6 +21,8 @@ _JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOT
 _GUNZIP_ON_LOOP_BYTES = 2048
 #: How often as long as itself a compressed body may become (deflate).
 _MOST_GROWTH = 1032
+#: Where a member says how long it is (RFC 1952 §2.3.1).
+_LENGTH_BYTES = 4
 
 
 def is_json_type(content_type: bytes) -> bool:
@@ -132,10 +134,23 @@ async def _decoded(body: bytes, coding: bytes, max_bytes: int, room: BodyRoom) -
         raise UnsupportedMediaType("Content-Encoding: only gzip is understood.")
     if len(body) <= _GUNZIP_ON_LOOP_BYTES:
         return gunzip(body, max_bytes)
-    unpacking = await room.unpack(min(max_bytes, len(body) * _MOST_GROWTH))
-    size = 0
+    most = min(max_bytes, len(body) * _MOST_GROWTH)
+    # Its last four bytes say how long the last member is, which mostly is the only one.
+    declared = int.from_bytes(body[-_LENGTH_BYTES:], "little")
+    if declared < most:
+        try:
+            return await _unpacked(body, declared, room)
+        except PayloadTooLarge:
+            pass  # it is longer: room for as much as it may be
+    return await _unpacked(body, most, room, max_bytes)
+
+
+async def _unpacked(body: bytes, most: int, room: BodyRoom, max_bytes: int | None = None) -> bytes:
+    """What has room for `most` bytes. Raises PayloadTooLarge past that, or past `max_bytes`; Overloaded."""
+    unpacking = await room.unpack(most)
+    size: int | None = None
     try:
-        unpacked = await asyncio.to_thread(gunzip, body, max_bytes)
+        unpacked = await asyncio.to_thread(gunzip, body, most if max_bytes is None else max_bytes)
         size = len(unpacked)
         return unpacked
     finally:

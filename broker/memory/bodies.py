@@ -38,8 +38,12 @@ class BodyRoom:
         """Room for what it may be decompressed to; waits for a while. Raises Overloaded."""
         return await self._memory.body(self._owner, most) if most > SMALL else None
 
-    def unpacked(self, hold: Hold | None, size: int) -> None:
-        """It is so large now; what it was before is gone."""
+    def unpacked(self, hold: Hold | None, size: int | None) -> None:
+        """It is so large now; what it was before is gone. None: it was not unpacked, and is what it was."""
+        if size is None:
+            if hold is not None:
+                hold.release()
+            return
         self.release()
         if hold is not None:
             hold.resize(size)

@@ -6,7 +6,8 @@
 
 One hold is always granted, however large, while nothing else is held (by anybody, or by its owner): what is larger than
 a bound can be answered, one at a time. Those who wait are served in the order in which they came; one who waits for its
-own connection alone does not hold up the others.
+own connection alone does not hold up the others. Where those who wait hold something already, they could wait for each
+other: `goes_over` lets the first of them have its bytes beyond the bound, one at a time.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ class Waiter:
 class Budget:
     """At most `total` bytes in all and `per_owner` of each owner; 0 = no bound."""
 
-    __slots__ = ("_owners", "_waiting", "held", "peak", "per_owner", "refused_total", "total")
+    __slots__ = ("_owners", "_waiting", "goes_over", "held", "peak", "per_owner", "refused_total", "total")
 
-    def __init__(self, total: int, per_owner: int = 0) -> None:
+    def __init__(self, total: int, per_owner: int = 0, *, goes_over: bool = False) -> None:
         self.total = total
         self.per_owner = per_owner
+        self.goes_over = goes_over
         self.held = 0
         #: The most that was held since somebody set it back.
         self.peak = 0
@@ -136,7 +138,7 @@ class Budget:
 
     def _serve(self) -> None:
         for waiter in list(self._waiting):
-            if not self._fits_in_all(waiter.size):
+            if not self._fits_in_all(waiter.size) and (self.is_over or not self.goes_over):
                 return
             if self._fits_for(waiter.owner, waiter.size) and waiter in self._waiting:
                 del self._waiting[waiter]

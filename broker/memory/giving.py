@@ -1,4 +1,6 @@
-"""Freed memory goes back to the system. glibc keeps what lies between blocks in use until it is asked for it."""
+"""Freed memory goes back to the system. glibc keeps what lies between blocks in use until it is asked for it, and much
+at the end of each thread's heap.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,27 @@ import ctypes
 import gc
 from collections.abc import Callable
 from functools import cache
+from typing import Final
+
+#: mallopt's names of its parameters (malloc.h).
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+#: Blocks of this size are mapped one by one, and so much at the end of a thread's heap may stay unused.
+BLOCK_BYTES: Final = 4 << 20
+
+
+def bound_heaps() -> None:
+    """What threads let go of goes back: once, before there are any.
+
+    glibc raises both bounds, up to 64 MiB, once a large block has been freed. The end of a thread's heap is given back
+    by that bound alone: malloc_trim looks at what lies between blocks there.
+    """
+    try:
+        mallopt: Callable[[int, int], int] = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_MMAP_THRESHOLD, BLOCK_BYTES)
+    mallopt(_TRIM_THRESHOLD, BLOCK_BYTES)
 
 
 @cache

@@ -65,7 +65,8 @@ class Memory:
 
     def __init__(self, settings: Settings) -> None:
         self.answers = Budget(settings.max_answer_memory_bytes, settings.max_answer_memory_bytes_per_connection)
-        self.bodies = Budget(settings.max_body_memory_bytes)
+        # Who waits for room to unpack a body holds what it has come as.
+        self.bodies = Budget(settings.max_body_memory_bytes, goes_over=True)
         self.stall_timeout_s = settings.stall_timeout_s
         #: Large answers are rendered in turns, so that many at once do not hold up others.
         self.turns = Turns()

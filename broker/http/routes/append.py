@@ -13,6 +13,7 @@ from broker.auth.scopes import WRITE_ADMIN
 from broker.http import render, strict_json
 from broker.http.answers import CREATED, OK, Answer
 from broker.http.errors import wrong_model
+from broker.http.record_count import check_count
 from broker.http.request import Request
 from broker.service import appends
 from broker.tracing import notes
@@ -53,7 +54,9 @@ _body_with_meta = msgspec.json.Decoder(_BodyWithMeta)
 
 
 async def append(request: Request) -> Answer:
-    write = await write_of(request.values[0], await request.body(), lambda: _key(request))
+    body = await request.body()
+    check_count(body, request.broker.engine.options.max_batch_records)
+    write = await write_of(request.values[0], body, lambda: _key(request))
     write.partition = request.partition()
     if write.settings is not None:
         request.access.require(WRITE_ADMIN, appends.names_of(write))

@@ -19,6 +19,7 @@ from broker.auth.scopes import WRITE_ADMIN
 from broker.auth.table import COMMANDS
 from broker.http import render, strict_json
 from broker.http.errors import wrong_model
+from broker.http.record_count import check_count
 from broker.http.routes.append import Natural, write_of
 from broker.http.routes.replies import Refused, Replies, ReplyTo, Wording
 from broker.http.routes.subscribing import Subscribing
@@ -118,6 +119,7 @@ class Commands:
     async def _publish(self, topic: str | None, raw: bytes, to: ReplyTo, began: float) -> None:
         if topic is None:
             raise InvalidRequest("topic: required.", field="topic")
+        check_count(raw, self._live.engine.options.max_batch_records)
         write = await write_of(topic, raw)
         more = await strict_json.decode(raw, _publish)
         write.partition = more.partition

@@ -10,6 +10,7 @@ import msgspec
 
 from broker.http import events
 from broker.http.answers import Answer, Headers, Streamed
+from broker.http.record_count import check_count
 from broker.http.request import Request
 from broker.kafka.cluster import BROKER_ID
 from broker.memory.memory import LOOK_BYTES, SMALL
@@ -77,6 +78,7 @@ async def produce_to_partition(request: Request) -> Answer:
 async def _produce(request: Request, partition: int | None) -> Answer:
     content_type = media.answered_as(request.headers.get(b"accept"))
     body = await request.body(media.is_known)
+    check_count(body, request.broker.engine.options.max_batch_records)
     batch = await records.parse(body, media.written_in(request.headers.get(b"content-type", b"")))
     key = request.headers.get(b"idempotency-key", b"").decode("utf-8", "replace") or None
     placed = await producing.produce(request.broker, request.values[0], batch, partition=partition, idempotency_key=key)
@@ -134,14 +136,18 @@ def limits_of(request: Request, default: Limits) -> Limits:
 
 
 async def within_memory(request: Request, limits: Limits) -> Limits:
-    """How much may be read now: less where there is no memory for all of it."""
+    """How much may be read now: less where there is no memory for all of it. Returns when it is this read's turn."""
     memory = request.broker.memory
-    if memory.is_busy:
-        await memory.turn(LOOK_BYTES)
     if limits.max_bytes <= SMALL:
+        if memory.is_busy:
+            await memory.turn(LOOK_BYTES)
         return limits
     room = await request.room(limits.max_bytes * COPIES)
-    return limits if room >= limits.max_bytes * COPIES else limits._replace(max_bytes=SMALL)
+    if room < limits.max_bytes * COPIES:
+        limits = limits._replace(max_bytes=SMALL)
+    # What is read is made into Kafka's records at once, on the loop: of many large reads that would be seconds.
+    await memory.turn(limits.max_bytes)
+    return limits
 
 
 async def answer_in_memory(request: Request, found: Found, format: Format, content_type: bytes) -> Answer:

@@ -124,3 +124,18 @@ def test_whatever_happens_the_sum_is_that_of_the_holds(seed: int) -> None:
     for each in holds:
         each.release()
     assert (budget.held, budget.owners, budget.waiting) == (0, 0, 0)
+
+
+def test_one_of_those_who_hold_something_and_wait_goes_beyond_the_bound() -> None:
+    budget = Budget(100, goes_over=True)
+    came = [budget.hold(name, 30) for name in "abc"]
+    served: list[Hold] = []
+    for each in came:
+        budget.wait(each.owner, 60, served.append)
+    assert [each.owner for each in served] == ["a"]
+    assert budget.is_over
+    assert not budget.has_room("d", 1)
+    came[0].release()
+    assert [each.owner for each in served] == ["a"]
+    served[0].release()
+    assert [each.owner for each in served] == ["a", "b"]

@@ -1,0 +1,22 @@
+"""The document takes a tenth of a second to make: it is made once, however many ask for it before it is there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.http.docs import DocsPages
+
+
+async def test_it_is_made_once_for_all_who_ask_at_once() -> None:
+    made: list[int] = []
+
+    def make() -> dict[str, Any]:
+        made.append(len(made))
+        return {"openapi": "3.1.0", "paths": {}}
+
+    pages = DocsPages(make)
+    request: Any = None  # the document does not depend on it
+    answers = await asyncio.gather(*[pages.openapi(request) for _ in range(50)])
+    assert made == [0]
+    assert {id(answer.body) for answer in answers} == {id(answers[0].body)}
