@@ -11,7 +11,7 @@ import pytest
 from tests.http.calls import JSON, fill, read, refused, refused_field, state
 
 ONE = {"records": [{"data": 1}]}
-NO_U64 = ["-1", "18446744073709551616", "1.5", "1.0", "1e3", "true", '"1"', "[]", "9" * 5000]
+NO_U64 = ["-1", "18446744073709551616", "1.5", "true", '"1"', "[]", "9" * 5000]
 
 
 async def refuse(client: httpx.AsyncClient, text: str | bytes, field: str, code: str = "invalid_request") -> None:
