@@ -127,7 +127,7 @@ async def test_http_readers_see_what_they_saw(server: KafkaServer) -> None:
     found = await server.engine.read("t", ReadQuery(limit=1000))
     assert [record.data for record in found.records] == VALUES
     transport = httpx.ASGITransport(build_app(server.broker))
-    async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         rows = (await client.get("/v0/topics/t/records?limit=1000")).json()["records"]
     assert [row["data"]["number"] for row in rows] == [*range(400)]
 
