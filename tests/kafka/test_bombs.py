@@ -69,7 +69,7 @@ async def test_health_is_answered_while_a_bomb_is_looked_at(
     bomb = asyncio.ensure_future(produce(bad, ("t", 0, a_bomb(*batches()[name]))))
     try:
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(build_app(server.broker)), base_url="http://broker"
+            transport=httpx.ASGITransport(build_app(server.broker)), base_url="http://localhost"
         ) as client:
             for _ in range(3):
                 assert (await client.get("/v0/health")).status_code == 200

@@ -21,7 +21,7 @@ REFUSED: list[tuple[list[Any], type[StorageError]]] = [
     (["good", "x" * 10_000], RecordTooLarge),
     ([b"good"] * 21, BatchTooLarge),
     ([], InvalidRequest),
-    ([b"good", NewRecord(msgspec.Raw(b"1"), tag="")], InvalidRequest),
+    ([b"good", NewRecord(msgspec.Raw(b"1"), tag="x" * 257)], InvalidRequest),
     ([b"good", NewRecord(msgspec.Raw(b"1"), delay_ms=1)], InvalidRequest),
 ]
 
