@@ -122,7 +122,7 @@ async def test_offsets_of_a_partition_are_told(client: httpx.AsyncClient, engine
     assert found == {
         "kind": "KafkaPartition",
         "metadata": {
-            "self": f"http://broker{url}",
+            "self": f"http://localhost{url}",
             "resource_name": f"crn:///kafka={engine.cluster_id}/topic=t/partition=0/offset_type=earliest_and_latest",
         },
         "cluster_id": engine.cluster_id,
@@ -139,7 +139,7 @@ async def test_settings_of_the_broker_are_shown(client: httpx.AsyncClient, clust
     found = await get(client, f"{cluster}/brokers/1/configs")
     assert (found["kind"], found["metadata"]["self"]) == (
         "KafkaBrokerConfigList",
-        f"http://broker{cluster}/brokers/1/configs",
+        f"http://localhost{cluster}/brokers/1/configs",
     )
     assert (await get(client, f"{cluster}/brokers/-/configs"))["data"] == found["data"]
     one = await get(client, f"{cluster}/brokers/1/configs/num.partitions")
@@ -210,7 +210,7 @@ async def test_groups_and_how_far_they_are(client: httpx.AsyncClient, cluster: s
     one = await get(client, f"{url}/consumers/i/assignments/u/partitions/0")
     assert one == assignments[1]
     assert one["kind"] == "KafkaConsumerAssignment"
-    assert one["partition"] == {"related": f"http://broker{cluster}/topics/u/partitions/0"}
+    assert one["partition"] == {"related": f"http://localhost{cluster}/topics/u/partitions/0"}
     assert await get(client, one["lag"]["related"].removeprefix("http://broker"))
     for rest in ("nobody", "nobody/assignments", "i/assignments/u/partitions/1", "i/assignments/v/partitions/0"):
         refused(await client.get(f"{url}/consumers/{rest}"), 404, 40403)
