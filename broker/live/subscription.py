@@ -150,7 +150,9 @@ class Subscription:
         memory, most = self.feed.live.memory, self.options.max_batch_bytes
         result = await self._read_in_front(min(most, SMALL))
         large = result.bytes > SMALL
-        if not large and (most <= SMALL or result.next_from_seq >= result.head_seq or not result.records):
+        count = len(result.records)
+        is_all = most <= SMALL or result.next_from_seq >= result.head_seq or count in (0, self.options.limit)
+        if is_all and not large:
             return result
         if large:
             least, result.records = result.bytes, ()
