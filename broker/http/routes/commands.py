@@ -96,7 +96,7 @@ class Commands:
                     await self._subscribing.unsubscribe(_model(Unsubscribe, raw), to)
                 case "publish":
                     await self._publish(topic, raw, to, began)
-                case "ping":
+                case "ping" | _:
                     self._replies.say("pong", to, ts=self._live.engine.now_ms())
         except Exception as error:
             self._replies.refuse(error, to)
