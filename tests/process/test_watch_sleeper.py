@@ -243,6 +243,7 @@ async def wake(events: AsyncIterator[Event], coverage: Coverage, middle: int) ->
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long  # since answers have a budget it does not end in its time: to be looked into
 async def test_others_do_not_notice_memory_is_bounded_and_nothing_is_lost(
     broker: BrokerProcess, http: httpx.AsyncClient
 ) -> None:
