@@ -163,6 +163,23 @@ def _stays() -> bool:
     return False
 
 
+async def encoded(
+    answer: Answer, *, request_id: bytes, accept_encoding: bytes | None
+) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Its headers and its body as they go out, compressed where the client takes that and it is worth it."""
+    body = answer.body
+    headers = [(b"x-request-id", request_id), *with_protection(answer.headers)]
+    if len(body) >= MIN_GZIP_BYTES:
+        headers.append((b"vary", b"accept-encoding"))
+        if accept_encoding is not None and accepts_gzip(accept_encoding):
+            body = await _gzipped(body)
+            answer.body = b""
+            headers.append((b"content-encoding", b"gzip"))
+    if answer.status not in _WITHOUT_BODY:
+        headers += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(body))
+    return headers, body
+
+
 async def send_answer(
     answer: Answer,
     send: Send,
@@ -175,16 +192,7 @@ async def send_answer(
 
     False: it was withdrawn, because the client has `left`.
     """
-    body = answer.body
-    headers = [(b"x-request-id", request_id), *with_protection(answer.headers)]
-    if len(body) >= MIN_GZIP_BYTES:
-        headers.append((b"vary", b"accept-encoding"))
-        if accept_encoding is not None and accepts_gzip(accept_encoding):
-            body = await _gzipped(body)
-            answer.body = b""
-            headers.append((b"content-encoding", b"gzip"))
-    if answer.status not in _WITHOUT_BODY:
-        headers += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(body))
+    headers, body = await encoded(answer, request_id=request_id, accept_encoding=accept_encoding)
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     # Only with its body is it an answer: whether the client is there is asked as late as can be.
     if answer.withdraw is not None and left():

@@ -19,7 +19,7 @@ import msgspec
 
 from broker.auth.access import UNCOUNTED, Flight
 from broker.http import errors, hot_actions, strict_json
-from broker.http.answers import MIN_GZIP_BYTES, Answer, Message, send_answer, with_protection
+from broker.http.answers import MIN_GZIP_BYTES, Answer, encoded, with_protection
 from broker.http.errors import BodyTooSlow
 from broker.http.hot_actions import Action, Found
 from broker.http.request import request_id
@@ -184,15 +184,10 @@ class HotRequests:
         started: float,
         caller: Caller,
     ) -> None:
-        """What may be compressed takes the common way out, and is sent when it is whole."""
-        messages: list[Message] = []
-
-        async def keep(message: Message) -> None:
-            messages.append(message)
-
-        await send_answer(answer, keep, request_id=identity, accept_encoding=headers.get(b"accept-encoding"))
-        head, body = messages
-        sent = caller.respond(answer.status, head["headers"], body["body"], grants=answer.withdraw is not None)
+        """What may be compressed: on a thread, where it is large."""
+        accept_encoding = headers.get(b"accept-encoding")
+        out, body = await encoded(answer, request_id=identity, accept_encoding=accept_encoding)
+        sent = caller.respond(answer.status, out, body, grants=answer.withdraw is not None)
         self._sent(action, answer, sent, started)
 
     def _sent(self, action: Action, answer: Answer, sent: Sent, started: float) -> None:

@@ -25,7 +25,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.conftest import is_long
 from tests.support.broker_process import BrokerProcess
-from tests.support.watch_coverage import Coverage, Event, events_of
+from tests.support.watch_coverage import Chunked, Coverage, Event, events_of
 
 LONG = is_long(os.environ)
 SLEEP_S = 60.0 if LONG else 8.0
@@ -78,12 +78,13 @@ class Delays:
 
 
 class Stream(asyncio.Protocol):
-    """An event stream as it comes over its socket."""
+    """What comes of an event stream over its socket."""
 
     def __init__(self, path: str, last_id: str | None = None) -> None:
         self._hello = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n"
         if last_id is not None:
             self._hello += f"last-event-id: {last_id}\r\n"
+        self._chunks = Chunked()
         self.received = bytearray()
         self.news = asyncio.Event()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -108,7 +109,7 @@ class Stream(asyncio.Protocol):
         self.transport.write(f"{self._hello}\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
-        self.received += data
+        self.received += self._chunks.take(data)
         self.news.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -243,7 +244,6 @@ async def wake(events: AsyncIterator[Event], coverage: Coverage, middle: int) ->
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.long  # since answers have a budget it does not end in its time: to be looked into
 async def test_others_do_not_notice_memory_is_bounded_and_nothing_is_lost(
     broker: BrokerProcess, http: httpx.AsyncClient
 ) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-#: An event of a stream. No chunk of HTTP/1.1 ends within one, and data has no line break.
+#: An event of a stream; its data has no line break.
 EVENT = re.compile(rb"event: (\S+)\n(?:id: (\S+)\n)?data: (.*)\n\n")
 
 
@@ -19,9 +19,50 @@ class Event(NamedTuple):
     data: dict[str, Any]
 
 
+class Chunked:
+    """The content of an answer in chunks (RFC 9112 §7.1), as it comes over its socket. A large event is several."""
+
+    def __init__(self) -> None:
+        self._raw = bytearray()
+        self._is_head = True
+        self._left = 0
+
+    def take(self, data: bytes) -> bytes:
+        """What these bytes bring of the content."""
+        self._raw += data
+        if self._is_head:
+            head, end, rest = bytes(self._raw).partition(b"\r\n\r\n")
+            if not end:
+                return b""
+            assert b"transfer-encoding: chunked" in head.lower()
+            self._is_head = False
+            self._raw[:] = rest
+        found = bytearray()
+        while self._raw:
+            if self._left > 2:
+                part = self._raw[: self._left - 2]
+                found += part
+                self._left -= len(part)
+                del self._raw[: len(part)]
+            elif self._left:  # the line end behind a chunk
+                gone = min(self._left, len(self._raw))
+                self._left -= gone
+                del self._raw[:gone]
+            else:
+                size, end, _ = bytes(self._raw[:32]).partition(b"\r\n")
+                if not end:
+                    break
+                self._left = int(size, 16) + 2
+                del self._raw[: len(size) + 2]
+        return bytes(found)
+
+
 def events_of(received: bytearray) -> Iterator[Event]:
     """The whole events in front, which are taken out."""
-    end = received.rfind(b"\n\n") + 2
+    end = received.rfind(b"\n\n")
+    if end < 0:
+        return
+    end += 2
     whole = bytes(received[:end])
     del received[:end]
     for found in EVENT.finditer(whole):

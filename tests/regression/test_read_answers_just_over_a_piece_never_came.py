@@ -1,0 +1,24 @@
+"""An answer that is sent in pieces elsewhere goes out whole on the short way, whatever encodings its client takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.memory.memory import SMALL
+from storage import Durability, TopicConfig
+from tests.http.hot_server import HotServer, post, records
+
+COUNT = 900
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_a_read_whose_text_is_longer_than_its_records_is_answered(encoding: str) -> None:
+    async with HotServer() as server:
+        await server.topic("t", TopicConfig(durability=Durability.MEMORY))
+        wire = await server.connect()
+        wire.send(post("t", records(*["x" * 50] * COUNT)))
+        assert (await wire.answer()).status == 200
+        wire.send(post("t/diff", {"limit": COUNT}, {"accept-encoding": encoding}))
+        answer = await wire.answer()
+        assert len(answer.text) > SMALL
+        assert [each["data"] for each in answer.body["records"]] == ["x" * 50] * COUNT
