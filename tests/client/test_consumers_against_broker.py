@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -18,23 +18,10 @@ from tests.client.real_broker import RealBroker
 Topics = Callable[..., Result]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
 @pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for topic in list(client.list_topics()):
-            client.delete_topic(topic.topic)
-        client.append("t", [1, 2, 3, 4, 5])
-        yield client
+def client(client: Client) -> Client:
+    client.append("t", [1, 2, 3, 4, 5])
+    return client
 
 
 @pytest.fixture
