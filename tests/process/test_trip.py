@@ -1,0 +1,35 @@
+"""`python -m loadtest.trip`: what one request runs through, counted in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from loadtest.trip import OPERATIONS
+from tests.support.broker_process import ROOT
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "loadtest.trip", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_each_operation_is_counted_from_its_door_to_the_log() -> None:
+    found = {each["operation"]: each for each in json.loads(run("--json").stdout)}
+    assert list(found) == list(OPERATIONS)
+    for name, each in found.items():
+        assert each["files"] == sorted({function.partition(":")[0] for function in each["functions"]})
+        assert each["calls"] == sum(each["functions"].values())
+        door = "broker/kafka/" if name == "produce" else "broker/http"
+        assert any(file.startswith(door) for file in each["files"]), name
+        if name != "diff":
+            assert "storage/wal/shard_log.py" in each["files"], name  # the writer's thread is counted, too
+        assert not any(file.startswith("loadtest/") for file in each["files"])
+
+
+def test_an_unknown_operation_is_refused_by_name() -> None:
+    answer = run("apend")
+    assert answer.returncode == 2
+    assert "unknown operation 'apend'; there are append, claim, ack, produce, diff" in answer.stderr
