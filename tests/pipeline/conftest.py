@@ -9,6 +9,7 @@ import pytest
 
 from tests.pipeline.exports import Exports
 from tests.support.small_segments import SmallSegments
+from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +24,11 @@ def exports(broker: SmallSegments, tmp_path: Path) -> Iterator[Exports]:
     """Exports of `broker` to a folder of this test's own."""
     with Exports(broker.url, str(tmp_path / "out")) as exports:
         yield exports
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URL of a folder in an empty bucket, with what the environment needs to say for it."""
+    with s3_server() as endpoint:
+        credentials(monkeypatch, endpoint)
+        yield f"s3://{BUCKET}/below"

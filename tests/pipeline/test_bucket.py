@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from pipeline.errors import StoreRefused
 from pipeline.export.store import open_store, prove
 from tests.pipeline.exports import Exports
 from tests.support.small_segments import SmallSegments
-from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """URL of a folder in an empty bucket, with what the environment needs to say for it."""
-    with s3_server() as endpoint:
-        credentials(monkeypatch, endpoint)
-        yield f"s3://{BUCKET}/below"
 
 
 def test_an_export_to_a_bucket(broker: SmallSegments, bucket: str) -> None:

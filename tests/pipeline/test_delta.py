@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from pipeline.export.upkeep import DAY_S, collect, compact, status
 from pipeline.export.verification import Verification
 from tests.pipeline.exports import Exports, Overtaken, command, ended_pid
 from tests.support.small_segments import SmallSegments
-from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
 
 DELTA = PartSettings(kind="delta")
 
@@ -207,13 +205,6 @@ def test_a_topic_keeps_its_format(broker: SmallSegments, exports: Exports, tmp_p
     command("export", *other)
     for kind in ("delta", "json"):
         assert "is exported there as parquet" in command("export", *other, "--format", kind, status=1)
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with s3_server() as endpoint:
-        credentials(monkeypatch, endpoint)
-        yield f"s3://{BUCKET}/below"
 
 
 def test_a_table_in_a_bucket(broker: SmallSegments, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from pipeline.export.verification import Verification
 from tests.pipeline.exports import Exports, command, ended_pid
 from tests.pipeline.test_export_killed import Killed, KillingStore
 from tests.support.small_segments import SmallSegments
-from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
 
 #: Changes that a run of these tests makes at most, and a few more, which are never come to.
 KILLS = range(1, 22)
@@ -184,13 +182,6 @@ def test_a_late_run_does_not_bring_back_what_was_replaced(
     exports.export("late")
     assert exports.seen("late") == pairs(20)
     assert len(exports.parts("late")) == 1
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with s3_server() as endpoint:
-        credentials(monkeypatch, endpoint)
-        yield f"s3://{BUCKET}/below"
 
 
 def test_a_bucket_shows_every_record_once(broker: SmallSegments, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

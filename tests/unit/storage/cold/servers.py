@@ -32,12 +32,13 @@ def credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
-    """An S3 in this process, with one bucket. Gives its endpoint."""
+    """An S3 in this process, with one bucket, which is empty. Gives its endpoint. One at a time."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
+        httpx.post(f"{endpoint}/moto-api/reset").raise_for_status()  # all servers of a process have the same buckets
         httpx.put(f"{endpoint}/{BUCKET}").raise_for_status()
         yield endpoint
     finally:
