@@ -13,7 +13,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
@@ -299,6 +299,14 @@ def _body(body: bytes) -> dict[str, Any]:
     claim_jitter_ms=st.sampled_from([0, 0, 7]),
     retry_backoff_ms=st.sampled_from([0, 60]),
     max_deliveries=st.sampled_from([0, 1, 2]),
+)
+@example(  # jobs that were redriven, and then given to lost claims alone
+    seed=2492,
+    leases_durable=True,
+    durability=Durability.DISK,
+    claim_jitter_ms=0,
+    retry_backoff_ms=0,
+    max_deliveries=1,
 )
 def test_whatever_comes_together_the_history_is_one_of_a_queue(seed: int, **settings: Any) -> None:
     async def run() -> None:

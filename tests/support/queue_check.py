@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from tests.support.kill_ledger import Outcome
 from tests.support.queue_fate import FateCheck
-from tests.support.queue_history import Act, Claim, History, Purge, Settle, Stream
+from tests.support.queue_history import Act, Claim, History, Purge, Settle
 from tests.support.queue_lives import LivesCheck
 from tests.support.queue_story import story
 from tests.support.queue_track import Deal, Job, Tracks
@@ -70,7 +70,7 @@ class LeaseCheck:
 
     def of_all(self) -> Iterator[str]:
         """A lost claim took no more jobs than it asked for. What was settled last made room for as many again."""
-        possible = sum(2 * each.max if isinstance(each, Stream) else each.max for each in self._tracks.lost_claims)
+        possible = self._tracks.most_lost
         if self._unseen > possible:
             yield f"{self._unseen} deliveries went to nobody, and lost claims asked for {possible} jobs only"
 

@@ -99,6 +99,11 @@ class Tracks:
 
     # -- sorting -----------------------------------------------------------------------------------------------------
 
+    @property
+    def most_lost(self) -> int:
+        """So many jobs lost claims may have taken. What is settled under a stream makes room for as many again."""
+        return sum(2 * each.max if isinstance(each, Stream) else each.max for each in self.lost_claims)
+
     def _add_produced(self) -> None:
         for produce in self.history.of(Produce):
             for index, name in enumerate(produce.names):
