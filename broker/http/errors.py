@@ -94,7 +94,9 @@ CODES: Final[dict[str, Code]] = {
         409, None, "with `strict`: a lease is not the caller's (any more): `detail.seqs`", "no; without these",
     ),
     "precondition_failed": Code(412, None, "it is not any more what `If-Match` names", "no; list segments anew"),
-    "payload_too_large": Code(413, None, "the body is over `TOPICS_MAX_BODY_BYTES`, decompressed too", "no; in parts"),
+    "payload_too_large": Code(
+        413, None, "the body is over `TOPICS_MAX_BODY_BYTES`, decompressed too; settings: over 1 MiB", "no; in parts",
+    ),
     "unsupported_media_type": Code(415, None, "a body must be `application/json`", _NO),
     "range_not_satisfiable": Code(416, None, "the range begins behind the end: `detail.size`", _NO),
     "topic_full": Code(
@@ -195,7 +197,7 @@ class PayloadTooLarge(ApiError):
     code = "payload_too_large"
 
     def __init__(self, max_bytes: int) -> None:
-        super().__init__(f"The body is larger than {max_bytes} bytes, the most this broker takes.", max=max_bytes)
+        super().__init__(f"The body is larger than {max_bytes} bytes, the most this request may have.", max=max_bytes)
 
 
 class BodyTooSlow(ApiError):

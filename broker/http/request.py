@@ -106,10 +106,17 @@ class Request:
             self.flight.end()
             yield
 
-    async def body(self, is_taken: Callable[[bytes], bool] = intake.is_json_type) -> bytes:
-        """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`."""
+    async def body(
+        self, is_taken: Callable[[bytes], bool] = intake.is_json_type, max_bytes: int | None = None
+    ) -> bytes:
+        """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`.
+
+        `max_bytes`: less than other bodies may have.
+        """
         broker = self.broker
         most = broker.settings.max_body_bytes
+        if max_bytes is not None:
+            most = min(most, max_bytes)
         room = self._body = BodyRoom(broker.memory, self.connection)
         body = await intake.read_body(self.headers, self._receive, most, broker.body_pace, is_taken, room)
         if body is None:
