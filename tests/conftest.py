@@ -27,6 +27,8 @@ PROGRAMS = {
     "npm": ("npm",),
     "go": ("go",),
     "cargo": ("cargo",),
+    "cc": ("cc",),
+    "make": ("make",),
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
 }
 
@@ -173,6 +175,18 @@ def go() -> str:
 def cargo() -> str:
     """The program."""
     return _found("cargo")
+
+
+@pytest.fixture
+def cc() -> str:
+    """The compiler of C."""
+    return _found("cc")
+
+
+@pytest.fixture
+def make() -> str:
+    """The program."""
+    return _found("make")
 
 
 @pytest.fixture
