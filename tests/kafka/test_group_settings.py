@@ -1,4 +1,4 @@
-"""Settings of groups: described, taken where they say what is so, refused with a sentence otherwise."""
+"""Settings of groups: described, set, kept; refused with a sentence where they cannot be."""
 
 from __future__ import annotations
 
@@ -51,41 +51,87 @@ async def test_settings_of_a_group_are_described(server: KafkaServer) -> None:
     assert await described(wire, "") == (ErrorCode.INVALID_REQUEST, {})
 
 
-@pytest.mark.parametrize(("name", "value"), [*SAME.items(), ("share.isolation.level", "read_committed")])
-async def test_what_is_so_already_is_taken(server: KafkaServer, name: str, value: str) -> None:
+SETTINGS = {
+    "share.auto.offset.reset": "latest",
+    "share.heartbeat.interval.ms": "1000",
+    "share.isolation.level": "read_committed",
+    "share.record.lock.duration.ms": "1500",
+    "share.session.timeout.ms": "10000",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [*SETTINGS.items(), ("share.auto.offset.reset", "by_duration:P1DT2H3.5S")])
+async def test_what_is_set_is_so_over_a_restart_until_it_is_set_otherwise(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    async with KafkaServer(tmp_path) as server:
+        wire = await server.connect()
+        assert await altered(wire, "g", name, value) == (0, None)
+        assert await described(wire, "g") == (0, SAME | {name: value.lower()})
+        assert await described(wire, "other") == (0, SAME)
+    async with KafkaServer(tmp_path) as server:
+        wire = await server.connect()
+        assert await described(wire, "g", name) == (0, {name: value.lower()})
+        assert await altered(wire, "g", name, None, operation=1) == (0, None)
+        assert await described(wire, "g") == (0, SAME)
+        assert server.broker.kafka_shares.configs.groups() == []
+
+
+async def test_the_old_way_replaces_all_and_a_question_changes_nothing(server: KafkaServer) -> None:
     wire = await server.connect()
-    assert await altered(wire, "g", name, value) == (0, None)
-    assert await altered(wire, "g", name, None, operation=1) == (0, None)
-    legacy = c.AlterConfigsRequest(
-        resources=[
-            c.AlterConfigsResource(
-                resource_type=GROUP,
-                resource_name="g",
-                configs=[c.AlterConfigsAlterableConfig(name=name, value=value)],
-            )
-        ]
-    )
-    [told] = (await wire.ask(ApiKey.ALTER_CONFIGS, 1, legacy, c.AlterConfigsResponse)).responses
-    assert told.error_code == 0
+    assert await altered(wire, "g", "share.auto.offset.reset", "latest") == (0, None)
+    for dry, wanted in ((True, {"share.auto.offset.reset": "latest"}), (False, {"share.isolation.level": "read_committed"})):
+        legacy = c.AlterConfigsRequest(
+            resources=[
+                c.AlterConfigsResource(
+                    resource_type=GROUP,
+                    resource_name="g",
+                    configs=[c.AlterConfigsAlterableConfig(name="share.isolation.level", value="read_committed")],
+                )
+            ],
+            validate_only=dry,
+        )
+        [told] = (await wire.ask(ApiKey.ALTER_CONFIGS, 1, legacy, c.AlterConfigsResponse)).responses
+        assert told.error_code == 0
+        assert (await described(wire, "g"))[1] == SAME | wanted
+
+
+async def test_groups_that_have_settings_are_listed(server: KafkaServer) -> None:
+    wire = await server.connect()
+    assert await altered(wire, "g", "share.auto.offset.reset", "latest") == (0, None)
+    request = c.ListConfigResourcesRequest(resource_types=[GROUP])
+    told = await wire.ask(ApiKey.LIST_CONFIG_RESOURCES, 1, request, c.ListConfigResourcesResponse)
+    assert [(each.resource_type, each.resource_name) for each in told.config_resources] == [(GROUP, "g")]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "operation"),
     [
-        ("share.auto.offset.reset", "latest", 0),
-        ("share.record.lock.duration.ms", "1000", 0),
-        ("share.session.timeout.ms", None, 0),
+        ("share.auto.offset.reset", "newest", 0),
+        ("share.auto.offset.reset", "by_duration:PT", 0),
+        ("share.auto.offset.reset", "by_duration:-PT1S", 0),
         ("share.auto.offset.reset", "earliest", 2),
+        ("share.heartbeat.interval.ms", "45000", 0),
+        ("share.heartbeat.interval.ms", "0", 0),
+        ("share.isolation.level", "serializable", 0),
+        ("share.record.lock.duration.ms", "99", 0),
+        ("share.record.lock.duration.ms", "soon", 0),
+        ("share.session.timeout.ms", "5000", 0),
+        ("share.session.timeout.ms", None, 0),
+        ("share.delivery.count.limit", "3", 0),
+        ("consumer.session.timeout.ms", "50000", 0),
         ("colour", "red", 0),
         ("colour", None, 1),
     ],
 )
-async def test_a_change_is_refused_with_a_sentence(
+async def test_what_cannot_be_is_refused_with_a_sentence(
     server: KafkaServer, name: str, value: str | None, operation: int
 ) -> None:
-    error, sentence = await altered(await server.connect(), "g", name, value, operation)
+    wire = await server.connect()
+    error, sentence = await altered(wire, "g", name, value, operation)
     assert error == ErrorCode.INVALID_CONFIG
     assert name in (sentence or "")
+    assert await described(wire, "g") == (0, SAME)
 
 
 async def test_settings_of_a_group_are_for_keys_that_it_is_for(tmp_path: Path) -> None:
