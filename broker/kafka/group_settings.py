@@ -76,7 +76,7 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     for setting in (
         GroupSetting(
             AUTO_OFFSET_RESET, Kind.STRING, EARLIEST,
-            "Where the group begins in a queue that it takes for the first time: what lies in front of that is deleted.",
+            "Where the group begins in a queue it takes for the first time; what lies in front of that is deleted.",
             _reset,
         ),
         GroupSetting(
@@ -89,7 +89,7 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
         ),
         GroupSetting(
             LOCK_DURATION, Kind.INT, str(TopicConfig().lease_ms),
-            "How long a member has a record; unless it is set, the lease_ms of each queue, of which this is the default.",
+            "How long a member has a record; unless set, the lease_ms of each queue, of which this is the default.",
             _between(MIN_LEASE_MS, MAX_LEASE_MS),
         ),
         GroupSetting(

@@ -1,5 +1,5 @@
-"""Types made of the OpenAPI document by openapi-typescript: a program that leaves out what may be left out compiles, and
-does with a broker what it says.
+"""Types made of the OpenAPI document by openapi-typescript: a program that leaves out what may be left out compiles,
+and does with a broker what it says.
 
 In long mode only: the programs are fetched as the test runs, for which npm and its registry have to be there.
 """

@@ -80,7 +80,10 @@ async def test_what_is_set_is_so_over_a_restart_until_it_is_set_otherwise(
 async def test_the_old_way_replaces_all_and_a_question_changes_nothing(server: KafkaServer) -> None:
     wire = await server.connect()
     assert await altered(wire, "g", "share.auto.offset.reset", "latest") == (0, None)
-    for dry, wanted in ((True, {"share.auto.offset.reset": "latest"}), (False, {"share.isolation.level": "read_committed"})):
+    for dry, wanted in (
+        (True, {"share.auto.offset.reset": "latest"}),
+        (False, {"share.isolation.level": "read_committed"}),
+    ):
         legacy = c.AlterConfigsRequest(
             resources=[
                 c.AlterConfigsResource(

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.auth.scopes import ADMIN, READ, Scopes
-from broker.kafka import cluster, settings
+from broker.kafka import cluster, group_settings, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.broker_settings import broker_settings
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.changes import change, check
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import reaches, reaches_shares
-from broker.kafka import group_settings
 from broker.kafka.group_settings import GROUP_SETTINGS, GroupConfig, GroupSetting
 from broker.kafka.messages.configs import (
     AlterConfigsRequest,

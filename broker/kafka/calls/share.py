@@ -79,7 +79,9 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
             if not may(call.access, READ, name):
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This key is not for {name}.")
         session_ms = settings.session_ms(shares.configs.of(group_id))
-        member = shares.members.heartbeat(group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms(), session_ms)
+        member = shares.members.heartbeat(
+            group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms(), session_ms
+        )
         if isinstance(member, ErrorCode):
             raise Refused(member, f"{member_id} has to join {group_id} again.")
     except Refused as refused:

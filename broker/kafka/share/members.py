@@ -89,7 +89,7 @@ class Members:
         now_ms: int,
         session_ms: int = SESSION_TIMEOUT_MS,
     ) -> Member | ErrorCode:
-        """See the table, for epochs from 0 on. `wanted` None: as before; `session_ms`: until when it has to be heard of."""
+        """See the table, for epochs from 0 on. `wanted` None: as before; `session_ms`: how long it may be silent."""
         key = (group_id, member_id)
         member = self._members.get(key)
         if epoch == 0:

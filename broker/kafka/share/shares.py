@@ -18,9 +18,9 @@ from broker.kafka import cluster
 from broker.kafka import group_settings as settings
 from broker.kafka.errors import ErrorCode
 from broker.kafka.fetching import offset_since
+from broker.kafka.places import log_start_offset
 from broker.kafka.share.acks import AckType, Plan
 from broker.kafka.share.configs import Configs
-from broker.kafka.places import log_start_offset
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members
 from broker.kafka.share.owners import Owners
 from broker.kafka.share.sessions import Session, Step, judge
