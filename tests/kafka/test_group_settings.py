@@ -11,6 +11,7 @@ from broker.kafka.errors import ErrorCode
 from broker.kafka.messages import configs as c
 from tests.kafka.groups.test_calls import known
 from tests.kafka.server import KafkaServer, Wire
+from tests.kafka.test_share_wire import Member, add, put
 
 GROUP = 32
 SAME = {
@@ -147,3 +148,39 @@ async def test_settings_of_a_group_are_for_keys_that_it_is_for(tmp_path: Path) -
             assert (await described(wire, "theirs"))[0] == described_as
             assert (await altered(wire, "theirs", "share.auto.offset.reset", "earliest"))[0] == altered_as
         assert (await altered(await known(server, "mine"), "free", "share.auto.offset.reset", "earliest"))[0] == 0
+
+
+async def test_what_a_key_with_prefixes_sets_is_of_its_topics_alone(tmp_path: Path) -> None:
+    reset, lock = "share.auto.offset.reset", "share.record.lock.duration.ms"
+    async with KafkaServer(tmp_path, api_keys="all,mine::mine.,theirs::theirs.") as server:
+        for name in ("mine.q", "theirs.q"):
+            await put(server, name)
+            await add(server, 1, name)
+        everybody, mine, theirs = [await known(server, key) for key in ("all", "mine", "theirs")]
+        assert await altered(mine, "g", reset, "latest") == (0, None)
+        assert await altered(mine, "g", lock, "600000") == (0, None)
+        assert (
+            (await described(mine, "g", reset))[1] == (await described(everybody, "g", reset))[1] == {reset: "latest"}
+        )
+        assert (await described(theirs, "g", reset))[1] == {reset: "earliest"}
+        assert (await altered(theirs, "g", reset, "latest"))[0] == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        # Their group of that name begins as if nothing had been set.
+        their_worker = Member(server, theirs)
+        assert (await their_worker.heartbeat(0, "theirs.q")).heartbeat_interval_ms == 5000
+        answer = await their_worker.fetch("theirs.q")
+        assert answer.acquisition_lock_timeout_ms == 30_000
+        assert answer.responses[0].partitions[0].acquired_records
+        my_answer = await Member(server, mine, "n", "mine-too").fetch("mine.q")
+        assert my_answer.responses[0].partitions[0].acquired_records
+
+
+async def test_what_was_set_for_all_topics_stays_for_them(tmp_path: Path) -> None:
+    reset = "share.auto.offset.reset"
+    async with KafkaServer(tmp_path, api_keys="all,mine::mine.") as server:
+        everybody, mine = [await known(server, key) for key in ("all", "mine")]
+        assert await altered(everybody, "g", reset, "latest") == (0, None)
+        assert (await described(mine, "g", reset))[1] == {reset: "latest"}
+        assert (await altered(mine, "g", reset, "earliest"))[0] == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert await altered(mine, "h", reset, "latest") == (0, None)
+        assert await altered(everybody, "h", reset, None, operation=1) == (0, None)
+        assert server.broker.kafka_shares.configs.groups() == [("g", server.broker.kafka_shares.configs.kept("g"))]

@@ -78,9 +78,10 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
         for name in request.subscribed_topic_names or ():
             if not may(call.access, READ, name):
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This key is not for {name}.")
-        session_ms = settings.session_ms(shares.configs.of(group_id))
+        wanted = request.subscribed_topic_names or shares.members.wanted(group_id)
+        config = shares.configs.of(group_id, wanted)
         member = shares.members.heartbeat(
-            group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms(), session_ms
+            group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms(), settings.session_ms(config)
         )
         if isinstance(member, ErrorCode):
             raise Refused(member, f"{member_id} has to join {group_id} again.")
@@ -98,7 +99,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
     return ShareGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=settings.heartbeat_ms(shares.configs.of(group_id)),
+        heartbeat_interval_ms=settings.heartbeat_ms(config),
         assignment=assignment,
     )
 

@@ -172,7 +172,7 @@ class Shares:
 
     def lock_ms(self, group_id: str, topic: Topic) -> int:
         """How long a member of that group has a job of that queue."""
-        return settings.lock_ms(self.configs.of(group_id)) or topic.config.lease_ms
+        return settings.lock_ms(self.configs.of(group_id, [topic.name])) or topic.config.lease_ms
 
     async def take(self, topic: Topic, group_id: str) -> str:
         """The group that a queue belongs to, which is this one if there was none: then it begins where the group is
@@ -180,7 +180,7 @@ class Shares:
 
         async def begin(topic: Topic) -> None:
             now_ms = self._engine.now_ms()
-            since_ms = settings.begins_at(self.configs.of(group_id), now_ms)
+            since_ms = settings.begins_at(self.configs.of(group_id, [topic.name]), now_ms)
             if since_ms is None:
                 return
             found = None
@@ -207,7 +207,7 @@ class Shares:
             topic.name,
             node_of(session),
             max=min(count, MAX_JOBS),
-            lease_ms=settings.lock_ms(self.configs.of(session.group_id)),
+            lease_ms=settings.lock_ms(self.configs.of(session.group_id, [topic.name])),
             wait_ms=wait_ms,
             holder=holding,
         )
