@@ -40,6 +40,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._let_go()
         super().send_receive_event_to_app()
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            # A refusal is an answer: uvicorn would log that the handshake was forgotten.
+            self.handshake_complete = True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.memory.resumed(self.transport)
         self._let_go()

@@ -241,6 +241,8 @@ def _evicted_by(floors: dict[str, int]) -> str:
 class _TopicFile(msgspec.Struct, kw_only=True):
     cluster_id: str
     name: str
+    #: The topic_id of partition 0; 0 in files of before it was said.
+    topic: int = 0
     partition: int
     partitions: int = 1
     epoch: int
@@ -248,6 +250,23 @@ class _TopicFile(msgspec.Struct, kw_only=True):
     loss: list[tuple[int, int, str]]
     segments: list[dict[str, int]]
     end_seq: int
+
+
+def _newest(logs: list[tuple[str, _TopicFile]]) -> dict[int, tuple[str, _TopicFile]]:
+    """Of the logs of one name, those of the topic that has it now, by partition: one of before may still be there.
+
+    A topic's partition 0 has the lowest topic_id of its logs, and a higher one than any log of a topic of before.
+    """
+    root = max(max(file.topic, 0 if file.partition else _topic_id(folder)) for folder, file in logs)
+    parts: dict[int, tuple[str, _TopicFile]] = {}
+    for folder, file in sorted(logs, key=lambda each: each[0]):  # of two logs of one partition the later one counts
+        if file.topic == root or (not file.topic and _topic_id(folder) >= root):
+            parts[file.partition] = folder, file
+    return parts
+
+
+def _topic_id(folder: str) -> int:
+    return int(folder.rpartition("/")[2], 16)
 
 
 class ColdOrigin(_Local):
@@ -268,23 +287,17 @@ class ColdOrigin(_Local):
     def _listed(self) -> dict[str, dict[int, tuple[str, _TopicFile]]]:
         """By topic and partition: key of the log's folder, and topic.json."""
         if self._topics is None:
-            found: dict[str, dict[int, tuple[str, _TopicFile]]] = {}
+            found: dict[str, list[tuple[str, _TopicFile]]] = {}
             for key in _asking(lambda: self._store.list(""), self._path):
                 folder, _, name = key.rpartition("/")
                 if name != TOPIC_FILE:
                     continue
                 file = self._topic_file(key)
-                parts = found.setdefault(file.name, {})
-                if any(each.cluster_id != file.cluster_id for _, each in parts.values()):
+                logs = found.setdefault(file.name, [])
+                if any(each.cluster_id != file.cluster_id for _, each in logs):
                     raise BadOption(f"{self._path} holds topic {file.name} of two clusters: name the folder of one.")
-                # Of two logs of one partition the later one counts.
-                if file.partition not in parts or folder > parts[file.partition][0]:
-                    parts[file.partition] = folder, file
-            # A partition is younger than partition 0 of its topic: one that is not was of a topic of that name before.
-            self._topics = {
-                topic: {at: each for at, each in parts.items() if 0 not in parts or each[0] >= parts[0][0]}
-                for topic, parts in found.items()
-            }
+                logs.append((folder, file))
+            self._topics = {topic: _newest(logs) for topic, logs in found.items()}
         return self._topics
 
     def _parts(self, topic: str) -> dict[int, tuple[str, _TopicFile]]:
@@ -326,7 +339,7 @@ class ColdOrigin(_Local):
         if partition not in parts:
             return _nothing(next(iter(parts.values()))[1].cluster_id, partition)
         folder, file = parts[partition]
-        topic_id = int(folder.rpartition("/")[2], 16)
+        topic_id = _topic_id(folder)
         floors = file.floors
         evicted = max([1, *(floor for cause, floor in floors.items() if cause not in _SILENT)])
         segments: list[SegmentInfo] = []

@@ -33,11 +33,13 @@ _log = structlog.get_logger("storage")
 class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
     """topic.json: which of a log's objects count, for those who read the tier without a broker.
 
-    Records with seq < end_seq are in these segments, or gone; later ones are not all here.
+    Records with seq < end_seq are in these segments, or gone; later ones are not all here. `topic`: the topic_id of
+    partition 0, which no other topic of that name has had.
     """
 
     cluster_id: str
     name: str
+    topic: int
     partition: int
     partitions: int
     epoch: int
@@ -60,6 +62,7 @@ def topic_file(cluster_id: str, topic: Topic, log: Log) -> bytes:
     content = TopicFile(
         cluster_id=cluster_id,
         name=topic.title,
+        topic=topic.root_id,
         partition=log.partition,
         partitions=topic.config.partitions,
         epoch=log.epoch,

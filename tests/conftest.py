@@ -21,6 +21,16 @@ LONG_MODE_VARIABLE = "TOPICS_TEST_LONG"
 #: A whole run holds about half of this at its peak; a full disk would show as dozens of errors that name other things.
 ROOM_NEEDED = 2 << 30
 SPARK_TESTS = "tests/spark"
+#: Programs of the system, each with a fixture of its name. Tests that ask for one which is not there are left out.
+PROGRAMS = {
+    "kcat": ("kcat",),
+    "npm": ("npm",),
+    "go": ("go",),
+    "cargo": ("cargo",),
+    "cc": ("cc",),
+    "make": ("make",),
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+}
 
 # No deadlines: a test must not fail because the machine is busy. too_slow likewise.
 settings.register_profile(
@@ -67,21 +77,35 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _leave_out_io_uring(config, items)
     if is_long(os.environ):
+        _leave_out_missing_programs(config, items)
         return
     left_out = [item for item in items if item.get_closest_marker("long")]
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
+    _leave_out_missing_programs(config, items)
+
+
+def _leave_out_missing_programs(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for program in PROGRAMS:
+        asking = [item for item in items if program in getattr(item, "fixturenames", ())]
+        if asking and installed(program) is None:
+            _leave_out(config, items, asking, f"{program} is not installed")
 
 
 def _leave_out_io_uring(config: pytest.Config, items: list[pytest.Item]) -> None:
     asking = [item for item in items if item.get_closest_marker("io_uring")]
     reason = _io_uring_refusal() if asking else None
     if reason is not None:
-        items[:] = [item for item in items if item not in asking]
-        config.hook.pytest_deselected(items=asking)
-        with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            print(f"\nno io_uring to be had here ({reason}): {len(asking)} tests deselected", file=sys.stderr)
+        _leave_out(config, items, asking, f"no io_uring to be had here ({reason})")
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], asking: list[pytest.Item], reason: str) -> None:
+    """And say so."""
+    items[:] = [item for item in items if item not in asking]
+    config.hook.pytest_deselected(items=asking)
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{reason}: {len(asking)} tests deselected", file=sys.stderr)
 
 
 def _io_uring_refusal() -> str | None:
@@ -116,6 +140,59 @@ def _backend_asked_for() -> Iterator[None]:
 
     with everywhere(backend):
         yield
+
+
+def installed(program: str) -> str | None:
+    """Where one of `PROGRAMS` is; None: nowhere."""
+    return next(filter(None, map(shutil.which, PROGRAMS[program])), None)
+
+
+def _found(program: str) -> str:
+    found = installed(program)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def kcat() -> str:
+    """The program."""
+    return _found("kcat")
+
+
+@pytest.fixture
+def npm() -> str:
+    """The program, which node comes with."""
+    return _found("npm")
+
+
+@pytest.fixture
+def go() -> str:
+    """The program."""
+    return _found("go")
+
+
+@pytest.fixture
+def cargo() -> str:
+    """The program."""
+    return _found("cargo")
+
+
+@pytest.fixture
+def cc() -> str:
+    """The compiler of C."""
+    return _found("cc")
+
+
+@pytest.fixture
+def make() -> str:
+    """The program."""
+    return _found("make")
+
+
+@pytest.fixture
+def chromium() -> str:
+    """The browser."""
+    return _found("chromium")
 
 
 @pytest.fixture

@@ -48,6 +48,8 @@ class ApiKey(enum.IntEnum):
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 #: A version that none reaches.
@@ -105,5 +107,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.SHARE_FETCH, 1, 2, 0),
         Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
         Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
+        Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
+        Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
     )
 }

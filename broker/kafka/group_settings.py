@@ -1,60 +1,177 @@
-"""Kafka's settings of a group, and what they are here. Pure.
+"""Kafka's settings of a group, and what they are here. Pure: what is set is a map of texts by name.
 
-Nothing of them can be set otherwise: heartbeats and sessions of share groups are the broker's, the lock of a record is
-the lease that its queue is set to, and a share group gets all that is in its queues. What says the same is taken.
+They are of share groups; groups of consumers have none, since how they go is said by their members. A setting that is
+of a queue here, and not of a group, is refused with a sentence that names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from broker.kafka.settings import InvalidConfig, Kind, Operation
+from broker.kafka.settings import InvalidConfig, Kind, Operation, whole
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
-from storage.config import TopicConfig
+from storage.config import MAX_LEASE_MS, MIN_LEASE_MS, TopicConfig
+
+AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
+HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"
+ISOLATION_LEVEL: Final = "share.isolation.level"
+LOCK_DURATION: Final = "share.record.lock.duration.ms"
+SESSION_TIMEOUT: Final = "share.session.timeout.ms"
+
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
+MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 1_000, 60_000
+MIN_SESSION_MS, MAX_SESSION_MS = 2_000, 1_800_000
+#: As java.time.Duration reads it, without years and months, and not negative.
+_DURATION = re.compile(
+    r"P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,12})(?:\.(\d{1,9}))?S)?)?", re.IGNORECASE
+)
+
+#: What was set of a group, by name.
+GroupConfig = Mapping[str, str]
 
 
 class GroupSetting(NamedTuple):
-    """`values`: the one that is so, and others that mean the same."""
+    """`read`: the text that is kept of one that is given. Raises InvalidConfig."""
 
     name: str
     kind: Kind
-    values: tuple[str, ...]
+    default: str
     about: str
+    read: Callable[[str, str], str]
+
+
+def _among(*values: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if text.lower() not in values:
+            raise InvalidConfig(f"{name}: {text!r} is none of {', '.join(values)}.")
+        return text.lower()
+
+    return read
+
+
+def _between(low: int, high: int) -> Callable[[str, str], str]:
+    return lambda name, text: str(whole(text, name, low, high))
+
+
+def _reset(name: str, text: str) -> str:
+    kept = text.lower()
+    if kept not in (EARLIEST, LATEST) and (not kept.startswith(BY_DURATION) or _duration_ms(kept) is None):
+        raise InvalidConfig(f"{name}: {text!r} is none of {EARLIEST}, {LATEST}, {BY_DURATION}PnDTnHnMn.nS.")
+    return kept
+
+
+def _duration_ms(text: str) -> int | None:
+    found = _DURATION.fullmatch(text.removeprefix(BY_DURATION))
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[:4])
+    fraction_ms = int((found[5] or "").ljust(3, "0")[:3])
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction_ms
 
 
 GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     setting.name: setting
     for setting in (
         GroupSetting(
-            "share.auto.offset.reset", Kind.STRING, ("earliest",), "A share group gets all that is in its queues."
+            AUTO_OFFSET_RESET, Kind.STRING, EARLIEST,
+            "Where the group begins in a queue it takes for the first time; what lies in front of that is deleted.",
+            _reset,
         ),
         GroupSetting(
-            "share.heartbeat.interval.ms", Kind.INT, (str(HEARTBEAT_INTERVAL_MS),), "What members are told to keep to."
+            HEARTBEAT_INTERVAL, Kind.INT, str(HEARTBEAT_INTERVAL_MS), "What members are told to keep to.",
+            _between(MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS),
         ),
         GroupSetting(
-            "share.isolation.level", Kind.STRING, ("read_uncommitted", "read_committed"), "There are no transactions."
+            ISOLATION_LEVEL, Kind.STRING, "read_uncommitted", "Both mean the same: there are no transactions.",
+            _among("read_uncommitted", "read_committed"),
         ),
         GroupSetting(
-            "share.record.lock.duration.ms", Kind.INT, (str(TopicConfig().lease_ms),),
-            "The lease_ms of each queue; this is its default.",
+            LOCK_DURATION, Kind.INT, str(TopicConfig().lease_ms),
+            "How long a member has a record; unless set, the lease_ms of each queue, of which this is the default.",
+            _between(MIN_LEASE_MS, MAX_LEASE_MS),
         ),
         GroupSetting(
-            "share.session.timeout.ms", Kind.INT, (str(SESSION_TIMEOUT_MS),), "Who is silent for longer is gone."
+            SESSION_TIMEOUT, Kind.INT, str(SESSION_TIMEOUT_MS), "Who is silent for longer is gone.",
+            _between(MIN_SESSION_MS, MAX_SESSION_MS),
         ),
     )
 }  # fmt: skip
 
+#: Settings of Kafka's that are not of a group here, and what to do instead.
+_ELSEWHERE: Final = {
+    "share.delivery.count.limit": "It is max_deliveries, with dead_letter, of each queue.",
+    "share.partition.max.record.locks": "Jobs that a queue has given out are not limited.",
+    "share.renew.acknowledge.enable": "Records can always be renewed.",
+}
+_OF_OTHERS: Final = {
+    "consumer.": "Groups of consumers are set by their members.",
+    "streams.": "There are no groups of Streams.",
+}
 
-def check_same(operations: Iterable[tuple[str, int, str | None]]) -> None:
-    """Raises InvalidConfig for a change that would be one."""
+
+def lock_ms(config: GroupConfig) -> int | None:
+    """None: each queue's own."""
+    return int(config[LOCK_DURATION]) if LOCK_DURATION in config else None
+
+
+def heartbeat_ms(config: GroupConfig) -> int:
+    return int(config.get(HEARTBEAT_INTERVAL, HEARTBEAT_INTERVAL_MS))
+
+
+def session_ms(config: GroupConfig) -> int:
+    return int(config.get(SESSION_TIMEOUT, SESSION_TIMEOUT_MS))
+
+
+def begins_at(config: GroupConfig, now_ms: int) -> int | None:
+    """The time of the first record that a group gets of a queue it takes; None: of all there are. `now_ms` and later:
+    none of those that are there."""
+    reset = config.get(AUTO_OFFSET_RESET, EARLIEST)
+    if reset == EARLIEST:
+        return None
+    return now_ms if reset == LATEST else max(0, now_ms - (_duration_ms(reset) or 0))
+
+
+def replaced(values: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """As AlterConfigs does it: what is left out returns to its default. Raises InvalidConfig."""
+    found: dict[str, str] = {}
+    for name, value in values:
+        setting = _known(name)
+        if value is not None:
+            found[name] = setting.read(name, value)
+    return _checked(found)
+
+
+def altered(operations: Iterable[tuple[str, int, str | None]], config: GroupConfig) -> dict[str, str]:
+    """As IncrementalAlterConfigs does it, one after the other. Raises InvalidConfig."""
+    found = dict(config)
     for name, operation, value in operations:
-        setting = GROUP_SETTINGS.get(name)
-        if setting is None:
-            raise InvalidConfig(f"There is no group setting {name!r}.")
+        setting = _known(name)
         if operation == Operation.DELETE:
-            continue
-        if operation != Operation.SET:
+            found.pop(name, None)
+        elif operation != Operation.SET:
             raise InvalidConfig(f"{name} is no list to add to or take from.")
-        if value is None or value.lower() not in setting.values:
-            raise InvalidConfig(f"{name} is {setting.values[0]} here, and cannot be {value!r}. {setting.about}")
+        elif value is None:
+            raise InvalidConfig(f"{name}: there is no value.")
+        else:
+            found[name] = setting.read(name, value)
+    return _checked(found)
+
+
+def _checked(config: dict[str, str]) -> dict[str, str]:
+    if heartbeat_ms(config) >= session_ms(config):
+        raise InvalidConfig(
+            f"{SESSION_TIMEOUT}: {session_ms(config)} must be more than {HEARTBEAT_INTERVAL}, which is "
+            f"{heartbeat_ms(config)}."
+        )
+    return config
+
+
+def _known(name: str) -> GroupSetting:
+    setting = GROUP_SETTINGS.get(name)
+    if setting is None:
+        others = (about for prefix, about in _OF_OTHERS.items() if name.startswith(prefix))
+        about = _ELSEWHERE.get(name) or next(others, "")
+        raise InvalidConfig(f"There is no group setting {name!r} here. {about}".rstrip())
+    return setting

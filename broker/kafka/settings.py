@@ -59,7 +59,8 @@ class Setting(NamedTuple):
     resets: bool = False
 
 
-def _whole(text: str, name: str, low: int = -MAX_I64, high: int = MAX_I64) -> int:
+def whole(text: str, name: str, low: int = -MAX_I64, high: int = MAX_I64) -> int:
+    """Raises InvalidConfig."""
     try:
         value = int(text)
     except ValueError:
@@ -71,7 +72,7 @@ def _whole(text: str, name: str, low: int = -MAX_I64, high: int = MAX_I64) -> in
 
 def _or_never(text: str, name: str) -> int:
     """Of Kafka's -1 (never, no limit) our 0. Zero itself would mean keeping nothing, which no setting here says."""
-    value = _whole(text, name, -1)
+    value = whole(text, name, -1)
     if value == 0:
         raise InvalidConfig(f"{name}: 0 is not served; -1 is no limit, and the least is 1.")
     return max(0, value)
@@ -90,7 +91,7 @@ def _retention_bytes(config: TopicConfig, text: str) -> TopicConfig:
 
 
 def _max_message(config: TopicConfig, text: str) -> TopicConfig:
-    return msgspec.structs.replace(config, max_message_bytes=_whole(text, "max.message.bytes", 0, MAX_I32))
+    return msgspec.structs.replace(config, max_message_bytes=whole(text, "max.message.bytes", 0, MAX_I32))
 
 
 def _cleanup(config: TopicConfig, text: str) -> TopicConfig:
@@ -142,7 +143,7 @@ def _fixed(name: str, kind: Kind, *values: str, about: str) -> Setting:
 def _check(name: str, kind: Kind, text: str) -> None:
     """Raises InvalidConfig for what is no value of that kind."""
     if kind in (Kind.INT, Kind.LONG):
-        _whole(text, name, high=MAX_I32 if kind is Kind.INT else MAX_I64)
+        whole(text, name, high=MAX_I32 if kind is Kind.INT else MAX_I64)
     elif kind is Kind.BOOLEAN and text.lower() not in ("true", "false"):
         raise InvalidConfig(f"{name}: {text!r} is not true or false.")
     elif kind is Kind.DOUBLE:

@@ -12,6 +12,7 @@ from broker.http.render import Shape
 from broker.live.cursor import Position
 from broker.service import partitions, reads
 from broker.service.predicates import check_topic_name
+from schemas.fields import MAX_PARTITION
 from storage.config import Durability
 from storage.errors import InvalidRequest, TopicNotFound
 
@@ -83,11 +84,14 @@ def heartbeat_ms(given: int) -> int:
 
 
 def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
-    """Raises InvalidRequest unless these are 1 to 256 names of topics."""
+    """Raises InvalidRequest unless these are 1 to 256 names of topics, and partitions that a topic can have."""
     if not 1 <= len(starts) <= MAX_TOPICS:
         raise InvalidRequest(f"{field}: expected 1 to {MAX_TOPICS} topics, got {len(starts)}.", field=field)
-    for name in starts:
+    for name, start in starts.items():
         check_topic_name(name, field)
+        if start.partition > MAX_PARTITION:
+            where = f"{field}.{name}.partition"
+            raise InvalidRequest(f"{where}: must be 0 to {MAX_PARTITION}, not {start.partition}.", field=where)
 
 
 def addressed(engine: Engine, starts: dict[str, Start], *, lenient: bool) -> dict[str, Start]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,8 @@ from tests.support.openapi_cases import PATIENCE_S, Case, Cases, check, furnish
 T = TypeVar("T")
 CASES = Cases()
 EXAMPLES, LONG_EXAMPLES = 3, 200
+#: Of what the coverage phase has, so much is tried in a run that is not long.
+COVERED_ONE_OF = 9
 SEEDS = [77, 1, 2024]
 ALL, WEAK, PREFIXED = "all-of-it", "only-read", "only-some"
 KEYS = f"{ALL},{WEAK}:r,{PREFIXED}::there-l"
@@ -45,6 +48,11 @@ def data_dir(factory: pytest.TempPathFactory) -> Path:
 def seeds(long_mode: bool) -> list[int]:
     """77 is the one by which the document was found to say other things than the broker."""
     return [*SEEDS, secrets.randbits(32)] if long_mode else SEEDS
+
+
+def covering(label: str, long_mode: bool) -> Iterator[Case]:
+    """Those of the coverage phase: all in long mode, every so many-eth otherwise."""
+    return islice(CASES.covering(label), None, None, 1 if long_mode else COVERED_ONE_OF)
 
 
 def held_to(long_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]) -> None:
@@ -74,6 +82,23 @@ def test_every_answer_is_one_of_the_documents(server: LiveServer, long_mode: boo
             check(case, case.call(server.url, session, timeout=PATIENCE_S))
 
         held_to(long_mode, CASES.of(label), judge)
+
+
+@pytest.mark.parametrize("label", CASES.labels)
+def test_what_the_document_bounds_is_bounded(server: LiveServer, long_mode: bool, label: str) -> None:
+    """Every bound, kind and combination that it names, from either side."""
+    with requests.Session() as session:
+        furnish(session, server.url)
+        for case in covering(label, long_mode):
+            check(case, case.call(server.url, session, timeout=PATIENCE_S))
+
+
+@pytest.mark.parametrize("label", CASES.labels)
+def test_it_is_with_keys_too(guarded: LiveServer, long_mode: bool, label: str) -> None:
+    headers = {"authorization": f"Bearer {ALL}"}
+    with requests.Session() as session:
+        for case in covering(label, long_mode):
+            check(case, case.call(guarded.url, session, headers, timeout=PATIENCE_S), headers)
 
 
 @pytest.mark.parametrize("label", CASES.labels)

@@ -12,6 +12,7 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls.configs import Resource
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode
+from broker.kafka.group_reach import reaches, reaches_shares
 from broker.kafka.messages.configs import (
     ListConfigResourcesConfigResource,
     ListConfigResourcesRequest,
@@ -23,13 +24,14 @@ _TYPES_SINCE: Final = 1
 
 
 async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """Topics that the key is for, and this broker: of the types asked for; of any, when none is."""
+    """Topics, groups of which something is set, and this broker, as far as the key is for them: of the types asked for;
+    of any, when none is."""
     if not may(call.access, READ):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     found: list[ListConfigResourcesConfigResource] = []
     if call.version < _TYPES_SINCE:
         return ListConfigResourcesResponse()
-    wanted = set(request.resource_types) or {Resource.TOPIC, Resource.BROKER}
+    wanted = set(request.resource_types) or {Resource.TOPIC, Resource.BROKER, Resource.GROUP}
     if Resource.TOPIC in wanted:
         for page in cluster.pages(call.broker.engine, call.access):
             found += [
@@ -41,6 +43,14 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
         found.append(
             ListConfigResourcesConfigResource(resource_name=str(cluster.BROKER_ID), resource_type=Resource.BROKER)
         )
+    if Resource.GROUP in wanted:
+        found += [
+            ListConfigResourcesConfigResource(resource_name=group_id, resource_type=Resource.GROUP)
+            for group_id, kept in call.broker.kafka_shares.configs.groups()
+            if kept.is_shown_to(call.access.prefixes)
+            and reaches(call, group_id, READ)
+            and reaches_shares(call, group_id)
+        ]
     return ListConfigResourcesResponse(config_resources=found)
 
 

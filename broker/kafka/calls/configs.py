@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from broker.auth.scopes import ADMIN, READ, Scopes
-from broker.kafka import cluster, settings
+from broker.kafka import cluster, group_settings, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.broker_settings import broker_settings
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.changes import change, check
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import reaches, reaches_shares
-from broker.kafka.group_settings import GROUP_SETTINGS, GroupSetting, check_same
+from broker.kafka.group_settings import GROUP_SETTINGS, GroupConfig, GroupSetting
 from broker.kafka.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -30,7 +30,7 @@ from broker.kafka.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from broker.kafka.refusals import Refused, refusal
-from broker.kafka.settings import Operation, Setting
+from broker.kafka.settings import Setting
 from storage.config import TopicConfig
 
 
@@ -43,7 +43,7 @@ class Resource(enum.IntEnum):
 
 
 #: Where a value comes from.
-_OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
+_OF_TOPIC, _OF_BROKER, _DEFAULT, _OF_GROUP = 1, 4, 5, 8
 _FORBIDDEN: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.BROKER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -80,7 +80,9 @@ def _described(
         found = _of_broker(call)
     elif resource.resource_type == Resource.GROUP:
         _allow_group(call, READ, resource.resource_name)
-        found = [_of_group(setting, request) for setting in GROUP_SETTINGS.values()]
+        kept = call.broker.kafka_shares.configs.kept(resource.resource_name)
+        config = kept.set if kept.is_shown_to(call.access.prefixes) else {}
+        found = [_of_group(setting, config, request) for setting in GROUP_SETTINGS.values()]
     else:
         raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {resource.resource_type}.")
     return [each for each in found if not wanted or each.name in wanted]
@@ -101,13 +103,16 @@ def _of_topic(
     return described
 
 
-def _of_group(setting: GroupSetting, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    value = setting.values[0]
+def _of_group(
+    setting: GroupSetting, config: GroupConfig, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    value = config.get(setting.name, setting.default)
+    source = _OF_GROUP if setting.name in config else _DEFAULT
     described = DescribeConfigsResourceResult(
-        name=setting.name, value=value, config_source=_DEFAULT, config_type=setting.kind
+        name=setting.name, value=value, config_source=source, config_type=setting.kind
     )
     if request.include_synonyms:
-        described.synonyms = [DescribeConfigsSynonym(name=setting.name, value=value, source=_DEFAULT)]
+        described.synonyms = [DescribeConfigsSynonym(name=setting.name, value=value, source=source)]
     if request.include_documentation:
         described.documentation = setting.about
     return described
@@ -124,13 +129,15 @@ def _of_broker(call: Call) -> list[DescribeConfigsResourceResult]:
 
 
 async def alter(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replace the settings of topics."""
+    """Replace the settings of topics and groups."""
     responses: list[AlterConfigsResourceResponse] = []
     for resource in request.resources:
         given = [(each.name, each.value) for each in resource.configs]
         if resource.resource_type == Resource.GROUP:
-            changes = [(name, Operation.SET, value) for name, value in given]
-            code, sentence = _alter_group(call, resource.resource_name, changes)
+            code, sentence = await _alter_group(
+                call, resource.resource_name,
+                lambda _, given=given: group_settings.replaced(given), dry=request.validate_only,
+            )  # fmt: skip
         else:
             code, sentence = await _alter(
                 call, resource.resource_type, resource.resource_name,
@@ -148,12 +155,15 @@ async def alter(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespons
 
 
 async def incremental(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    """Change single settings of topics."""
+    """Change single settings of topics and groups."""
     responses: list[IncrementalAlterConfigsAlterConfigsResourceResponse] = []
     for resource in request.resources:
         given = [(each.name, each.config_operation, each.value) for each in resource.configs]
         if resource.resource_type == Resource.GROUP:
-            code, sentence = _alter_group(call, resource.resource_name, given)
+            code, sentence = await _alter_group(
+                call, resource.resource_name,
+                lambda config, given=given: group_settings.altered(given, config), dry=request.validate_only,
+            )  # fmt: skip
         else:
             code, sentence = await _alter(
                 call, resource.resource_type, resource.resource_name,
@@ -191,13 +201,16 @@ async def _alter(
     return ErrorCode.NONE, None
 
 
-def _alter_group(
-    call: Call, group_id: str, changes: Sequence[tuple[str, int, str | None]]
+async def _alter_group(
+    call: Call, group_id: str, changed: Callable[[GroupConfig], GroupConfig], *, dry: bool
 ) -> tuple[ErrorCode, str | None]:
-    """Nothing of a group can be changed: what is so already is taken."""
+    configs = call.broker.kafka_shares.configs
     try:
         _allow_group(call, ADMIN, group_id)
-        check_same(changes)
+        if dry:
+            changed(configs.kept(group_id).set)
+        elif not await configs.change(group_id, call.access.prefixes, changed):
+            raise Refused(_FORBIDDEN[Resource.GROUP], f"{group_id} was set by a key that is for more topics than this.")
     except Exception as error:
         refused = refusal(error)
         return refused.code, refused.sentence

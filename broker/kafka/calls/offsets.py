@@ -199,31 +199,38 @@ def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
 
 
 async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Of a group that nobody is in: what members go by is not taken away from under them."""
+    """In topics that no member reads: what members go by is not taken away from under them."""
     groups = call.broker.kafka_groups
     error = groups.refusal(request.group_id)
     if not reaches(call, request.group_id, DELETE):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    read = groups.topics(request.group_id)
     if error is ErrorCode.NONE:
         state = groups.describe(request.group_id).state
         if state is State.DEAD:
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif state is not State.EMPTY:
-            error = ErrorCode.NON_EMPTY_GROUP
+        elif state is not State.EMPTY and not read:
+            error = ErrorCode.NON_EMPTY_GROUP  # what its members read is not known
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error)
-    return OffsetDeleteResponse(topics=[await _delete_in(call, request.group_id, topic) for topic in request.topics])
+    return OffsetDeleteResponse(
+        topics=[await _delete_in(call, request.group_id, topic, is_read=topic.name in read) for topic in request.topics]
+    )
 
 
-async def _delete_in(call: Call, group_id: str, topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+async def _delete_in(
+    call: Call, group_id: str, topic: OffsetDeleteRequestTopic, *, is_read: bool
+) -> OffsetDeleteResponseTopic:
     deleted: list[OffsetDeleteResponsePartition] = []
     for each in topic.partitions:
         error = ErrorCode.NONE
         try:
-            if may(call.access, DELETE, topic.name):
-                await call.broker.kafka_offsets.delete(group_id, topic.name, each.partition_index)
-            else:
+            if not may(call.access, DELETE, topic.name):
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif is_read:
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                await call.broker.kafka_offsets.delete(group_id, topic.name, each.partition_index)
         except Exception as failure:
             error = _code_of(failure)
         deleted.append(OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=error))

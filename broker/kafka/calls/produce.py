@@ -82,7 +82,8 @@ class _Outcomes:
             code, sentence = code_of(error), sentence_of(error)
         self._call.errors.append(code)
         batch = self._places[number]
-        self._set(number, Produced(batch.topic, batch.partition, code, sentence=sentence))
+        to_blame = error.at if isinstance(error, KeyMissing) else ()
+        self._set(number, Produced(batch.topic, batch.partition, code, sentence=sentence, to_blame=to_blame))
 
     def settled(self, number: int, topic: Topic) -> Callable[[Appended | Exception], None]:
         """What the engine tells the outcome to."""
@@ -182,7 +183,8 @@ def _stored(batch: PartitionData, max_records: int, max_bytes: int, *, keyed: bo
         raise CorruptBatch("There is no batch.")
     found = read_batch(batch.records, max_records=max_records, max_bytes=max_bytes)
     if keyed and None in found.keys:
-        raise KeyMissing(key_missing(batch.topic, batch.partition))
+        at = [index for index, key in enumerate(found.keys) if key is None]
+        raise KeyMissing(key_missing(batch.topic, batch.partition), at)
     return to_stored(found.keys, found.values, found.headers, found.stamps), found.header
 
 

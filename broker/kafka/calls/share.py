@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import DELETE, READ, READ_WRITE
 from broker.kafka import cluster
+from broker.kafka import group_settings as settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
@@ -35,7 +36,7 @@ from broker.kafka.messages.share import (
 from broker.kafka.packing import packed
 from broker.kafka.share.acks import InvalidBatches, plan
 from broker.kafka.share.acquiring import Acquired, Room, acquire, batches_of, ranges_of
-from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, MAX_TOPICS
+from broker.kafka.share.members import MAX_TOPICS
 from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
 
 if TYPE_CHECKING:
@@ -77,7 +78,11 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
         for name in request.subscribed_topic_names or ():
             if not may(call.access, READ, name):
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This key is not for {name}.")
-        member = shares.members.heartbeat(group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms())
+        wanted = request.subscribed_topic_names or shares.members.wanted(group_id)
+        config = shares.configs.of(group_id, wanted)
+        member = shares.members.heartbeat(
+            group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms(), settings.session_ms(config)
+        )
         if isinstance(member, ErrorCode):
             raise Refused(member, f"{member_id} has to join {group_id} again.")
     except Refused as refused:
@@ -94,7 +99,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
     return ShareGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        heartbeat_interval_ms=settings.heartbeat_ms(config),
         assignment=assignment,
     )
 
@@ -148,7 +153,7 @@ async def _queue(call: Call, session: Session, topic_id: bytes, partition: int) 
         raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log, not a queue: share groups take jobs from queues.")
     if partition != 0:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has one partition, 0.")
-    owner = await call.broker.kafka_shares.owners.take(topic, session.group_id)
+    owner = await call.broker.kafka_shares.take(topic, session.group_id)
     if owner != session.group_id:
         raise Refused(
             ErrorCode.INVALID_GROUP_ID, f"{name} is the queue of the share group {owner}: a queue has one share group."
@@ -234,12 +239,13 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
     if wait_ms:
         call.flight.end()
     room = Room(request.max_records, max(1, request.max_bytes), wait_ms)
-    for acquired in await acquire(call.broker.kafka_shares, session, topics, room):
+    shares = call.broker.kafka_shares
+    for acquired in await acquire(shares, session, topics, room):
         batches = await packed(call.broker, acquired.topic, batches_of(acquired.jobs), None)
         answers.acquired(acquired, b"".join(batches))
     if session.queues:
         session.turn()
-    answers.lock_ms = min((topic.config.lease_ms for topic in topics), default=_LOCK_MS)
+    answers.lock_ms = min((shares.lock_ms(session.group_id, topic) for topic in topics), default=_LOCK_MS)
 
 
 class _Answers:
@@ -305,7 +311,7 @@ async def acknowledge(call: Call, request: ShareAcknowledgeRequest) -> ShareAckn
             )
         responses.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=parts))
         found = cluster.with_uuid(call.broker.engine, topic.topic_id)
-        lock_ms = lock_ms if found is None else min(lock_ms, found.config.lease_ms)
+        lock_ms = lock_ms if found is None else min(lock_ms, call.broker.kafka_shares.lock_ms(session.group_id, found))
     if step is Step.CLOSE:
         call.broker.kafka_shares.end((session.group_id, session.member_id), forgiven=True)
     return ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=responses)

@@ -1,10 +1,10 @@
-"""ShareGroupDescribe, DescribeShareGroupOffsets: share groups as operators look at them (source: kafka.md §2)."""
+"""Share groups as operators look at them, and change where they stand (source: kafka.md §2)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import READ
+from broker.auth.scopes import DELETE, READ, Scopes
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
@@ -13,6 +13,14 @@ from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import reaches_shares
 from broker.kafka.groups.states import State
 from broker.kafka.messages.share import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
@@ -27,6 +35,7 @@ from broker.kafka.messages.share import (
     ShareGroupDescribeTopicPartitions,
 )
 from broker.kafka.places import log_start_offset
+from broker.kafka.refusals import Refused, refusal
 
 if TYPE_CHECKING:
     from storage.catalog import Topic
@@ -132,7 +141,86 @@ def _offset(call: Call, name: str, topic: Topic | None, number: int) -> Describe
     return answer
 
 
+# -- where they stand --------------------------------------------------------------------------------------------------
+
+
+async def alter_offsets(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
+    """Delete the jobs in front of the offsets. What is done is gone: an offset further back has nothing to bring."""
+    error, sentence = _change_refusal(call, request.group_id)
+    if error is not ErrorCode.NONE:
+        return AlterShareGroupOffsetsResponse(error_code=error, error_message=sentence)
+    responses: list[AlterShareGroupOffsetsResponseTopic] = []
+    for asked in request.topics:
+        topic = call.broker.engine.catalog.topics.get(asked.topic_name)
+        answer = AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name, partitions=[])
+        if topic is not None and may(call.access, READ, asked.topic_name):
+            answer.topic_id = cluster.uuid_of(topic)
+        for each in asked.partitions:
+            part = AlterShareGroupOffsetsResponsePartition(partition_index=each.partition_index)
+            try:
+                await _begin_at(call, request.group_id, asked.topic_name, each)
+            except Exception as failure:
+                refused = refusal(failure)
+                part.error_code, part.error_message = refused.code, refused.sentence
+            answer.partitions.append(part)
+        responses.append(answer)
+    return AlterShareGroupOffsetsResponse(responses=responses)
+
+
+async def _begin_at(call: Call, group_id: str, name: str, asked: AlterShareGroupOffsetsRequestPartition) -> None:
+    """Raises Refused, StorageError."""
+    shares = call.broker.kafka_shares
+    topic = _queue(call, DELETE, name, asked.partition_index)
+    owner = shares.owners.owner(topic)
+    if owner not in (None, group_id):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is the queue of another share group.")
+    if not 0 <= asked.start_offset <= topic.log.head:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"start_offset: {name} has 0 to {topic.log.head}.")
+    await shares.owners.take(topic, group_id)
+    await shares.begin_at(topic, asked.start_offset)
+
+
+async def delete_offsets(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
+    """These queues are not the group's any more: the next that fetches from one has it, from where that is set to."""
+    error, sentence = _change_refusal(call, request.group_id)
+    if error is not ErrorCode.NONE:
+        return DeleteShareGroupOffsetsResponse(error_code=error, error_message=sentence)
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = []
+    for asked in request.topics:
+        answer = DeleteShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
+        try:
+            topic = _queue(call, DELETE, asked.topic_name, 0)
+            answer.topic_id = cluster.uuid_of(topic)
+            await call.broker.kafka_shares.owners.release_one(topic, request.group_id)
+        except Exception as failure:
+            refused = refusal(failure)
+            answer.error_code, answer.error_message = refused.code, refused.sentence
+        responses.append(answer)
+    return DeleteShareGroupOffsetsResponse(responses=responses)
+
+
+def _change_refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
+    error, sentence = _refusal(call, group_id)
+    if error is ErrorCode.NONE and call.broker.kafka_shares.members.size(group_id):
+        return ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: end them first."
+    return error, sentence
+
+
+def _queue(call: Call, scopes: Scopes, name: str, partition: int) -> Topic:
+    """Raises Refused."""
+    if not may(call.access, scopes, name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This takes a key that deletes, and is for {name}.")
+    topic = call.broker.engine.catalog.topics.get(name)
+    if topic is None or topic.provisional or "/" in name or partition != 0:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {partition} of {name}.")
+    if topic.log.queue is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log, not a queue: share groups take jobs from queues.")
+    return topic
+
+
 HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: decoded(ShareGroupDescribeRequest, describe),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: decoded(DescribeShareGroupOffsetsRequest, describe_offsets),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: decoded(AlterShareGroupOffsetsRequest, alter_offsets),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: decoded(DeleteShareGroupOffsetsRequest, delete_offsets),
 }

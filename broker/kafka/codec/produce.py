@@ -5,6 +5,7 @@ Version 9 is flexible. 5 added log_start_offset to the answer, 8 the sentence an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker.kafka.codec.wire import Reader, Writer
@@ -43,6 +44,8 @@ class Produced(NamedTuple):
     base_offset: int = -1
     log_start_offset: int = -1
     sentence: str | None = None
+    #: Which records of the batch are to blame, from 0; none: all of them, or not the records.
+    to_blame: Sequence[int] = ()
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
@@ -89,12 +92,15 @@ def write_produced(version: int, outcomes: list[Produced]) -> bytes:
         if version >= _LOG_START_SINCE:
             writer.int64(one.log_start_offset)
         if version >= _SENTENCE_SINCE:
-            if flexible:
-                writer.compact_array([], _nothing)
-                writer.compact_string(one.sentence)
-            else:
-                writer.array([], _nothing)
-                writer.string(one.sentence)
+            (writer.compact_array if flexible else writer.array)([*one.to_blame], record)
+            (writer.compact_string if flexible else writer.string)(one.sentence)
+        if flexible:
+            writer.no_tagged_fields()
+
+    def record(writer: Writer, index: int) -> None:
+        writer.int32(index)
+        # The sentence of the batch holds for each.
+        (writer.compact_string if flexible else writer.string)(None)
         if flexible:
             writer.no_tagged_fields()
 
@@ -110,7 +116,3 @@ def write_produced(version: int, outcomes: list[Produced]) -> bytes:
     if flexible:
         writer.no_tagged_fields()
     return writer.done()
-
-
-def _nothing(writer: Writer, _: object) -> None:
-    raise AssertionError

@@ -249,3 +249,64 @@ class DescribeShareGroupOffsetsResponseGroup(Part):
 class DescribeShareGroupOffsetsResponse(Message):
     throttle_time_ms: Int32 = 0
     groups: list[DescribeShareGroupOffsetsResponseGroup] = []
+
+
+class AlterShareGroupOffsetsRequestPartition(Part):
+    partition_index: Int32 = 0
+    start_offset: Int64 = 0
+
+
+class AlterShareGroupOffsetsRequestTopic(Part):
+    topic_name: String = ""
+    partitions: list[AlterShareGroupOffsetsRequestPartition] = []
+
+
+@flexible(0)
+class AlterShareGroupOffsetsRequest(Message):
+    group_id: String = ""
+    topics: list[AlterShareGroupOffsetsRequestTopic] = []
+
+
+class AlterShareGroupOffsetsResponsePartition(Part):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+
+
+class AlterShareGroupOffsetsResponseTopic(Part):
+    topic_name: String = ""
+    topic_id: Uuid = bytes(16)
+    partitions: list[AlterShareGroupOffsetsResponsePartition] = []
+
+
+@flexible(0)
+class AlterShareGroupOffsetsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    responses: list[AlterShareGroupOffsetsResponseTopic] = []
+
+
+class DeleteShareGroupOffsetsRequestTopic(Part):
+    topic_name: String = ""
+
+
+@flexible(0)
+class DeleteShareGroupOffsetsRequest(Message):
+    group_id: String = ""
+    topics: list[DeleteShareGroupOffsetsRequestTopic] = []
+
+
+class DeleteShareGroupOffsetsResponseTopic(Part):
+    topic_name: String = ""
+    topic_id: Uuid = bytes(16)
+    error_code: Int16 = 0
+    error_message: NullableString = None
+
+
+@flexible(0)
+class DeleteShareGroupOffsetsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = []

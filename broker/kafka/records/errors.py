@@ -12,6 +12,8 @@ BatchError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class BatchError(Exception):
     """A record batch cannot be taken."""
@@ -38,7 +40,11 @@ class InvalidBatch(BatchError):
 
 
 class KeyMissing(BatchError):
-    """A record without a key, for a topic that is compacted by keys."""
+    """Records without a key, for a topic that is compacted by keys: `at` says which of the batch, from 0."""
+
+    def __init__(self, sentence: str, at: Sequence[int]) -> None:
+        super().__init__(sentence)
+        self.at = at
 
 
 class InvalidTimestamp(BatchError):

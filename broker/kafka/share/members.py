@@ -81,9 +81,15 @@ class Members:
         return sorted((member_id, member) for (group, member_id), member in self._members.items() if group == group_id)
 
     def heartbeat(
-        self, group_id: str, member_id: str, epoch: int, wanted: Sequence[str] | None, now_ms: int
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        wanted: Sequence[str] | None,
+        now_ms: int,
+        session_ms: int = SESSION_TIMEOUT_MS,
     ) -> Member | ErrorCode:
-        """See the table, for epochs from 0 on. `wanted` None: as before."""
+        """See the table, for epochs from 0 on. `wanted` None: as before; `session_ms`: how long it may be silent."""
         key = (group_id, member_id)
         member = self._members.get(key)
         if epoch == 0:
@@ -100,7 +106,7 @@ class Members:
             member.told = None  # it is told again
         if wanted is not None:
             member.wanted = tuple(dict.fromkeys(wanted))
-        member.due_ms = now_ms + SESSION_TIMEOUT_MS
+        member.due_ms = now_ms + session_ms
         return member
 
     def leave(self, group_id: str, member_id: str) -> bool:

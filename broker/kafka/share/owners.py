@@ -6,6 +6,7 @@ A queue hands out each job once, so two groups on it would take jobs from each o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ class Owners:
         found = self._engine.states.get(KIND, str(topic.topic_id))
         return None if found is None else found.decode()
 
-    async def take(self, topic: Topic, group_id: str) -> str:
-        """The group that it belongs to, which is this one if there was none; durable on return. Raises StorageError."""
+    async def take(self, topic: Topic, group_id: str, begin: Callable[[Topic], Awaitable[None]] | None = None) -> str:
+        """The group that it belongs to, which is this one if there was none; durable on return. Raises StorageError.
+
+        `begin` is done before that, if there was none; a crash in between, and it is done again.
+        """
         found = self.owner(topic)
         if found is not None:
             return found
@@ -37,6 +41,8 @@ class Owners:
             found = self.owner(topic)
             if found is None:
                 await self._forget_deleted()
+                if begin is not None:
+                    await begin(topic)
                 await self._engine.states.put(KIND, str(topic.topic_id), group_id.encode())
         return found or group_id
 
@@ -53,6 +59,12 @@ class Owners:
         """Its queues belong to nobody; durable on return. Raises StorageError."""
         async with self._taking:
             for topic in self.queues(group_id):
+                await self._engine.states.delete(KIND, str(topic.topic_id))
+
+    async def release_one(self, topic: Topic, group_id: str) -> None:
+        """That queue belongs to nobody, if it was this group's; durable on return. Raises StorageError."""
+        async with self._taking:
+            if self.owner(topic) == group_id:
                 await self._engine.states.delete(KIND, str(topic.topic_id))
 
     async def _forget_deleted(self) -> None:

@@ -15,8 +15,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from broker.kafka import cluster
+from broker.kafka import group_settings as settings
 from broker.kafka.errors import ErrorCode
+from broker.kafka.fetching import offset_since
+from broker.kafka.places import log_start_offset
 from broker.kafka.share.acks import AckType, Plan
+from broker.kafka.share.configs import Configs
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members
 from broker.kafka.share.owners import Owners
 from broker.kafka.share.sessions import Session, Step, judge
@@ -45,6 +49,7 @@ class Shares:
         self._engine = engine
         self.members = Members(max_members)
         self.owners = Owners(engine)
+        self.configs = Configs(engine)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._peers: dict[tuple[str, str], Peer] = {}
         self._sweeping: asyncio.Task[None] | None = None
@@ -165,6 +170,31 @@ class Shares:
         """Its queues, and what its members want."""
         return {topic.name for topic in self.owners.queues(group_id)} | self.members.wanted(group_id)
 
+    def lock_ms(self, group_id: str, topic: Topic) -> int:
+        """How long a member of that group has a job of that queue."""
+        return settings.lock_ms(self.configs.of(group_id, [topic.name])) or topic.config.lease_ms
+
+    async def take(self, topic: Topic, group_id: str) -> str:
+        """The group that a queue belongs to, which is this one if there was none: then it begins where the group is
+        set to. Durable on return. Raises StorageError."""
+
+        async def begin(topic: Topic) -> None:
+            now_ms = self._engine.now_ms()
+            since_ms = settings.begins_at(self.configs.of(group_id, [topic.name]), now_ms)
+            if since_ms is None:
+                return
+            found = None
+            if since_ms < now_ms:
+                found = await offset_since(self._engine, topic.name, topic, since_ms)
+            await self.begin_at(topic, topic.log.head if found is None else found[0])
+
+        return await self.owners.take(topic, group_id, begin)
+
+    async def begin_at(self, topic: Topic, offset: int) -> None:
+        """Delete the jobs in front of that offset: a queue has no other place to begin at than its first job."""
+        if offset > log_start_offset(topic):
+            await self._engine.delete_records(topic.name, before_seq=offset + 1)
+
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     async def claim(self, session: Session, topic: Topic, count: int, wait_ms: int) -> list[ClaimedJob]:
@@ -174,7 +204,12 @@ class Shares:
         """
         holding = session.holding(cluster.uuid_of(topic))
         claimed = await self._engine.queues.claim(
-            topic.name, node_of(session), max=min(count, MAX_JOBS), wait_ms=wait_ms, holder=holding
+            topic.name,
+            node_of(session),
+            max=min(count, MAX_JOBS),
+            lease_ms=settings.lock_ms(self.configs.of(session.group_id, [topic.name])),
+            wait_ms=wait_ms,
+            holder=holding,
         )
         if session.closed:
             claimed.undo()
@@ -190,7 +225,7 @@ class Shares:
         """
         leases = session.holding(cluster.uuid_of(topic)).leases
         work = [
-            self._say(type_, topic, node_of(session), part, [leases[seq] for seq in part])
+            self._say(type_, topic, session, part, [leases[seq] for seq in part])
             for type_, seqs in plan.seqs.items()
             for part in (seqs[begin : begin + MAX_JOBS] for begin in range(0, len(seqs), MAX_JOBS))
         ]
@@ -200,15 +235,17 @@ class Shares:
                 raise each
         return not any(each.skipped for each in done if not isinstance(each, BaseException))
 
-    async def _say(self, type_: AckType, topic: Topic, node: str, seqs: list[int], lease_ids: list[int]) -> Settled:
-        queues, name = self._engine.queues, topic.name
+    async def _say(
+        self, type_: AckType, topic: Topic, session: Session, seqs: list[int], lease_ids: list[int]
+    ) -> Settled:
+        queues, name, node = self._engine.queues, topic.name, node_of(session)
         match type_:
             case AckType.ACCEPT:
                 return await queues.ack(name, node, seqs, lease_ids=lease_ids)
             case AckType.REJECT:
                 return await queues.reject(name, node, seqs, lease_ids=lease_ids, reason=REJECTED)
             case AckType.RENEW:
-                return await queues.extend(name, node, seqs, topic.config.lease_ms, lease_ids=lease_ids)
+                return await queues.extend(name, node, seqs, self.lock_ms(session.group_id, topic), lease_ids=lease_ids)
             case _:
                 return await queues.nack(name, node, seqs, lease_ids=lease_ids)
 

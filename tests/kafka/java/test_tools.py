@@ -178,6 +178,39 @@ def test_share_groups_take_jobs_and_are_described(programs: Programs, server: Se
 
 @pytest.mark.long
 @OF_SHARES
+def test_share_groups_are_set_and_moved(programs: Programs, server: Server) -> None:
+    server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))
+    produce(programs, "jobs", 20)
+    group = ("--entity-type", "groups", "--entity-name", "mailers")
+    setting = "share.record.lock.duration.ms"
+    assert "Completed" in programs.configs("--alter", *group, "--add-config", f"{setting}=60000")
+    assert f"{setting}=60000" in programs.configs("--describe", *group)
+    assert "Completed" in programs.configs("--alter", *group, "--delete-config", setting)
+    assert f"{setting}=60000" not in programs.configs("--describe", *group)
+
+    console = ("--topic", "jobs", "--group", "mailers", "--timeout-ms", "30000")
+
+    def taken(count: int) -> int:
+        return len(programs.tool("consumer.ConsoleShareConsumer", *console, "--max-messages", str(count)).splitlines())
+
+    def stands() -> list[str]:
+        return rows(programs.tool(SHARES, "--describe", "--group", "mailers"))[0][3:]
+
+    assert taken(3) == 3
+    assert stands() == ["3", "17"]
+    reset = ("--reset-offsets", "--group", "mailers", "--topic", "jobs")
+    programs.tool(SHARES, *reset, "--to-latest", "--dry-run")
+    assert stands() == ["3", "17"]
+    programs.tool(SHARES, *reset, "--to-earliest", "--execute")
+    assert stands() == ["3", "17"]
+    programs.tool(SHARES, *reset, "--to-latest", "--execute")
+    assert stands() == ["20", "0"]
+    assert "Successful" in programs.tool(SHARES, "--delete-offsets", "--group", "mailers", "--topic", "jobs")
+    assert programs.tool(SHARES, "--list").split() == []
+
+
+@pytest.mark.long
+@OF_SHARES
 def test_share_groups_are_looked_at_and_deleted(programs: Programs, server: Server) -> None:
     server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))
     produce(programs, "jobs", 20)

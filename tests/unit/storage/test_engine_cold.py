@@ -134,6 +134,7 @@ async def test_the_topic_file_names_what_counts(bench: Bench) -> None:
     assert bench.topic_file() == {
         "cluster_id": bench.engine.cluster_id,
         "name": "t",
+        "topic": bench.engine.catalog.topics["t"].topic_id,
         "partition": 0,
         "partitions": 1,
         "epoch": 1,

@@ -1,0 +1,86 @@
+"""What is set of share groups, durably: until it is set otherwise, over the deletion of a group, as in Kafka.
+
+What a key with prefixes has set holds for topics with these alone: ids of groups have no prefixes, and a group of that
+id may be somebody else's, whose jobs it must not delete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.kafka.group_settings import GroupConfig
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+#: Kind of the states: `Kept` in JSON, by the id of the group.
+KIND: Final = "share_config"
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """`set`: texts by name; `prefixes`: of the key that set them, () = of any topic."""
+
+    set: dict[str, str] = {}
+    prefixes: tuple[str, ...] = ()
+
+    def is_within(self, prefixes: tuple[str, ...]) -> bool:
+        """Whether a key with these prefixes could have set it. () can set all."""
+        return not prefixes or bool(self.prefixes and all(each.startswith(prefixes) for each in self.prefixes))
+
+    def is_shown_to(self, prefixes: tuple[str, ...]) -> bool:
+        """What was set for everybody's topics is seen by everybody."""
+        return not self.prefixes or self.is_within(prefixes)
+
+
+_NOTHING: Final = Kept()
+
+
+class Configs:
+    """Of the groups of an engine. All methods belong to the loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._changing = asyncio.Lock()
+
+    def of(self, group_id: str, topics: Collection[str]) -> GroupConfig:
+        """What holds of a group as far as it is about these topics."""
+        kept = self.kept(group_id)
+        holds = not kept.prefixes or all(name.startswith(kept.prefixes) for name in topics)
+        return kept.set if holds else _NOTHING.set
+
+    def kept(self, group_id: str) -> Kept:
+        found = self._engine.states.get(KIND, group_id)
+        return _NOTHING if found is None else _decoded(found)
+
+    def groups(self) -> list[tuple[str, Kept]]:
+        """Those of which something is set."""
+        return [(group_id, _decoded(value)) for group_id, value in self._engine.states.items(KIND)]
+
+    async def change(
+        self, group_id: str, prefixes: tuple[str, ...], changed: Callable[[GroupConfig], GroupConfig]
+    ) -> bool:
+        """For a key with these prefixes. Durable on return; False: it was set by a key that is for more, and stays.
+
+        Raises what `changed` raises, LimitReached, StorageError.
+        """
+        async with self._changing:
+            before = self.kept(group_id)
+            if before.set and not before.is_within(prefixes):
+                return False
+            after = Kept(set=dict(changed(before.set)), prefixes=prefixes)
+            if not after.set:
+                if before.set:
+                    await self._engine.states.delete(KIND, group_id)
+            elif after != before:
+                await self._engine.states.put(KIND, group_id, msgspec.json.encode(after))
+            return True
+
+
+@lru_cache(maxsize=256)
+def _decoded(value: bytes) -> Kept:
+    return msgspec.json.decode(value, type=Kept)

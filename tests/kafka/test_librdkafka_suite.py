@@ -1,0 +1,107 @@
+"""librdkafka's own tests of committed offsets and of what administers a broker, run as they are against this one.
+
+In long mode only: the sources are fetched by cargo, in the crate that ships them, and built once, which takes minutes;
+what was built stays in the cache. Left out of 0081 is what there is not here: ACLs, SCRAM, settings of a broker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.groups.server import Server
+from tests.kafka.java.programs import cache
+
+SOURCES = Path(__file__).resolve().parent / "walks" / "librdkafka"
+CRATE = "rdkafka-sys"
+BUILD_S, PATIENCE_S = 1200, 240
+#: Built in: what is found of them on the system differs.
+WITHOUT = ("--disable-ssl", "--disable-gssapi", "--disable-curl", "--disable-zstd", "--disable-lz4-ext")
+#: What of Kafka it is to take this broker for.
+VERSION = "3.9.0"
+#: What its tests expect a topic to have that is made by producing to it.
+PARTITIONS = 4
+#: Producing, offsets and their resets, rebalances of all kinds, topics that come and go.
+OTHERS = [
+    "0008", "0011", "0012", "0014", "0015", "0017", "0022", "0029", "0030", "0031", "0033", "0041", "0048", "0050",
+    "0051", "0054", "0056", "0059", "0061", "0069", "0073", "0082", "0102", "0107", "0113", "0118", "0130", "0132",
+    "0137",
+]  # fmt: skip
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_S + PATIENCE_S + 60)]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "data", kafka_min_session_ms=1000, kafka_auto_partitions=PARTITIONS) as server:
+        yield server
+
+
+def done(command: list[str], folder: Path, patience_s: float, **environment: str) -> None:
+    """It ends well."""
+    found = subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, errors="replace", timeout=patience_s, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, (found.stdout + found.stderr)[-20_000:]
+
+
+@pytest.fixture(scope="session")
+def suite() -> Path:
+    """The folder of its tests, built."""
+    built = cache() / "librdkafka"
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / ".librdkafka.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (built / "tests" / "test-runner").exists():
+            shutil.rmtree(built, ignore_errors=True)
+            scratch = Path(shutil.copytree(SOURCES, cache() / "librdkafka-sources", dirs_exist_ok=True))
+            done(["cargo", "vendor", "--quiet"], scratch, BUILD_S)
+            shutil.copytree(scratch / "vendor" / CRATE / "librdkafka", built)
+            shutil.rmtree(scratch)
+            done(["./configure", *WITHOUT], built, BUILD_S)
+            for folder in ("src", "src-cpp"):
+                done(["make", "-j2", "-C", folder], built, BUILD_S)
+            done(["make", "-j2", "-C", "tests", "build"], built, BUILD_S)
+    return built / "tests"
+
+
+@pytest.mark.parametrize(
+    ("test", "part"),
+    [
+        ("0099", ""),
+        ("0140", ""),
+        ("0081", "ConsumerGroup"),
+        ("0081", "DeleteGroups"),
+        ("0081", "ListOffsets"),
+        ("0081", "DeleteRecords"),
+        ("0081", "Topics"),
+        ("0081", "CreatePartitions"),
+        ("0081", "DescribeCluster"),
+    ],
+)
+@pytest.mark.usefixtures("cargo", "cc", "make")
+def test_it_passes_its_own(server: Server, suite: Path, tmp_path: Path, test: str, part: str) -> None:
+    """`part`: what the names of those tests have in common."""
+    run(server, suite, tmp_path, TESTS=test, SUBTESTS=part)
+
+
+@pytest.mark.parametrize("test", OTHERS)
+@pytest.mark.usefixtures("cargo", "cc", "make")
+def test_it_passes_others_of_its_own_as_quickly_as_it_can(
+    server: Server, suite: Path, tmp_path: Path, test: str
+) -> None:
+    run(server, suite, tmp_path, "-Q", TESTS=test)
+
+
+def run(server: Server, suite: Path, folder: Path, *flags: str, **chosen: str) -> None:
+    (folder / "test.conf").write_text(f"bootstrap.servers={server.address}\n")
+    libraries = f"{suite.parent / 'src'}:{suite.parent / 'src-cpp'}"
+    command = [str(suite / "test-runner"), "-p1", *flags]
+    done(command, folder, PATIENCE_S, TEST_KAFKA_VERSION=VERSION, LD_LIBRARY_PATH=libraries, **chosen)

@@ -1,0 +1,51 @@
+"""A topic was deleted and made anew while the cold store kept a partition of the first: where neither partition 0 was
+there, nothing told them apart, and readers of the tier were given records of the deleted topic as the new one's."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pipeline.local import ColdOrigin
+
+
+def put(cold: Path, topic_id: int, partition: int, epoch: int, **more: Any) -> None:
+    folder = cold / "cluster" / "topics" / f"{topic_id:016x}"
+    folder.mkdir(parents=True)
+    fields = {
+        "cluster_id": "cluster", "name": "t", "partition": partition, "partitions": 3, "epoch": epoch, "floors": {},
+        "loss": [], "segments": [], "end_seq": 1, **more,
+    }  # fmt: skip
+    (folder / "topic.json").write_bytes(msgspec.json.encode(fields))
+
+
+def epochs(cold: Path) -> dict[int, int]:
+    with closing(ColdOrigin(str(cold / "cluster"))) as origin:
+        return {number: view.epoch for number in range(3) if (view := origin.view("t", number)).epoch}
+
+
+def test_only_partitions_of_the_newest_are_read(tmp_path: Path) -> None:
+    put(tmp_path, 6, 1, 6, topic=5)
+    put(tmp_path, 12, 2, 12, topic=10)
+    assert epochs(tmp_path) == {2: 12}
+
+
+def test_the_newest_is_known_by_its_partition_0(tmp_path: Path) -> None:
+    # Partition 1 of the first was made later than the rest of it.
+    put(tmp_path, 5, 0, 5, topic=5)
+    put(tmp_path, 7, 1, 7, topic=5)
+    put(tmp_path, 10, 0, 10, topic=10)
+    assert epochs(tmp_path) == {0: 10}
+
+
+@pytest.mark.parametrize(("topic_id", "found"), [(6, {2: 12}), (11, {1: 11, 2: 12})])
+def test_files_that_do_not_say_whose_they_are_are_judged_by_their_ids(
+    tmp_path: Path, topic_id: int, found: dict[int, int]
+) -> None:
+    put(tmp_path, topic_id, 1, topic_id)
+    put(tmp_path, 12, 2, 12, topic=10)
+    assert epochs(tmp_path) == found
