@@ -17,11 +17,12 @@ from storage.format import control
 from storage.format.cutting import total
 from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
+from storage.manifest import Segment
 from storage.producer_table import ProducerTable
 from storage.queues.leases import LeaseTable
 from storage.queues.moves import Moves
 from storage.records import LossCause
-from storage.retained import Retained
+from storage.retained import Cut, Retained
 from storage.state_table import StateTable
 from storage.tail import TailIndex
 from storage.tail_tags import TailTags
@@ -237,14 +238,21 @@ class Log:
 
     # -- losses and deletions ------------------------------------------------------------------------------------
 
+    def cut(self, records: int, size_bytes: int) -> Cut | Segment:
+        """How the oldest make room for so much, as things are assigned now; a segment that has to be loaded first."""
+        return self.held.cut(self.assigned_floor, records, size_bytes, self.marks.live_floor)
+
+    def assign_cut(self, cut: Cut) -> None:
+        """An eviction is on its way to disk: the assigned view no longer holds what goes with it."""
+        self.assigned_count -= cut.records
+        self.assigned_bytes -= cut.size_bytes
+        self._use(-cut.size_bytes, -self._in_memory(self.assigned_floor, cut.floor))
+        self.assigned_floor = cut.floor
+
     def assign_floor(self, floor: int) -> None:
-        """An eviction is on its way to disk: the assigned view no longer holds what lies below `floor`."""
+        """The same for what lies below `floor`."""
         if floor > self.assigned_floor:
-            count, size = self.held.totals(self.assigned_floor, floor, self.marks.live_floor)
-            self.assigned_count -= count
-            self.assigned_bytes -= size
-            self._use(-size, -self._in_memory(self.assigned_floor, floor))
-            self.assigned_floor = floor
+            self.assign_cut(Cut(floor, *self.held.totals(self.assigned_floor, floor, self.marks.live_floor)))
 
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
         """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
