@@ -246,7 +246,7 @@ class Log:
         """An eviction is on its way to disk: the assigned view no longer holds what goes with it."""
         self.assigned_count -= cut.records
         self.assigned_bytes -= cut.size_bytes
-        self._use(-cut.size_bytes, -self._in_memory(self.assigned_floor, cut.floor))
+        self._use(-cut.size_bytes, -self._in_memory(self.assigned_floor, cut.floor) if self.ephemeral else 0)
         self.assigned_floor = cut.floor
 
     def assign_floor(self, floor: int) -> None:
@@ -256,15 +256,16 @@ class Log:
 
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
         """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
-        before = self.marks.live_floor
+        marks = self.marks
+        before = marks.live_floor
         for start, end, _ in loss or ():
             self._lose(start, end)
         # The assigned view goes first: it counts by what is there now.
-        self.assign_floor(self.marks.live_floor_with(floors, loss))
-        self.marks.merge(floors, loss)
+        self.assign_floor(marks.live_floor_with(floors, loss))
+        marks.merge(floors, loss)
         for _, end, _ in loss or ():
             self._raise_head(end)
-        floor = self.marks.live_floor
+        floor = marks.live_floor
         gone = 0
         if floor > before:
             gone, size = self.held.evict(before, floor, self.head + 1)
@@ -290,7 +291,8 @@ class Log:
         self.assigned_head = max(self.assigned_head, self.head)
 
     def _forget_below(self, floor: int) -> None:
-        self.tail.drop_below(floor)
+        if floor > self.held.absorbed:
+            self.tail.drop_below(floor)
         self.tags.forget_below(floor)
         # A floor that rises with every write does not look each time: the tail cache has a bound of its own. Of what is
         # in memory only it has none.

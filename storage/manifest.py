@@ -205,7 +205,11 @@ class Segment:
         if whole and self.assumed:
             # As much as is not left: what was assumed of sizes is made good when they are read.
             return self.alive(first_seq, end_seq), self.live_bytes - self.bytes_between(end_seq, self.end_seq)
-        return self.alive(first_seq, end_seq), self.bytes_between(first_seq, end_seq)
+        assert self.details is not None
+        if self.dead:
+            return self.alive(first_seq, end_seq), self.bytes_between(first_seq, end_seq)
+        a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
+        return (b - a, total(self.details.payloads[a:b])) if a < b else (0, 0)
 
     def assume(self) -> None:
         """Have something stand for `details`, which cannot be read, from what is known of the segment here.
@@ -261,6 +265,8 @@ class Segment:
         """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does."""
         assert self.details is not None
         index = seq - self.first_seq
+        if not self.dead and size_bytes <= 0:
+            return min(self.end_seq, seq + max(0, records))  # the next ones, whatever their sizes
         while index < self.count and (records > 0 or size_bytes > 0):
             stop = min(self.count, index + STRIDE)
             is_whole = not self.dead >> index & ((1 << (stop - index)) - 1)
@@ -319,10 +325,11 @@ class Manifest:
 
     def behind(self, seq: int) -> Iterator[Segment]:
         """Segments with a seq >= `seq`, in order."""
+        segments = self.segments
         at = max(0, self.index(seq))
-        for index in range(at, len(self.segments)):
-            if self.segments[index].end_seq > seq:
-                yield self.segments[index]
+        if at < len(segments) and segments[at].end_seq <= seq:
+            at += 1
+        return map(segments.__getitem__, range(at, len(segments)))
 
     def containing(self, seq: int) -> Segment | None:
         """The segment that covers `seq`."""

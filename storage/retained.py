@@ -151,7 +151,7 @@ class Retained:
         Looks at what goes, and at nothing behind it: a write behind a cap asks for it.
         """
         gone = size = 0
-        for segment in self.manifest.behind(seq):
+        for segment in self.manifest.behind(seq) if seq <= self.absorbed else ():
             begin = max(seq, segment.first_seq)
             whole = begin <= max(segment.first_seq, floor)  # `live` counts from the floor on
             if whole and (records > segment.live or size_bytes > segment.live_bytes):
@@ -216,7 +216,7 @@ class Retained:
         gone = size = 0
         if new_floor > self.absorbed + 1:
             gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
-        for segment in self.manifest.behind(floor):
+        for segment in self.manifest.behind(floor) if floor <= self.absorbed else ():
             if segment.first_seq >= new_floor:
                 break
             if new_floor >= segment.end_seq:
