@@ -167,10 +167,9 @@ class Retained:
             size_bytes -= size_went
             if seq < segment.end_seq or (records <= 0 and size_bytes <= 0):
                 return Cut(seq, gone, size)
-        begin = max(seq, self.absorbed + 1)
-        end = max(seq, self.tail.floor_that_frees(begin, records, size_bytes))
-        went, size_went = self.tail.totals(begin, end)
-        return Cut(end, gone + went, size + size_went, short=records > went or size_bytes > size_went)
+        end, went, size_went = self.tail.cut(max(seq, self.absorbed + 1), records, size_bytes)
+        short = records > went or size_bytes > size_went
+        return Cut(end, gone + went, size + size_went, short)
 
     def next_to_measure(self, seq: int) -> Segment | None:
         """The segment behind the one that `seq` is in, once half of that is behind `seq`, if it has no details yet.
