@@ -31,6 +31,8 @@ from storage.watermarks import LossRange, Watermarks
 
 #: A floor that has risen by so many seqs has bytes below it dropped from memory.
 _UNCACHED_EVERY = 1024
+#: Of one seq in so many or more all between the first and the last are looked at together.
+_DENSE = 4
 
 
 class Log:
@@ -378,6 +380,16 @@ class Log:
     def live_seqs(self, seq: int, count: int) -> list[int]:
         """The first `count` live seqs from `seq` on."""
         return self.held.live_seqs(max(seq, self.marks.live_floor), self.head + 1, count)
+
+    def live_of(self, seqs: Sequence[int]) -> list[int]:
+        """Those of these that there is a live record with."""
+        if not seqs:
+            return []
+        first, reach = min(seqs), max(seqs) - min(seqs) + 1
+        if reach > _DENSE * len(seqs):
+            return [seq for seq in seqs if self.is_live(seq)]
+        live = frozenset(self.live_seqs(first, reach))
+        return [seq for seq in seqs if seq in live]
 
     def is_live(self, seq: int) -> bool:
         """Whether there is a live record with this seq."""

@@ -69,7 +69,7 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole
     while at < source.log.head:
         result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
         ours = [each.seq for each in result.records if came_from(each.body) == queue]
-        free = [seq for seq in ours if _is_free(queues, source, seq)]
+        free = _free(queues, source, ours)
         more += max(0, len(seqs) + len(free) - count)
         seqs += free[: count - len(seqs)]
         if result.next_from_seq <= at:
@@ -81,17 +81,20 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole
     return seqs, more
 
 
-def _is_free(queues: Queues, source: Topic, seq: int) -> bool:
-    if seq in source.log.moves.out or (source.topic_id, seq) in queues.mover.opening:
-        return False
-    table = source.log.queue
-    job = table.find(seq) if table is not None else None
-    return job is None or job.state == READY
+def _free(queues: Queues, source: Topic, seqs: list[int]) -> list[int]:
+    """Those of these that nobody holds, nor moves."""
+    out, opening, table = source.log.moves.out, queues.mover.opening, source.log.queue
+    if out or opening:
+        seqs = [seq for seq in seqs if seq not in out and (source.topic_id, seq) not in opening]
+    if table is None or not table.knows_any(seqs):
+        return seqs
+    jobs = zip(seqs, map(table.find, seqs), strict=True)
+    return [seq for seq, job in jobs if job is None or job.state == READY]
 
 
 async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) -> int:
     """Open the moves of these records and carry them out; how many came through. Raises what refused all of them."""
-    seqs = [seq for seq in seqs if _is_free(queues, source, seq) and source.log.is_live(seq)]
+    seqs = source.log.live_of(_free(queues, source, seqs))
     if not seqs:
         return 0
     table = source.log.queue
