@@ -34,13 +34,12 @@ FROM = "$dead_letter_from"
 #: Where a meta that is no object goes.
 OTHER = "$meta"
 
-#: A body made here of a job that was data alone: what it was but for its brace, and the queue. Only a key of the body
-#: itself stands there: a quote that a text has in it comes with a backslash, and behind another object are more braces.
-#: Its text is ASCII, and nothing in it is escaped; of others the long way tells.
+#: How a body ends that was made here of a job without a meta; and the queue. Only a key of the body itself stands
+#: there: a quote that a text has in it comes with a backslash, and behind another object are more braces. All of it is
+#: ASCII, and nothing in it is escaped; of others the long way tells.
 _ADDED = re.compile(
-    rb'(\{"data":.*),"meta":\{"\$dead_letter_from":"([ !#-\[\]-~]*)","\$dead_letter_deliveries":"\d+",'
-    rb'"\$dead_letter_src_seq":"\d+"(?:,"\$dead_letter_reason":"[ !#-\[\]-~]*")?\}\}',
-    re.DOTALL,
+    rb',"meta":\{"\$dead_letter_from":"([ !#-\[\]-~]*)","\$dead_letter_deliveries":"\d+",'
+    rb'"\$dead_letter_src_seq":"\d+"(?:,"\$dead_letter_reason":"[ !#-\[\]-~]*")?\}\}'
 )
 _FROM = FROM.encode()
 
@@ -66,8 +65,8 @@ def _made_alike(
     if causes:
         return None
     if not deliveries:
-        found = [*map(_ADDED.fullmatch, bodies)]
-        made = [b"%b}" % each[1] for each in found if each is not None]
+        found = [*map(_added_to, bodies)]
+        made = [b"%b}" % each.string[: each.start()] for each in found if each is not None]
         return (made, body_sizes(made)) if all(found) and are_data_alone(made) else None
     if not are_data_alone(bodies):
         return None
@@ -120,8 +119,8 @@ def redriven(record: StoredRecord) -> bytes:
 
 def came_from(body: bytes) -> str | None:
     """The queue that a dead-lettered record was a job of; None: it is none."""
-    if (added := _ADDED.fullmatch(body)) is not None:
-        return added[2].decode()
+    if (added := _added_to(body)) is not None:
+        return added[1].decode()
     if _FROM not in body:
         return None
     fields = _fields(meta_of(body))
@@ -129,6 +128,11 @@ def came_from(body: bytes) -> str | None:
         return _strings.decode(fields[FROM]) if fields is not None and FROM in fields else None
     except msgspec.DecodeError:
         return None
+
+
+def _added_to(body: bytes) -> re.Match[bytes] | None:
+    """The meta of a dead letter that has no other, and the brace behind it. None: the long way has to tell."""
+    return None if is_binary(body) else _ADDED.fullmatch(body, max(0, body.rfind(META)))
 
 
 def _copy(record: StoredRecord, meta: bytes) -> bytes:
