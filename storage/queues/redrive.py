@@ -64,12 +64,16 @@ async def redrive(
             await queues.engine.clock.sleep(step / rate_per_s)
         elif begin and queues.engine.clock.monotonic_ns() - began_ns >= STEP_MS * 1_000_000:
             break  # what is left is said, and whoever asks again goes on from there
+        before, several = moved, wanted[begin : begin + step]
         try:
-            moved += await _move(queues, source, queue, wanted[begin : begin + step])
+            moved += await _move(queues, source, queue, several)
         except StorageError:
             if not moved:
                 raise
             break
+        finally:
+            if moved - before < len(several):
+                queues.seen = None  # what has become unreadable is passed over by whoever reads it anew
     return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 

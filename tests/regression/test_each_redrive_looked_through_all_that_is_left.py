@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from storage import Engine, ReadQuery
+from storage.config import Discard
+from storage.errors import TopicFull
 from storage.queues import redrive
 from tests.unit.storage.machine import Machine
-from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
+from tests.unit.storage.queues.jobs import claim_seqs, config, turns, with_jobs
 
 JOBS = 60
 
@@ -63,6 +65,18 @@ async def test_another_topic_is_looked_at_anew(machine: Machine) -> None:
     await engine.delete_topic("dead")
     await die(engine, 10)
     assert (await engine.queues.redrive("q", dry_run=True)).moved == 10
+
+
+async def test_after_a_refusal_all_are_looked_at_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await with_dead_letters(machine)
+    assert (await engine.queues.redrive("q", max=10)).remaining == 50
+    await engine.put_topic("q", config(max_deliveries=1, dead_letter="dead", cap_records=10, discard=Discard.REJECT))
+    with pytest.raises(TopicFull):
+        await engine.queues.redrive("q", max=10)
+    await engine.put_topic("q", config(max_deliveries=1, dead_letter="dead"))
+    looked = looks(monkeypatch)
+    done = await engine.queues.redrive("q", max=10)
+    assert (done.moved, done.remaining, len(looked)) == (10, 40, 50)
 
 
 async def test_no_more_is_kept_than_may_be(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
