@@ -60,6 +60,7 @@ class Window(msgspec.Struct, frozen=True):
     records_per_s: float
     p99_ms: float
     loop_us_per_record: float
+    cpu_us_per_record: float
     failed: int
 
 
@@ -80,6 +81,10 @@ class Round(msgspec.Struct, frozen=True):
     @property
     def loop(self) -> float:
         return self.behind.loop_us_per_record / max(1e-9, self.plain.loop_us_per_record)
+
+    @property
+    def cpu(self) -> float:
+        return self.behind.cpu_us_per_record / max(1e-9, self.plain.cpu_us_per_record)
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -182,6 +187,7 @@ def _window(own: OwnBroker, scenario: Scenario, topic: int, *, deletes: bool) ->
         records_per_s=records / seen.seconds,
         p99_ms=1000 * seen.latencies.get("p99", 0.0),
         loop_us_per_record=1e6 * cpu.main_s / max(1, records),
+        cpu_us_per_record=1e6 * cpu.total_s / max(1, records),
         failed=sum(seen.failed.values()),
     )
 
@@ -246,7 +252,8 @@ def told(name: str, rounds: list[Round]) -> str:
     return (
         f"{name}: x {statistics.median(paces):.2f} ({min(paces):.2f} to {max(paces):.2f}) of the pace without it"
         f" ({behind:,.0f} of {plain:,.0f} records/s); p99 x {statistics.median(each.p99 for each in rounds):.2f};"
-        f" loop x {statistics.median(each.loop for each in rounds):.2f} a record"
+        f" loop x {statistics.median(each.loop for each in rounds):.2f} a record,"
+        f" all its threads and processes x {statistics.median(each.cpu for each in rounds):.2f}"
         + (f"; {failed:,} requests were refused" if failed else "")
     )
 

@@ -19,6 +19,7 @@ from storage.format import control
 from storage.format.cutting import largest
 from storage.log import Log
 from storage.records import LossCause
+from storage.retained import Cut
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -62,14 +63,13 @@ def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> t
     return max(0, over_records), max(0, over_bytes)
 
 
-def eviction(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, control.EvictWatermark]:
-    """The floor by which the oldest make room for so much, as things are assigned now, and the frame that says so.
+def eviction(config: TopicConfig, log: Log, cut: Cut) -> control.EvictWatermark:
+    """The frame that says that the oldest make room, as things are assigned now.
 
-    What all consumers have passed is not lost to a cap: it goes as consumed. Details have been loaded.
+    What all consumers have passed is not lost to a cap: it goes as consumed.
     """
-    floor = log.held.floor_that_frees(log.assigned_floor, records, size_bytes, log.marks.live_floor)
-    cause = LossCause.CONSUMED if floor <= passed_floor(config, log) else LossCause.CAP
-    return floor, control.EvictWatermark(floors={cause: floor}, jobs=log.lost_below(floor))
+    cause = LossCause.CONSUMED if cut.floor <= passed_floor(config, log) else LossCause.CAP
+    return control.EvictWatermark(floors={cause: cut.floor}, jobs=None if log.queue is None else cut.records)
 
 
 def check_limits(engine: EngineCore, config: TopicConfig, total_bytes: int, *, has_key: bool) -> None:

@@ -29,6 +29,7 @@ from storage.log import Log
 from storage.obstacles import Obstacle, settled
 from storage.partitions import is_address
 from storage.records import Appended, ProducerBatch, StoredBodies
+from storage.retained import Cut
 from storage.start import settle_debt
 from storage.validation import MAX_U64, check_address, check_cleanup, check_text
 from storage.wal.submission import Both, Outcome, Submission
@@ -47,6 +48,7 @@ class Write:
         "count",
         "create",
         "created",
+        "cut",
         "delayed",
         "dest_id",
         "digest",
@@ -62,6 +64,7 @@ class Write:
         "move",
         "name",
         "node",
+        "over",
         "payloads",
         "producer",
         "records",
@@ -125,6 +128,9 @@ class Write:
         self.created = False
         self.held_ns = 0
         self.durable = False
+        #: (records, bytes) by which it brings its log over its caps, and what goes for them, as far as it is there.
+        self.over: tuple[int, int] | None = None
+        self.cut: Cut | None = None
         self.log: Log
         self.first_seq = 0
         self.submission: Submission | None = None
@@ -264,10 +270,12 @@ class Write:
         shard.refuse_when_full()
         if log.topic_id in engine.debts:
             return partial(settle_debt, engine, log)
-        if (over := over_caps(topic.config, log, self.count, self.total)) is not None:
-            segment = log.held.floor_wants(log.assigned_floor, *over, log.marks.live_floor)
-            if segment is not None:
-                return partial(engine.segments.load_to_evict, log, segment)
+        self.over = over_caps(topic.config, log, self.count, self.total)
+        if self.over is not None:
+            cut = log.cut(*self.over)
+            if not isinstance(cut, Cut):
+                return partial(engine.segments.load_to_evict, log, cut)
+            self.cut = cut
         frames = self.count + 3
         if not shard.has_room(frames, self.total):
             return partial(self._wait_room, shard, frames)
@@ -331,21 +339,25 @@ class Write:
             before.append(creation)
             if (first_reserve := engine.reservations.first(topic, self.count)) is not None:
                 before.append(first_reserve)
+            self.over = over_caps(topic.config, topic.log, self.count, self.total)
         log = topic.log
         self.log, self.first_seq = log, log.assigned_head + 1
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
-        evicts = over_caps(topic.config, log, self.count, self.total)
-        if evicts is not None:
+        over = self.over
+        if over is not None:
             self.apart = False
-        appends, run = self._encode(head, more=evicts is not None or bool(self.trailing))
+        appends, run = self._encode(head, more=over is not None or bool(self.trailing))
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
-        if evicts is not None:
-            floor, frame = eviction(topic.config, log, *evicts)
-            after.append(frame)
-            log.assign_floor(floor)
-            engine.segments.look_ahead(log, floor)
+        if over is not None:
+            cut = self.cut
+            if cut is None or cut.short:
+                cut = log.cut(*over)  # some of what it brings goes, too
+                assert isinstance(cut, Cut), "all that is in segments goes, and takes no look at sizes"
+            after.append(eviction(topic.config, log, cut))
+            log.assign_cut(cut)
+            engine.segments.look_ahead(log, cut.floor)
         behind = [*self.trailing, *after]
         if self.producer is not None:
             engine.producers.assign(log, self.producer, self.count, self.first_seq, now)

@@ -309,7 +309,7 @@ class Catalog:
             log.queue.lost += value.jobs
         went = log.evict(value.floors, value.loss)
         if went and not self.usage.replaying:
-            self.usage.traffic.lost([*(value.floors or ()), *(cause for _, _, cause in value.loss or ())], went)
+            self.usage.traffic.lost([*(value.floors or ()), *[cause for _, _, cause in value.loss or ()]], went)
         return went
 
     def _head_watermark(self, topic_id: int, ts: int, value: control.HeadWatermark) -> None:

@@ -64,7 +64,7 @@ class DetailsCache:
 
     def look_ahead(self, log: Log, seq: int) -> None:
         """A floor is at `seq`, inside a segment: have the next one loaded when that comes to its end."""
-        following = log.held.next_to_measure(seq)
+        following = log.held.next_to_measure(seq) if seq <= log.held.absorbed else None
         if following is not None and following not in self._loads:
             self._begin(log, following)
 

@@ -17,11 +17,12 @@ from storage.format import control
 from storage.format.cutting import total
 from storage.keys import KeyRing
 from storage.lookup import Found, find, tag_match
+from storage.manifest import Segment
 from storage.producer_table import ProducerTable
 from storage.queues.leases import LeaseTable
 from storage.queues.moves import Moves
 from storage.records import LossCause
-from storage.retained import Retained
+from storage.retained import Cut, Retained
 from storage.state_table import StateTable
 from storage.tail import TailIndex
 from storage.tail_tags import TailTags
@@ -30,6 +31,8 @@ from storage.watermarks import LossRange, Watermarks
 
 #: A floor that has risen by so many seqs has bytes below it dropped from memory.
 _UNCACHED_EVERY = 1024
+#: Of one seq in so many or more all between the first and the last are looked at together.
+_DENSE = 4
 
 
 class Log:
@@ -237,26 +240,34 @@ class Log:
 
     # -- losses and deletions ------------------------------------------------------------------------------------
 
+    def cut(self, records: int, size_bytes: int) -> Cut | Segment:
+        """How the oldest make room for so much, as things are assigned now; a segment that has to be loaded first."""
+        return self.held.cut(self.assigned_floor, records, size_bytes, self.marks.live_floor)
+
+    def assign_cut(self, cut: Cut) -> None:
+        """An eviction is on its way to disk: the assigned view no longer holds what goes with it."""
+        self.assigned_count -= cut.records
+        self.assigned_bytes -= cut.size_bytes
+        self._use(-cut.size_bytes, -self._in_memory(self.assigned_floor, cut.floor) if self.ephemeral else 0)
+        self.assigned_floor = cut.floor
+
     def assign_floor(self, floor: int) -> None:
-        """An eviction is on its way to disk: the assigned view no longer holds what lies below `floor`."""
+        """The same for what lies below `floor`."""
         if floor > self.assigned_floor:
-            count, size = self.held.totals(self.assigned_floor, floor, self.marks.live_floor)
-            self.assigned_count -= count
-            self.assigned_bytes -= size
-            self._use(-size, -self._in_memory(self.assigned_floor, floor))
-            self.assigned_floor = floor
+            self.assign_cut(Cut(floor, *self.held.totals(self.assigned_floor, floor, self.marks.live_floor)))
 
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
         """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
-        before = self.marks.live_floor
+        marks = self.marks
+        before = marks.live_floor
         for start, end, _ in loss or ():
             self._lose(start, end)
         # The assigned view goes first: it counts by what is there now.
-        self.assign_floor(self.marks.live_floor_with(floors, loss))
-        self.marks.merge(floors, loss)
+        self.assign_floor(marks.live_floor_with(floors, loss))
+        marks.merge(floors, loss)
         for _, end, _ in loss or ():
             self._raise_head(end)
-        floor = self.marks.live_floor
+        floor = marks.live_floor
         gone = 0
         if floor > before:
             gone, size = self.held.evict(before, floor, self.head + 1)
@@ -282,7 +293,8 @@ class Log:
         self.assigned_head = max(self.assigned_head, self.head)
 
     def _forget_below(self, floor: int) -> None:
-        self.tail.drop_below(floor)
+        if floor > self.held.absorbed:
+            self.tail.drop_below(floor)
         self.tags.forget_below(floor)
         # A floor that rises with every write does not look each time: the tail cache has a bound of its own. Of what is
         # in memory only it has none.
@@ -368,6 +380,16 @@ class Log:
     def live_seqs(self, seq: int, count: int) -> list[int]:
         """The first `count` live seqs from `seq` on."""
         return self.held.live_seqs(max(seq, self.marks.live_floor), self.head + 1, count)
+
+    def live_of(self, seqs: Sequence[int]) -> list[int]:
+        """Those of these that there is a live record with."""
+        if not seqs:
+            return []
+        first, reach = min(seqs), max(seqs) - min(seqs) + 1
+        if reach > _DENSE * len(seqs):
+            return [seq for seq in seqs if self.is_live(seq)]
+        live = frozenset(self.live_seqs(first, reach))
+        return [seq for seq in seqs if seq in live]
 
     def is_live(self, seq: int) -> bool:
         """Whether there is a live record with this seq."""

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import msgspec
 
 from storage.format.control import Segment as Frame
+from storage.format.cutting import total
 from storage.records import TagMatch
-from storage.segment_sums import STRIDE, LiveSums, alive_flags, that_free
+from storage.segment_sums import STRIDE, alive_flags, that_free
 
 HOT = "hot"
 COLD = "cold"
@@ -27,12 +28,11 @@ UNKNOWN = -1
 class Details:
     """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
 
-    __slots__ = ("payloads", "stamps", "sums")
+    __slots__ = ("payloads", "stamps")
 
     def __init__(self, payloads: array[int], stamps: array[int]) -> None:
         self.payloads = payloads
         self.stamps = stamps
-        self.sums = LiveSums(payloads)
 
 
 class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -187,10 +187,29 @@ class Segment:
         return alive_flags(self.dead, begin, end)
 
     def bytes_between(self, first_seq: int, end_seq: int) -> int:
-        """Payload bytes of those; needs `details`. Floors ask for it at every write: it costs two blocks, not all."""
+        """Payload bytes of those; needs `details`."""
         assert self.details is not None
         a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
-        return self.details.sums.between(a, b, self.dead) if a < b else 0
+        if a >= b:
+            return 0
+        sizes = self.details.payloads[a:b]
+        if not self.dead or not self.dead >> a & ((1 << (b - a)) - 1):
+            return total(sizes)
+        return sum(compress(sizes, self.alive_flags(a, b)))
+
+    def going(self, first_seq: int, end_seq: int, *, whole: bool) -> tuple[int, int]:
+        """(records, payload bytes) that go when the floor rises from `first_seq` to `end_seq`; needs `details`.
+
+        `whole`: all of `live` and `live_bytes` is still there. Costs what goes, not what is left.
+        """
+        if whole and self.assumed:
+            # As much as is not left: what was assumed of sizes is made good when they are read.
+            return self.alive(first_seq, end_seq), self.live_bytes - self.bytes_between(end_seq, self.end_seq)
+        assert self.details is not None
+        if self.dead:
+            return self.alive(first_seq, end_seq), self.bytes_between(first_seq, end_seq)
+        a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
+        return (b - a, total(self.details.payloads[a:b])) if a < b else (0, 0)
 
     def assume(self) -> None:
         """Have something stand for `details`, which cannot be read, from what is known of the segment here.
@@ -242,10 +261,12 @@ class Segment:
             self.to_flip(self.flipping, self.flipping_pin)
         self.flipping, self.flipping_pin = 0, None
 
-    def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> tuple[int, int, int]:
-        """(floor, records, bytes): the lowest floor above `seq` that frees so much, and what it leaves to be freed."""
+    def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
+        """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does."""
         assert self.details is not None
         index = seq - self.first_seq
+        if not self.dead and size_bytes <= 0:
+            return min(self.end_seq, seq + max(0, records))  # the next ones, whatever their sizes
         while index < self.count and (records > 0 or size_bytes > 0):
             stop = min(self.count, index + STRIDE)
             is_whole = not self.dead >> index & ((1 << (stop - index)) - 1)
@@ -253,7 +274,7 @@ class Segment:
             sizes = self.details.payloads[index:stop] if size_bytes > 0 else array("I")
             taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
             index += taken
-        return self.first_seq + index, max(0, records), max(0, size_bytes)
+        return self.first_seq + index
 
 
 class Access(Protocol):
@@ -275,10 +296,12 @@ class Access(Protocol):
 class Manifest:
     """The segments of one log in seq order."""
 
-    __slots__ = ("segments",)
+    __slots__ = ("_firsts", "segments")
 
     def __init__(self, states: Sequence[SegmentState] = ()) -> None:
         self.segments = [Segment(state) for state in states]
+        #: `first_seq` of each, to be searched.
+        self._firsts = array("Q", [state.first_seq for state in states])
 
     def __len__(self) -> int:
         return len(self.segments)
@@ -293,7 +316,7 @@ class Manifest:
 
     def index(self, seq: int) -> int:
         """Number of the last segment that begins at `seq` or below it; -1: there is none."""
-        return bisect_right(self.segments, seq, key=_first_seq) - 1
+        return bisect_right(self._firsts, seq) - 1
 
     def named(self, first_seq: int) -> Segment | None:
         """The segment that begins with `first_seq`."""
@@ -302,10 +325,11 @@ class Manifest:
 
     def behind(self, seq: int) -> Iterator[Segment]:
         """Segments with a seq >= `seq`, in order."""
+        segments = self.segments
         at = max(0, self.index(seq))
-        for index in range(at, len(self.segments)):
-            if self.segments[index].end_seq > seq:
-                yield self.segments[index]
+        if at < len(segments) and segments[at].end_seq <= seq:
+            at += 1
+        return map(segments.__getitem__, range(at, len(segments)))
 
     def containing(self, seq: int) -> Segment | None:
         """The segment that covers `seq`."""
@@ -330,19 +354,17 @@ class Manifest:
         """A new active segment."""
         segment = Segment(state)
         self.segments.append(segment)
+        self._firsts.append(segment.first_seq)
         return segment
 
     def remove(self, segment: Segment) -> None:
-        self.segments.remove(segment)
+        at = self.segments.index(segment)
+        del self.segments[at], self._firsts[at]
 
     def pin(self) -> int | None:
         """Place of the oldest Delete frame whose flags are not in the files yet."""
         pins = [pin for segment in self.segments for pin in (segment.pin, segment.flipping_pin) if pin is not None]
         return min(pins, default=None)
-
-
-def _first_seq(segment: Any) -> int:
-    return segment.first_seq
 
 
 def _end_seq(segment: Any) -> int:

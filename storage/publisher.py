@@ -18,6 +18,9 @@ from storage.log import Log
 from storage.wal.submission import ControlStep, PlaceStep, RunStep, Step, Submission, Unit
 from storage.wal.writer import Shard
 
+#: Frames after which other segments are sealed, or other records are to be kept.
+_OF_RETENTION = (Segment, ConfigUpdate)
+
 
 class Publisher:
     """The one place where commits become visible."""
@@ -75,7 +78,7 @@ class Publisher:
                 if log is None:
                     continue
                 self._catalog.by_id[step.topic_id].provisional = False
-                if self.on_retention is not None and isinstance(step.value, Segment | ConfigUpdate):
+                if self.on_retention is not None and isinstance(step.value, _OF_RETENTION):
                     self.on_retention(log)
             elif log is not None and isinstance(step, RunStep):
                 self._catalog.usage.traffic.wrote(len(step.run.sizes))

@@ -28,6 +28,16 @@ class Written(NamedTuple):
     data_bytes: int = 0
 
 
+class Cut(NamedTuple):
+    """A floor, and the live records and payload bytes that go when it is raised so far. `short`: all that there is, and
+    less than was to go."""
+
+    floor: int
+    records: int
+    size_bytes: int
+    short: bool = False
+
+
 class Retained:
     """Segments and tail of a log. The floors are the caller's."""
 
@@ -114,12 +124,10 @@ class Retained:
                     size += segment.live_bytes
                 elif segment.live and not self.replaying:
                     self.details(segment)
-                    count += segment.alive(first_seq, end_seq)
-                    if first_seq <= max(segment.first_seq, floor):
-                        # As much as is not left: what was assumed of sizes is made good when they are read.
-                        size += segment.live_bytes - segment.bytes_between(end_seq, segment.end_seq)
-                    else:
-                        size += segment.bytes_between(first_seq, end_seq)
+                    whole = first_seq <= max(segment.first_seq, floor)
+                    went, size_went = segment.going(first_seq, end_seq, whole=whole)
+                    count += went
+                    size += size_went
         if end_seq <= self.absorbed + 1:
             return count, size
         tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
@@ -136,38 +144,32 @@ class Retained:
                 count += segment.live if whole else segment.alive(first_seq, end_seq)
         return count + self.tail.count(max(first_seq, self.absorbed + 1), end_seq)
 
-    def floor_that_frees(self, seq: int, records: int, size_bytes: int, floor: int) -> int:
-        """Lowest floor above `seq` with at least so many live records and bytes between them (the end if fewer)."""
-        for segment in self.manifest.behind(seq):
-            seq = max(seq, segment.first_seq)
-            count, size = segment.live, segment.live_bytes
-            if seq > max(segment.first_seq, floor):
-                self.details(segment)
-                count = segment.alive(seq, segment.end_seq)
-                size = segment.bytes_between(seq, segment.end_seq) if size_bytes > 0 else 0
-            if records <= count and size_bytes <= size:
-                self.details(segment)
-                return segment.floor_that_frees(seq, records, size_bytes)[0]
-            records, size_bytes = max(0, records - count), max(0, size_bytes - size)
-            seq = segment.end_seq
-        return max(seq, self.tail.floor_that_frees(max(seq, self.absorbed + 1), records, size_bytes))
+    def cut(self, seq: int, records: int, size_bytes: int, floor: int) -> Cut | Segment:
+        """The lowest floor above `seq` with at least so many live records and bytes between them (the end if fewer),
+        and what goes when it is raised from `seq`. A segment: it takes its details to tell, and it has none.
 
-    def floor_wants(self, seq: int, records: int, size_bytes: int, floor: int) -> Segment | None:
-        """A segment whose details `floor_that_frees` would need, and that has none."""
-        for segment in self.manifest.behind(seq):
-            seq = max(seq, segment.first_seq)
-            if seq > max(segment.first_seq, floor):
-                if segment.details is None:
-                    return segment
-                count = segment.alive(seq, segment.end_seq)
-                size = segment.bytes_between(seq, segment.end_seq) if size_bytes > 0 else 0
+        Looks at what goes, and at nothing behind it: a write behind a cap asks for it.
+        """
+        gone = size = 0
+        for segment in self.manifest.behind(seq) if seq <= self.absorbed else ():
+            begin = max(seq, segment.first_seq)
+            whole = begin <= max(segment.first_seq, floor)  # `live` counts from the floor on
+            if whole and (records > segment.live or size_bytes > segment.live_bytes):
+                seq, went, size_went = segment.end_seq, segment.live, segment.live_bytes
+            elif segment.details is None:
+                return segment
             else:
-                count, size = segment.live, segment.live_bytes
-            if records <= count and size_bytes <= size:
-                return segment if segment.details is None else None
-            records, size_bytes = max(0, records - count), max(0, size_bytes - size)
-            seq = segment.end_seq
-        return None
+                seq = segment.floor_that_frees(begin, records, size_bytes)
+                went, size_went = segment.going(begin, seq, whole=whole)
+            gone += went
+            size += size_went
+            records -= went
+            size_bytes -= size_went
+            if seq < segment.end_seq or (records <= 0 and size_bytes <= 0):
+                return Cut(seq, gone, size)
+        end, went, size_went = self.tail.cut(max(seq, self.absorbed + 1), records, size_bytes)
+        short = records > went or size_bytes > size_went
+        return Cut(end, gone + went, size + size_went, short)
 
     def next_to_measure(self, seq: int) -> Segment | None:
         """The segment behind the one that `seq` is in, once half of that is behind `seq`, if it has no details yet.
@@ -213,7 +215,7 @@ class Retained:
         gone = size = 0
         if new_floor > self.absorbed + 1:
             gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
-        for segment in self.manifest.behind(floor):
+        for segment in self.manifest.behind(floor) if floor <= self.absorbed else ():
             if segment.first_seq >= new_floor:
                 break
             if new_floor >= segment.end_seq:
@@ -227,11 +229,11 @@ class Retained:
                 segment.live = UNKNOWN
             elif segment.live:
                 self.details(segment)
-                gone += segment.alive(floor, new_floor)
-                # As much goes as is not left: what was assumed of sizes is made good when they are read.
-                left = segment.bytes_between(new_floor, segment.end_seq)
-                size += segment.live_bytes - left
-                segment.live, segment.live_bytes = segment.alive(new_floor, segment.end_seq), left
+                went, size_went = segment.going(floor, new_floor, whole=True)
+                gone += went
+                size += size_went
+                segment.live -= went
+                segment.live_bytes -= size_went
         return gone, size
 
     def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], place: int) -> tuple[list[int], list[int]]:

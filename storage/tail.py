@@ -100,8 +100,9 @@ class TailIndex:
         row = bisect_right(self._seqs, seq) - 1
         if row < 0:
             return 0
-        start = self._starts[row] - self._trimmed_records
-        return min(start + seq - self._seqs[row], self._row_end(row))
+        starts, trimmed = self._starts, self._trimmed_records
+        end = starts[row + 1] - trimmed if row + 1 < len(starts) else len(self._sizes)
+        return min(starts[row] - trimmed + seq - self._seqs[row], end)
 
     def seq_at(self, index: int) -> int:
         """Seq of the record at an index."""
@@ -121,8 +122,9 @@ class TailIndex:
     def totals(self, first_seq: int, end_seq: int) -> tuple[int, int]:
         """(records, payload bytes) not deleted with first_seq <= seq < end_seq."""
         a, b = self.index(first_seq), self.index(end_seq)
-        if b <= a:
-            return 0, 0
+        return self._totals(a, b) if a < b else (0, 0)
+
+    def _totals(self, a: int, b: int) -> tuple[int, int]:
         if self.dead is None:
             return b - a, total(self._payloads[a:b])
         gone = self.dead[a:b]
@@ -278,9 +280,11 @@ class TailIndex:
                 self.dead[index : index + count] = b"\1" * count
         return found, sizes
 
-    def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
-        """Lowest floor above `seq` with at least so many live records and payload bytes below it (the end if fewer)."""
+    def cut(self, seq: int, records: int, size_bytes: int) -> tuple[int, int, int]:
+        """The lowest floor from `seq` on with at least so many live records and payload bytes in between (the end if
+        fewer), and how many these are."""
         index, end = self.index(seq), len(self._sizes)
+        begin = index
         while index < end and (records > 0 or size_bytes > 0):
             stop = min(end, index + STRIDE)
             alive = None if self.dead is None else self.dead[index:stop].translate(_FLIP)
@@ -289,7 +293,7 @@ class TailIndex:
             sizes = self._payloads[index:stop] if size_bytes > 0 else array("I")
             taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
             index += taken
-        return self.seq_at(index - 1) + 1 if index > 0 else seq
+        return (self.seq_at(index - 1) + 1, *self._totals(begin, index)) if index > begin else (seq, 0, 0)
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:
         """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
@@ -371,6 +375,9 @@ class TailIndex:
 
     def drop_below(self, seq: int) -> None:
         """Forget rows that lie wholly below `seq`; now and then, so that it costs a constant time a record."""
+        row = bisect_right(self._seqs, seq)  # or the one before
+        if row < _TRIM_ROWS and row * 2 < len(self._seqs):
+            return
         row = self._row_from(seq)
         if row == 0 or (row < len(self._seqs) and row < _TRIM_ROWS and row * 2 < len(self._seqs)):
             return

@@ -30,6 +30,7 @@ from storage.lookup import Found, LookedUp, look_up, plan, tag_predicate
 from storage.partition_recovery import creation
 from storage.queues.frames import lease_frames
 from storage.records import DeletedRecords, TagMatch
+from storage.retained import Cut
 from storage.segment_io import SegmentGone, look_into
 from storage.start import settle_debt
 from storage.validation import check_cleanup, check_topic_name
@@ -189,13 +190,12 @@ class TopicAdmin:
         ]
         nodes = ["", *(node for _, node in leases)]
         while (over := over_caps(config, log, 0, 0)) is not None:  # what has gone meanwhile makes room as well
-            segment = log.held.floor_wants(log.assigned_floor, *over, log.marks.live_floor)
-            if segment is None:
+            cut = log.cut(*over)
+            if isinstance(cut, Cut):
+                values.append(eviction(config, log, cut))
+                nodes.append("")
                 break
-            await engine.segments.load_to_evict(log, segment)
-        if over is not None:
-            values.append(eviction(config, log, *over)[1])
-            nodes.append("")
+            await engine.segments.load_to_evict(log, cut)
         before, after = topic.config.durability, config.durability
         if before is not after and (before is Durability.FSYNC or after is Durability.EPHEMERAL):
             # Nothing beyond the head was handed out. Of the class that it had a start would know; of the new one it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from storage.metric_table import METRICS, Family, Sample
@@ -47,10 +47,10 @@ class Traffic:
         if result.tombstone is not None:
             self.tombstones[result.tombstone.reason] -= 1
 
-    def lost(self, causes: Iterable[str], records: int) -> None:
+    def lost(self, causes: Sequence[str], records: int) -> None:
         """So many live records went, for one of these causes."""
-        names = {str(cause) for cause in causes}
-        cause = names.pop() if len(names) == 1 else "mixed"
+        names = causes if len(causes) == 1 else [*{str(cause) for cause in causes}]
+        cause = str(names[0]) if len(names) == 1 else "mixed"
         self.evicted[cause] = self.evicted.get(cause, 0) + records
 
     def families(self) -> list[Family]:

@@ -201,7 +201,7 @@ class Mover:
         """Step 2 for those of these that go to one topic, as many bytes of them as are read at once: where to, which
         have come there, and what kept others from it. None: there is nothing to be done for several at once."""
         log, engine = topic.log, self._engine
-        live = [seq for seq in seqs if log.is_live(seq)]
+        live = log.live_of(seqs)
         dest = engine.catalog.by_id.get(log.moves.out[live[0]].dest_id) if live else None
         if dest is None or self._may_have_come(dest):
             return None

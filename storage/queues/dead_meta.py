@@ -8,6 +8,7 @@ Source: api.md §6 (dead letter, redrive).
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,7 +17,15 @@ import msgspec
 
 from storage.format.binary import is_binary
 from storage.format.meta import meta_of, with_meta
-from storage.format.record import DELIVER_AT, META, PLAIN_OVERHEAD, delivered_at, is_data_alone, payload_size
+from storage.format.record import (
+    DELIVER_AT,
+    META,
+    PLAIN_OVERHEAD,
+    are_data_alone,
+    body_sizes,
+    delivered_at,
+    payload_size,
+)
 from storage.queues.moves import Move
 from storage.records import StoredBodies, StoredRecord
 
@@ -25,28 +34,58 @@ FROM = "$dead_letter_from"
 #: Where a meta that is no object goes.
 OTHER = "$meta"
 
+#: How a body ends that was made here of a job without a meta; and the queue. Only a key of the body itself stands
+#: there: a quote that a text has in it comes with a backslash, and behind another object are more braces. All of it is
+#: ASCII, and nothing in it is escaped; of others the long way tells.
+_ADDED = re.compile(
+    rb',"meta":\{"\$dead_letter_from":"([ !#-\[\]-~]*)","\$dead_letter_deliveries":"\d+",'
+    rb'"\$dead_letter_src_seq":"\d+"(?:,"\$dead_letter_reason":"[ !#-\[\]-~]*")?\}\}'
+)
+_FROM = FROM.encode()
+
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _strings = msgspec.json.Decoder(str)
 
 
 def copies_of(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move]) -> StoredBodies:
     """The copies of these records, each as its move says; nodes are not in them."""
-    bodies: list[bytes] = []
-    sizes: array[int] = array("I")
-    for record, move in zip(records, moves, strict=True):
-        body = record.body
-        if move.deliveries and is_data_alone(body):
-            # As most jobs are: the meta goes behind the data, and nothing is taken apart.
-            before, behind = _around_the_seq(queue, move.deliveries, move.reason)
-            meta = b"%b%d%b" % (before, record.seq, behind)
-            bodies.append(b"%b%b%b}" % (body[:-1], META, meta))
-            sizes.append(len(body) - PLAIN_OVERHEAD + len(meta))
-            continue
-        made = dead_lettered(record, queue, move.deliveries, move.reason) if move.deliveries else redriven(record)
-        bodies.append(made)
-        sizes.append(payload_size(made, 0, len(made)))
     tags = [record.tag for record in records]
-    return StoredBodies(bodies, tags if any(tags) else None, bytes(map(is_binary, bodies)), sizes)
+    bodies = [record.body for record in records]
+    made, sizes = _made_alike(records, bodies, queue, moves) or _made_each(records, queue, moves)
+    return StoredBodies(made, tags if any(tags) else None, bytes(map(is_binary, made)), sizes)
+
+
+def _made_alike(
+    records: Sequence[StoredRecord], bodies: Sequence[bytes], queue: str, moves: Sequence[Move]
+) -> tuple[list[bytes], array[int]] | None:
+    """The copies and what they count for, of jobs that were data alone and go for one reason, as most do: the meta goes
+    behind the data, or is cut off, and nothing is taken apart. None of others."""
+    causes = {(move.deliveries, move.reason) for move in moves}
+    [deliveries, reason] = causes.pop()
+    if causes:
+        return None
+    if not deliveries:
+        found = [*map(_added_to, bodies)]
+        made = [b"%b}" % each.string[: each.start()] for each in found if each is not None]
+        return (made, body_sizes(made)) if all(found) and are_data_alone(made) else None
+    if not are_data_alone(bodies):
+        return None
+    before, behind = _around_the_seq(queue, deliveries, reason)
+    made = [b"%b%b%b%d%b}" % (record.body[:-1], META, before, record.seq, behind) for record in records]
+    around = PLAIN_OVERHEAD + len(META)
+    return made, array("I", [len(body) - around for body in made])
+
+
+def _made_each(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move]) -> tuple[list[bytes], array[int]]:
+    bodies: list[bytes] = []
+    for record, move in zip(records, moves, strict=True):
+        alike = _made_alike([record], [record.body], queue, [move])
+        if alike is not None:
+            bodies += alike[0]
+        else:
+            gone = move.deliveries > 0
+            bodies.append(dead_lettered(record, queue, move.deliveries, move.reason) if gone else redriven(record))
+    return bodies, array("I", [payload_size(body, 0, len(body)) for body in bodies])
 
 
 @lru_cache(maxsize=256)
@@ -80,13 +119,20 @@ def redriven(record: StoredRecord) -> bytes:
 
 def came_from(body: bytes) -> str | None:
     """The queue that a dead-lettered record was a job of; None: it is none."""
-    if FROM.encode() not in body:
+    if (added := _added_to(body)) is not None:
+        return added[1].decode()
+    if _FROM not in body:
         return None
     fields = _fields(meta_of(body))
     try:
         return _strings.decode(fields[FROM]) if fields is not None and FROM in fields else None
     except msgspec.DecodeError:
         return None
+
+
+def _added_to(body: bytes) -> re.Match[bytes] | None:
+    """The meta of a dead letter that has no other, and the brace behind it. None: the long way has to tell."""
+    return None if is_binary(body) else _ADDED.fullmatch(body, max(0, body.rfind(META)))
 
 
 def _copy(record: StoredRecord, meta: bytes) -> bytes:

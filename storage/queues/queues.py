@@ -25,7 +25,7 @@ from storage.queues.desk import Desk
 from storage.queues.job import Holder, Job
 from storage.queues.purge import purge
 from storage.queues.read_ahead import ReadAhead
-from storage.queues.redrive import redrive
+from storage.queues.redrive import Seen, redrive
 from storage.queues.stats import QueueStats
 from storage.queues.values import JobState, JobView, Redriven, Settled
 from storage.queues.work import Worker
@@ -45,6 +45,8 @@ class Queues:
         self.claiming = Claiming(self)
         self.alarms = Alarms(engine.clock, engine.now_ms, self._ring)
         self.mover = Mover(self)
+        #: What the last redrive has seen.
+        self.seen: Seen | None = None
         self.ahead = ReadAhead(engine)
         self._desks: dict[int, Desk] = {}
         #: Nobody is given anything to wait for any more.

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
 MAX_JOBS = 10_000
 #: A call without a rate ends when it has moved jobs for so long, and counts those behind them for no longer.
 STEP_MS = 1000
+#: Of one topic and queue so many seqs are known from one call to the next.
+MOST_SEEN = 1 << 17
+
+
+class Seen:
+    """Which records of a topic, up to `reached`, were jobs of a queue: what a record says of it never changes, so one
+    call after the other looks at those behind alone. Whether they are still there is asked anew."""
+
+    __slots__ = ("queue", "reached", "seqs", "topic_id")
+
+    def __init__(self, topic_id: int, queue: str) -> None:
+        self.topic_id = topic_id
+        self.queue = queue
+        self.seqs: list[int] = []
+        self.reached = 0
 
 
 async def redrive(
@@ -49,12 +64,16 @@ async def redrive(
             await queues.engine.clock.sleep(step / rate_per_s)
         elif begin and queues.engine.clock.monotonic_ns() - began_ns >= STEP_MS * 1_000_000:
             break  # what is left is said, and whoever asks again goes on from there
+        before, several = moved, wanted[begin : begin + step]
         try:
-            moved += await _move(queues, source, queue, wanted[begin : begin + step])
+            moved += await _move(queues, source, queue, several)
         except StorageError:
             if not moved:
                 raise
             break
+        finally:
+            if moved - before < len(several):
+                queues.seen = None  # what has become unreadable is passed over by whoever reads it anew
     return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 
@@ -65,15 +84,20 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole
     """
     clock = queues.engine.clock
     until_ns = clock.monotonic_ns() + STEP_MS * 1_000_000
-    reader, seqs, more, at = Reader(queues.engine), list[int](), 0, 0
+    seen = queues.seen = _seen(queues, source, queue)
+    free = _free(queues, source, seen.seqs)
+    reader, seqs, more, at = Reader(queues.engine), free[:count], max(0, len(free) - count), seen.reached
     while at < source.log.head:
         result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
         ours = [each.seq for each in result.records if came_from(each.body) == queue]
-        free = [seq for seq in ours if _is_free(queues, source, seq)]
+        free = _free(queues, source, ours)
         more += max(0, len(seqs) + len(free) - count)
         seqs += free[: count - len(seqs)]
         if result.next_from_seq <= at:
             break
+        if seen.reached == at and len(seen.seqs) + len(ours) <= MOST_SEEN and not source.config.ttl_ms:
+            seen.seqs += ours
+            seen.reached = result.next_from_seq
         at = result.next_from_seq
         if not whole and len(seqs) == count and at < source.log.head and clock.monotonic_ns() >= until_ns:
             return seqs, max(1, more)
@@ -81,17 +105,29 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole
     return seqs, more
 
 
-def _is_free(queues: Queues, source: Topic, seq: int) -> bool:
-    if seq in source.log.moves.out or (source.topic_id, seq) in queues.mover.opening:
-        return False
-    table = source.log.queue
-    job = table.find(seq) if table is not None else None
-    return job is None or job.state == READY
+def _seen(queues: Queues, source: Topic, queue: str) -> Seen:
+    """What is known of these two, as far as it is still there."""
+    seen = queues.seen
+    if seen is None or (seen.topic_id, seen.queue) != (source.topic_id, queue) or source.config.ttl_ms:
+        return Seen(source.topic_id, queue)
+    seen.seqs = source.log.live_of(seen.seqs)
+    return seen
+
+
+def _free(queues: Queues, source: Topic, seqs: list[int]) -> list[int]:
+    """Those of these that nobody holds, nor moves."""
+    out, opening, table = source.log.moves.out, queues.mover.opening, source.log.queue
+    if out or opening:
+        seqs = [seq for seq in seqs if seq not in out and (source.topic_id, seq) not in opening]
+    if table is None or not table.knows_any(seqs):
+        return seqs
+    jobs = zip(seqs, map(table.find, seqs), strict=True)
+    return [seq for seq, job in jobs if job is None or job.state == READY]
 
 
 async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) -> int:
     """Open the moves of these records and carry them out; how many came through. Raises what refused all of them."""
-    seqs = [seq for seq in seqs if _is_free(queues, source, seq) and source.log.is_live(seq)]
+    seqs = source.log.live_of(_free(queues, source, seqs))
     if not seqs:
         return 0
     table = source.log.queue

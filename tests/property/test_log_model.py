@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from storage.batches import Run
 from storage.format import control
 from storage.records import LossCause
+from storage.retained import Cut
 from storage.usage import Usage
 from tests.unit.storage.log_steps import new_log, reserve
 
@@ -52,8 +53,10 @@ class LogModel(RuleBasedStateMachine):
         run, row = reserve(self.log, [size for size, _ in batch], tags=tags)
         floor = 0
         if cap is not None and self.log.assigned_count > cap:
-            floor = self.log.tail.floor_that_frees(self.log.assigned_floor, self.log.assigned_count - cap, 0)
-            self.log.assign_floor(floor)
+            cut = self.log.cut(self.log.assigned_count - cap, 0)
+            assert isinstance(cut, Cut), "nothing is in segments"
+            self.log.assign_cut(cut)
+            floor = cut.floor
             assert self.log.assigned_count == cap
         self.in_flight.append(InFlight(run, row, floor, items))
         if self.ephemeral:

@@ -142,7 +142,7 @@ class TailModel(RuleBasedStateMachine):
         first, end = sorted((self.pick(a), self.pick(b)))
         ts = max(0, self.ts - back)
         self.check_totals_and_first_live(first, end)
-        self.check_floor_that_frees(first, records, size_bytes)
+        self.check_cut(first, records, size_bytes)
         self.check_expired_floor(first, end, ts)
         self.check_first_seq_since(ts)
         self.check_spans(first, end)
@@ -154,7 +154,7 @@ class TailModel(RuleBasedStateMachine):
         assert self.index.totals(first, end) == (len(within), sum(size for _, size in within))
         assert self.index.first_live(first, end) == (within[0][0] if within else None)
 
-    def check_floor_that_frees(self, seq: int, records: int, size_bytes: int) -> None:
+    def check_cut(self, seq: int, records: int, size_bytes: int) -> None:
         if not self.rows or self.rows[-1].end_seq <= seq or records + size_bytes == 0:
             return
         alive = dict(self.live())
@@ -166,7 +166,7 @@ class TailModel(RuleBasedStateMachine):
             if count >= records and size >= size_bytes:
                 wanted = each + 1
                 break
-        assert self.index.floor_that_frees(seq, records, size_bytes) == wanted
+        assert self.index.cut(seq, records, size_bytes) == (wanted, count, size)
 
     def check_expired_floor(self, seq: int, end: int, oldest: int) -> None:
         expired = [row.end_seq for row in self.rows if row.ts < oldest]
@@ -251,4 +251,4 @@ def test_a_floor_far_behind_is_found_as_well(
         if count >= records and size >= size_bytes:
             wanted = each + 1
             break
-    assert index.floor_that_frees(seq, records, size_bytes) == wanted
+    assert index.cut(seq, records, size_bytes) == (wanted, count, size)

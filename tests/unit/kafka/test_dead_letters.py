@@ -81,6 +81,29 @@ def test_what_is_data_alone_becomes_the_same_dead_letter(data: str, reason: str)
     assert [*copies.payloads] == [payload_size(body, 0, len(body))]
 
 
+#: Data in which stands what a dead letter has behind its own.
+IMITATED = b'{"data":1,"meta":{"$dead_letter_from":"other","$dead_letter_deliveries":"1","$dead_letter_src_seq":"9"}}'
+DATAS = st.sampled_from(
+    [b"1", b'"a"', b' "a" ', b"[ ]", b"{}", IMITATED, b"[%b]" % IMITATED, b'{"x":%b}' % IMITATED]
+    + [json.dumps(IMITATED.decode() + more).encode() for more in ("", ",", "\\")]
+)
+
+
+@given(st.lists(DATAS, min_size=1, max_size=4), st.sampled_from([None, "", "why", 'a"b', "\u00fc", "\n"]))
+def test_many_become_what_each_would_become_and_come_back_as_they_were(datas: list[bytes], reason: str | None) -> None:
+    first = [StoredRecord(seq, 99, b"", b"", b'{"data":%b}' % data) for seq, data in enumerate(datas, 1)]
+    assert [came_from(each.body) for each in first] == [None] * len(first)
+    dead = copies_of(first, "q", [Move(1, 3, reason)] * len(first))
+    assert [*dead.bodies] == [dead_lettered(each, "q", 3, reason) for each in first]
+    there = [each._replace(body=body) for each, body in zip(first, dead.bodies, strict=True)]
+    assert [came_from(each.body) for each in there] == ["q"] * len(first)
+    back = copies_of(there, "dead", [Move(1, 0)] * len(first))
+    assert [*back.bodies] == [redriven(each) for each in there] == [each.body for each in first]
+    for copies in (dead, back):
+        assert [*copies.payloads] == [payload_size(body, 0, len(body)) for body in copies.bodies]
+        assert not any(copies.binary or b"")
+
+
 def test_who_dies_twice_says_so_once() -> None:
     first = record(stored_of(ODD[1]))
     once = first._replace(body=dead_lettered(first, "q", 3, "why"))

@@ -9,7 +9,9 @@ from loadtest.steady import Round, Window
 
 
 def window(pace: float, p99_ms: float = 10.0, failed: int = 0) -> Window:
-    return Window(records_per_s=pace, p99_ms=p99_ms, loop_us_per_record=1e6 / pace, failed=failed)
+    return Window(
+        records_per_s=pace, p99_ms=p99_ms, loop_us_per_record=1e6 / pace, cpu_us_per_record=2e6 / pace, failed=failed
+    )
 
 
 def test_the_median_of_the_rounds_counts_and_their_range_is_shown() -> None:
@@ -20,7 +22,7 @@ def test_the_median_of_the_rounds_counts_and_their_range_is_shown() -> None:
     ]
     line = steady.told("cap-records", rounds)
     assert line.startswith("cap-records: x 0.80 (0.50 to 0.90) of the pace without it (900 of 1,000 records/s)")
-    assert "p99 x 1.00; loop x 1.25 a record" in line
+    assert "p99 x 1.00; loop x 1.25 a record, all its threads and processes x 1.25" in line
     assert "refused" not in line
 
 

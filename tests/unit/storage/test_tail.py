@@ -67,12 +67,12 @@ def test_the_first_seq_since_a_time(index: TailIndex, ts: int, seq: int | None) 
     ],
 )
 def test_the_floor_that_frees(index: TailIndex, seq: int, records: int, size: int, floor: int) -> None:
-    assert index.floor_that_frees(seq, records, size) == floor
+    assert index.cut(seq, records, size) == (floor, *index.totals(seq, floor))
 
 
 def test_deleted_records_free_nothing(index: TailIndex) -> None:
     assert [index.delete(seq) for seq in (1, 3, 6, 10, 99)] == [1, 1, None, 1, None]
-    assert index.floor_that_frees(1, 2, 0) == 5
+    assert index.cut(1, 2, 0) == (5, 2, 2)
     assert index.totals(1, 13) == (5, 5)
     assert index.first_live(1, 13) == 2
     assert index.first_live(6, 13) == 11

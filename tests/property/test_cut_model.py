@@ -1,0 +1,72 @@
+"""How the oldest make room, in segments and in the tail, against a look at each record."""
+
+from __future__ import annotations
+
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.batches import Run
+from storage.manifest import Details, SegmentState
+from storage.retained import Cut, Retained
+
+#: (payload bytes, whether it lives) of each record of a part: a segment, or a batch in the tail.
+PART = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
+
+
+@given(
+    st.lists(PART, max_size=4),
+    st.lists(PART, max_size=3),
+    st.integers(0, 1000),
+    st.integers(0, 1000),
+    st.tuples(st.integers(0, 70), st.integers(0, 300)).filter(any),
+    st.booleans(),
+)
+def test_what_goes_is_what_a_look_at_each_finds(
+    segments: list[list[tuple[int, bool]]],
+    batches: list[list[tuple[int, bool]]],
+    at: int,
+    ahead: int,
+    over: tuple[int, int],
+    known: bool,
+) -> None:
+    records = [each for part in (*segments, *batches) for each in part]
+    floor = 1 + at % (len(records) + 1)
+    seq = floor + ahead % (len(records) + 2 - floor)
+    held = Retained(1, None)
+    first = 1
+    for part in segments:
+        alive = [(size, n + first) for n, (size, lives) in enumerate(part) if lives and n + first >= floor]
+        state = SegmentState(first_seq=first, end_seq=first + len(part), sealed=True)
+        segment = held.manifest.add(state)
+        segment.live, segment.live_bytes = len(alive), sum(size for size, _ in alive)
+        segment.dead = sum(1 << n for n, (_, lives) in enumerate(part) if not lives)
+        if known:
+            segment.details = Details(array("I", [size for size, _ in part]), array("Q", [1] * len(part)))
+        first += len(part)
+    held.absorbed = first - 1
+    for part in batches:
+        held.tail.append(Run(first, 1, array("I", [50]) * len(part), array("I", [size for size, _ in part]), []))
+        for n, (_, lives) in enumerate(part):
+            if not lives:
+                held.tail.delete(first + n)
+        first += len(part)
+    count = size = 0
+    wanted = len(records) + 1
+    for number, (each, lives) in enumerate(records, 1):
+        if number < seq:
+            continue
+        count, size = count + lives, size + each * lives
+        if count >= over[0] and size >= over[1]:
+            wanted = number + 1
+            break
+    cut = held.cut(seq, *over, floor)
+    if not isinstance(cut, Cut):
+        assert cut.details is None
+        assert not known
+        return
+    assert (cut.records, cut.size_bytes) == (count, size)
+    assert cut.short == (count < over[0] or size < over[1])
+    # Where nothing is left behind it, and nothing that lives between them, one floor is as good as the other.
+    assert cut.floor == wanted or cut.short
