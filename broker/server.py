@@ -27,8 +27,9 @@ from broker.sockets import websockets
 GRACE_S: Final = 10
 BACKLOG: Final = 2048
 #: Connections accepted in one round of the loop. uvloop takes one of each listening socket: a client that comes alone
-#: would wait for as many rounds as there are others in front of it.
-ACCEPTS: Final = 16
+#: would wait for as many rounds as there are others in front of it. More sockets cost each new connection more: all
+#: of them are woken.
+ACCEPTS: Final = 64
 
 
 class BrokerServer(Server):

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from broker.http import slices
+from broker.http.slices import LARGE_BYTES
 from storage.errors import BatchTooLarge
-
-#: What is made of a smaller body is bounded by its size.
-LARGE_BYTES: Final = 1 << 20
 
 
 class _Left:
@@ -46,10 +45,17 @@ class _TooMany(Exception):
 _decoder: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Body)
 
 
-def check_count(body: bytes, most: int) -> None:
+async def check_count(body: bytes, most: int) -> None:
     """Raises BatchTooLarge. Whatever else is wrong with the body is found when it is decoded."""
-    if len(body) <= LARGE_BYTES or body.count(b"{") <= most:
-        return
+    if len(body) <= LARGE_BYTES:
+        return  # what is made of a smaller body is bounded by its size
+    async with slices.turn():
+        if body.count(b"{") > most:
+            await slices.breathe()
+            _check_count(body, most)
+
+
+def _check_count(body: bytes, most: int) -> None:
     _left.count = most
     try:
         _decoder.decode(body)

@@ -7,6 +7,7 @@ there and bounds nesting by the interpreter's stack, so both are done here, once
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import math
 import re
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from broker.http import slices
 from broker.http.whole_numbers import spelled_as_integers, whole
 from storage.errors import InvalidRequest
 
@@ -52,10 +54,17 @@ _any_json: msgspec.json.Decoder[msgspec.Raw] = msgspec.json.Decoder(msgspec.Raw)
 
 async def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """The value in `body`. Raises InvalidRequest naming the byte (not JSON) or the field (not what was asked for)."""
-    check_utf8(body)
-    if _may_be_deep(body):
-        await _check_nesting(body)
-    return _decode(body, decoder)
+    if len(body) <= slices.LARGE_BYTES:
+        check_utf8(body)
+        if _may_be_deep(body):
+            await _check_nesting(body)
+        return _decode(body, decoder)
+    async with slices.turn():
+        await _check_utf8_in_slices(body)
+        if await _large_may_be_deep(body):
+            await _check_nesting(body)
+        await slices.breathe()
+        return _decode(body, decoder)
 
 
 async def check(body: bytes) -> None:
@@ -105,6 +114,17 @@ def check_utf8(body: bytes) -> None:
         raise InvalidRequest(message, field="body", byte=error.start) from None
 
 
+async def _check_utf8_in_slices(body: bytes) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    size = slices.LARGE_BYTES
+    try:
+        for start in range(0, len(body), size):
+            decoder.decode(body[start : start + size], start + size >= len(body))
+            await asyncio.sleep(0)
+    except UnicodeDecodeError:
+        check_utf8(body)  # which knows the byte
+
+
 def check_flat(body: bytes) -> None:
     """As `decode` does before it decodes, for those who have another way with what is deep. Raises InvalidRequest."""
     if _may_be_deep(body):
@@ -125,6 +145,22 @@ def _may_be_deep(body: bytes) -> bool:
         if len(brackets) <= 2 * (MAX_NESTING - peeled):
             return False
         brackets = brackets.replace(b"[]", b"")
+    return len(brackets) > 2 * (MAX_NESTING - _PEELS)
+
+
+async def _large_may_be_deep(body: bytes) -> bool:
+    """As `_may_be_deep`, in slices."""
+    size = slices.LARGE_BYTES
+    parts: list[bytes] = []
+    for start in range(0, len(body), size):
+        parts.append(body[start : start + size].translate(_AS_SQUARE, _NOT_BRACKETS))
+        await asyncio.sleep(0)
+    brackets = b"".join(parts)
+    for peeled in range(_PEELS):
+        if len(brackets) <= 2 * (MAX_NESTING - peeled):
+            return False
+        brackets = brackets.replace(b"[]", b"")
+        await slices.breathe()
     return len(brackets) > 2 * (MAX_NESTING - _PEELS)
 
 

@@ -15,21 +15,21 @@ def body(count: int, data: str) -> bytes:
     return ('{"records":[' + ",".join([record] * count) + "]}").encode()
 
 
-def test_as_many_as_may_be_are_let_through_whatever_they_hold() -> None:
+async def test_as_many_as_may_be_are_let_through_whatever_they_hold() -> None:
     large = body(MOST, '[{},{"a":"{"}' + " " * (LARGE_BYTES // MOST) + "]")
     assert len(large) > LARGE_BYTES
-    check_count(large, MOST)
+    await check_count(large, MOST)
 
 
 @pytest.mark.parametrize("over", [1, 200_000])
-def test_more_are_refused(over: int) -> None:
+async def test_more_are_refused(over: int) -> None:
     large = body(MOST + over, "1" + " " * (LARGE_BYTES // MOST if over == 1 else 0))
     with pytest.raises(BatchTooLarge) as refused:
-        check_count(large, MOST)
+        await check_count(large, MOST)
     assert refused.value.detail == {"field": "records", "max": MOST}
 
 
-def test_what_is_not_json_or_small_is_left_to_those_who_decode_it() -> None:
-    check_count(b'{"records":[{' + b"{" * LARGE_BYTES, MOST)
-    check_count(b"\xff" + body(MOST, "{}" + " " * (LARGE_BYTES // MOST)), MOST)
-    check_count(body(MOST + 1, "1"), MOST)
+async def test_what_is_not_json_or_small_is_left_to_those_who_decode_it() -> None:
+    await check_count(b'{"records":[{' + b"{" * LARGE_BYTES, MOST)
+    await check_count(b"\xff" + body(MOST, "{}" + " " * (LARGE_BYTES // MOST)), MOST)
+    await check_count(body(MOST + 1, "1"), MOST)

@@ -55,7 +55,7 @@ _body_with_meta = msgspec.json.Decoder(_BodyWithMeta)
 
 async def append(request: Request) -> Answer:
     body = await request.body()
-    check_count(body, request.broker.engine.options.max_batch_records)
+    await check_count(body, request.broker.engine.options.max_batch_records)
     write = await write_of(request.values[0], body, lambda: _key(request))
     write.partition = request.partition()
     if write.settings is not None:

@@ -119,7 +119,7 @@ class Commands:
     async def _publish(self, topic: str | None, raw: bytes, to: ReplyTo, began: float) -> None:
         if topic is None:
             raise InvalidRequest("topic: required.", field="topic")
-        check_count(raw, self._live.engine.options.max_batch_records)
+        await check_count(raw, self._live.engine.options.max_batch_records)
         write = await write_of(topic, raw)
         more = await strict_json.decode(raw, _publish)
         write.partition = more.partition
