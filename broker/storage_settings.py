@@ -9,9 +9,9 @@ from msgspec.structs import fields
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from storage.cache import ENTRY_BYTES
-from storage.directory import MAX_SHARDS
 from storage.options import IoBackend, Options, Recovery
+from storage.platform.directory import MAX_SHARDS
+from storage.state.cache import ENTRY_BYTES
 
 _OPTIONS = Options()
 

@@ -21,8 +21,8 @@ import uvloop
 
 from loadtest.in_process import Clocks, Figures, batch_of, collect_as_the_broker_does
 from storage import Durability, Engine, Options, TopicConfig
-from storage.io.choose import backend_of
 from storage.options import MIB, IoBackend
+from storage.platform.io.choose import backend_of
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

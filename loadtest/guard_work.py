@@ -23,8 +23,8 @@ from broker.http import render
 from broker.http.hot_actions import BY_NAME, Action
 from loadtest.scenario import append_body, numbered
 from storage import Durability, Engine, Options, ReadQuery, TopicConfig
-from storage.clock import SystemClock
 from storage.config import TopicType
+from storage.platform.clock import SystemClock
 
 RECORD_BYTES: Final = 100
 Work = Callable[[Engine, int], Awaitable[None]]

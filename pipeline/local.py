@@ -24,14 +24,14 @@ from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicCh
 from pipeline.reading import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
 from pipeline.view import Held, LogView, Loss, SegmentInfo
-from storage import layout
-from storage.cold.open import open_store
-from storage.cold.store import ColdError, ColdMissing, ColdStore
-from storage.cold.tier import TOPIC_FILE
 from storage.errors import StorageError
 from storage.format import idx_entry
-from storage.posix import PosixFileSystem
-from storage.segment import names
+from storage.platform import layout
+from storage.platform.posix import PosixFileSystem
+from storage.segments import names
+from storage.segments.tiering.open import open_store
+from storage.segments.tiering.store import ColdError, ColdMissing, ColdStore
+from storage.segments.tiering.tier import TOPIC_FILE
 from storage.stopped import StoppedDirectory, StoppedLog
 
 T = TypeVar("T")

@@ -5,13 +5,12 @@ It knows nothing of HTTP. docs/guarantees.md says what an acknowledged write sur
 uses it; `BlockingEngine` is for those without an event loop.
 """
 
+from storage.blocking import BlockingEngine
 from storage.config import Discard, Durability, Retention, TopicConfig, TopicType
-from storage.consumers.values import Consistency, ConsumerConfig, ConsumerState
 from storage.embedded.batch import Record, RecordBatch
-from storage.embedded.blocking import BlockingEngine
 from storage.engine import Engine
 from storage.options import Options, Recovery
-from storage.records import (
+from storage.records.values import (
     Appended,
     BinaryRecord,
     DeletedRecords,
@@ -26,6 +25,7 @@ from storage.records import (
     Tombstone,
     TopicState,
 )
+from storage.state.consumers.values import Consistency, ConsumerConfig, ConsumerState
 
 __all__ = [
     "Appended",

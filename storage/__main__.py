@@ -1,6 +1,6 @@
 """`python -m storage dump|verify DIR`: read any data directory, live or not, without changing it.
 
-`backup` and `restore`: see `storage.backup.cli`.
+`backup` and `restore`: see `storage.commands`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from storage.backup import cli as backups
-from storage.inspect import DataDirectory, NotADataDirectory
-from storage.inspect_dump import DumpOptions, NoSuchFile, dump
-from storage.inspect_text import LEGEND
-from storage.inspect_verify import verify
-from storage.inspect_wal import Finding
-from storage.posix import PosixFileSystem
+from storage import commands as backups
+from storage.inspect.directory import DataDirectory, NotADataDirectory
+from storage.inspect.dump import DumpOptions, NoSuchFile, dump
+from storage.inspect.text import LEGEND
+from storage.inspect.verify import verify
+from storage.inspect.wal import Finding
+from storage.platform.posix import PosixFileSystem
 
 OK, WRONG, USAGE = 0, 1, 2
 

@@ -15,49 +15,49 @@ from typing import Any
 
 import structlog
 
-from storage.absorber import Absorber
 from storage.backup.backups import Backups
-from storage.cache import TailCache
-from storage.catalog import Catalog, Topic
-from storage.clock import Clock, EngineTime, SystemClock
-from storage.cold.open import open_tier
-from storage.cold.store import ColdStore
 from storage.consumers.consumers import Consumers
 from storage.consumers.reclaim import Reclaim
-from storage.details import DetailsCache
-from storage.directory import LockText, ShardTrust, make_folders, open_format, take_lock
-from storage.encode import EncodedUnit, internal
 from storage.errors import NotReady, ShuttingDown, StorageError, TopicNotFound
-from storage.expiry import Expiry
-from storage.filesystem import FileSystem, Lock
-from storage.housekeeping import Housekeeping
-from storage.io.choose import close_file_system, open_file_system
-from storage.log import Log
+from storage.log.encode import EncodedUnit, internal
+from storage.log.fetch import WalFetcher
+from storage.log.publisher import Publisher
+from storage.log.reservation import Reservations
+from storage.log.shard_log import ShardLog
+from storage.log.together import Together
+from storage.log.validation import check_address
+from storage.log.writer import Shard
 from storage.options import Options
-from storage.partition_recovery import align
-from storage.posix import PosixFileSystem
-from storage.producers import Producers
-from storage.publisher import Publisher
+from storage.platform.clock import Clock, EngineTime, SystemClock
+from storage.platform.directory import LockText, ShardTrust, make_folders, open_format, take_lock
+from storage.platform.filesystem import FileSystem, Lock
+from storage.platform.io.choose import close_file_system, open_file_system
+from storage.platform.posix import PosixFileSystem
+from storage.platform.relief import Relief
+from storage.platform.supervisor import Supervisor
 from storage.queues.queues import Queues
-from storage.recovery import Recovered, Report, load_snapshots, recover
-from storage.relief import Relief
-from storage.relocator import Relocator
-from storage.reservation import Reservations
-from storage.resharding import clean_up, is_due, recorded_shards, reshard
+from storage.recovery.recovery import Recovered, Report, load_snapshots, recover
+from storage.recovery.resharding import clean_up, is_due, recorded_shards, reshard
+from storage.recovery.start import announce_losses, end_leases_with_this_process, hand_back_reservations, start_rounds
 from storage.routers.routers import Routers
-from storage.snapshotter import Snapshotter
-from storage.start import announce_losses, end_leases_with_this_process, hand_back_reservations, start_rounds
-from storage.states import States
-from storage.supervisor import Supervisor
-from storage.together import Together
-from storage.topic_admin import TopicAdmin
+from storage.segments.absorber import Absorber
+from storage.segments.details import DetailsCache
+from storage.segments.housekeeping import Housekeeping
+from storage.segments.tiering.open import open_tier
+from storage.segments.tiering.relocator import Relocator
+from storage.segments.tiering.store import ColdStore
+from storage.segments.upkeep import Upkeep
+from storage.snapshot.snapshotter import Snapshotter
+from storage.state.cache import TailCache
+from storage.state.catalog import Catalog, Topic
+from storage.state.log import Log
+from storage.state.watermarks import LossRange
+from storage.topics.admin import TopicAdmin
+from storage.topics.expiry import Expiry
+from storage.topics.partition_recovery import align
+from storage.topics.producers import Producers
+from storage.topics.states import States
 from storage.tracing import Tracer
-from storage.upkeep import Upkeep
-from storage.validation import check_address
-from storage.wal.fetch import WalFetcher
-from storage.wal.shard_log import ShardLog
-from storage.wal.writer import Shard
-from storage.watermarks import LossRange
 
 _log = structlog.get_logger("storage")
 

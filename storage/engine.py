@@ -18,23 +18,24 @@ from typing import Any
 
 import msgspec
 
-from storage.append import Write
 from storage.backup.taking import Summary
-from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.consumers.metrics import collect_consumers
-from storage.contents import Contents
 from storage.embedded.entries import Value, one_record
 from storage.embedded.face import Embedded
 from storage.embedded.keyed import keyed_path
 from storage.errors import NotReady, ShuttingDown
+from storage.log.append import Write
+from storage.log.contents import Contents
+from storage.log.settling import Settling
+from storage.log.together import Single
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
-from storage.partitions import split
 from storage.queues.metrics import collect_queues
-from storage.read import Reader
-from storage.records import (
+from storage.reads.reader import Reader
+from storage.records.partitions import split
+from storage.records.values import (
     Appended,
     DeletedRecords,
     NewRecord,
@@ -48,10 +49,9 @@ from storage.records import (
     TopicState,
 )
 from storage.routers.metrics import collect_routers
-from storage.segment_metrics import collect_segments
-from storage.segments_view import SegmentsView, view_of
-from storage.settling import Settling
-from storage.together import Single
+from storage.segments.metrics import collect_segments
+from storage.segments.view import SegmentsView, view_of
+from storage.state.catalog import Topic
 
 
 class Engine(Embedded):
@@ -109,8 +109,8 @@ class Engine(Embedded):
         )
 
     def partitions(self, name: str) -> int:
-        """How many partitions the topic has. Partition p is found under `storage.partitions.address(name, p)` by all
-        that takes a topic's name here; the name alone is partition 0. Raises TopicNotFound."""
+        """How many partitions the topic has. Whatever takes a topic's name here takes the name of partition p, too, as
+        `storage.records.partitions.address(name, p)` gives it; the name alone is partition 0. Raises TopicNotFound."""
         return 1 + len(self.topic(name).others)
 
     def state(self, name: str) -> TopicState:
@@ -258,7 +258,7 @@ class Engine(Embedded):
     def segments_of(self, name: str) -> SegmentsView:
         """What the topic's segments hold and what is not in them yet, at one instant. Raises TopicNotFound.
 
-        `storage.segment_download` gives the files of those that are sealed.
+        `storage.segments.download` gives the files of those that are sealed.
         """
         self._check_started()
         return view_of(self, self.topic(name))

@@ -7,14 +7,14 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from storage.log import Log
+from storage.log.stats import Histogram, WalStats
+from storage.log.writer import Shard
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
-from storage.wal.stats import Histogram, WalStats
-from storage.wal.writer import Shard
+from storage.state.log import Log
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 
 def collect(engine: Engine) -> list[Family]:

@@ -1,8 +1,8 @@
 """A stopped data directory as a start would find it, without a start: for those who read it in bulk.
 
-The recovery is the real one, on a file system that keeps its changes in memory (`storage.overlay`), so that what is
-deleted, evicted or torn off is exactly what a broker would say. Nothing in the directory changes. The caller holds
-.lock (shared is enough), so that nobody opens the directory meanwhile. Source: storage.md §6.
+The recovery is the real one, on a file system that keeps its changes in memory (`storage.platform.overlay`), so that
+what is deleted, evicted or torn off is exactly what a broker would say. Nothing in the directory changes. The caller
+holds .lock (shared is enough), so that nobody opens the directory meanwhile. Source: storage.md §6.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from storage.core import EngineCore
-from storage.filesystem import FileSystem
 from storage.format.segment_frame import from_wal
-from storage.log import Log
-from storage.manifest import Segment
+from storage.log.fetch import WalReader
 from storage.options import Options
-from storage.overlay import OverlayFileSystem
-from storage.partitions import address
-from storage.recovery import Recovered
-from storage.segment import names
-from storage.segment_store import id_of
-from storage.wal.fetch import WalReader
+from storage.platform.filesystem import FileSystem
+from storage.platform.overlay import OverlayFileSystem
+from storage.records.partitions import address
+from storage.recovery.recovery import Recovered
+from storage.segments import names
+from storage.segments.store import id_of
+from storage.state.log import Log
+from storage.state.manifest import Segment
 
 #: Of a tail that is handed out at a time.
 _TAIL_BYTES = 4 << 20

@@ -11,7 +11,7 @@ from broker.http.answers import Headers
 from broker.http.errors import NotAcceptable, status_of
 from broker.http.request import Request
 from storage.errors import ShuttingDown, StorageError
-from storage.partitions import split
+from storage.records.partitions import split
 
 EVENT_STREAM: Final = b"text/event-stream"
 HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))

@@ -20,8 +20,8 @@ from storage.engine import Engine
 from storage.errors import ShuttingDown
 from storage.queues.checks import MAX_JOBS
 from storage.queues.claims import Claimed
-from storage.queues.values import Settled
-from storage.records import Appended, PlainRecords, ReadResult
+from storage.records.values import Appended, PlainRecords, ReadResult
+from storage.state.queues.values import Settled
 
 #: Is told the outcome, or an exception.
 Told: TypeAlias = Callable[[Any], None]

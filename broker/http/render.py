@@ -13,10 +13,10 @@ from msgspec import UNSET, Raw, UnsetType
 
 from broker.http.render_rows import rows
 from storage.format.binary import MARK, as_json, is_binary
-from storage.partitions import split
-from storage.records import Appended, ReadResult, StoredRecord
-from storage.segments_view import SegmentsView
-from storage.stretch import Stretch, parts_of
+from storage.records.partitions import split
+from storage.records.stretch import Stretch, parts_of
+from storage.records.values import Appended, ReadResult, StoredRecord
+from storage.segments.view import SegmentsView
 
 if TYPE_CHECKING:
     from storage.routers.waiting import Waited

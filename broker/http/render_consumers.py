@@ -9,10 +9,10 @@ import msgspec
 
 from broker.http import render
 from broker.http.render import Shape, quoted
-from storage.partitions import split
+from storage.records.partitions import split
 
 if TYPE_CHECKING:
-    from storage.consumers.values import ConsumerRead, ConsumerState
+    from storage.state.consumers.values import ConsumerRead, ConsumerState
 
 
 def read(consumer: str, done: ConsumerRead, shape: Shape, started: float, text: bytes | None = None) -> bytes:

@@ -12,8 +12,8 @@ import msgspec
 
 from broker.http.render import Names, quoted, shown, to_be_shown
 from broker.http.render_rows import job_rows
-from storage.queues.values import ClaimedJob, ClaimedTogether, Settled
-from storage.stretch import Stretch, parts_of
+from storage.records.stretch import Stretch, parts_of
+from storage.state.queues.values import ClaimedJob, ClaimedTogether, Settled
 
 if TYPE_CHECKING:
     from storage.queues.claims import Claimed

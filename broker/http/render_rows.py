@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from storage.format.record import SURE_ENDS
-from storage.stretch import Stretch
+from storage.records.stretch import Stretch
 
 _AT_ONCE: Final = 1000
 #: The last three digits of a number that has more, and numbers that have no more.

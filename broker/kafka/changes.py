@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from storage.config import TopicConfig
 from storage.errors import TopicIncompatible
-from storage.growth import check_partitions
-from storage.validation import check_cleanup
+from storage.log.validation import check_cleanup
+from storage.topics.growth import check_partitions
 
 if TYPE_CHECKING:
     from storage.engine import Engine

@@ -13,8 +13,8 @@ from storage.errors import TopicNotFound
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 #: The only broker, its own controller and the coordinator of every group.
 BROKER_ID: Final = 1

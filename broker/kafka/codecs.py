@@ -16,13 +16,13 @@ import structlog
 from broker.kafka.records.codecs import Codec
 from storage.config import CompressionType
 from storage.errors import StorageError
-from storage.state_table import CODEC, PRODUCER
+from storage.state.state_table import CODEC, PRODUCER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 _log = structlog.get_logger("broker.kafka")
 

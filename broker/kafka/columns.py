@@ -19,8 +19,8 @@ from broker.kafka.mapping import BINARY_CT, FURTHER, TWO_KEYS, Headers, to_kafka
 from broker.kafka.records.writing import Columns
 from storage.format.binary import OPENING
 from storage.format.record import DATA
-from storage.records import StoredRecord
-from storage.stretch import Stretch, parts_of
+from storage.records.stretch import Stretch, parts_of
+from storage.records.values import StoredRecord
 
 _PACK_LEN: Final = Struct(">I").pack
 #: What a body ends with whose last key is a create time between 2001 and 2286.

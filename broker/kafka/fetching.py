@@ -19,12 +19,12 @@ from broker.kafka.mapping import to_kafka
 from broker.kafka.records.header import empty_batch
 from broker.kafka.records.writing import write_batch
 from storage.errors import RecordCorrupt
-from storage.read import Reader
-from storage.records import ReadQuery, StoredRecord
+from storage.reads.reader import Reader
+from storage.records.values import ReadQuery, StoredRecord
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 #: Records of one answer for one partition.
 MAX_RECORDS: Final = 20_000

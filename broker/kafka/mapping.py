@@ -26,7 +26,7 @@ from storage.errors import InvalidRequest
 from storage.format.binary import MARK, is_binary
 from storage.format.record import CT, DATA, DELIVER_AT, META, H, data_end, payload_sizes
 from storage.queues.dead_meta import PREFIX
-from storage.records import StoredBodies
+from storage.records.values import StoredBodies
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 #: key, value, headers, create time in ms.

@@ -13,7 +13,7 @@ from broker.kafka.records.writing import compressed
 
 if TYPE_CHECKING:
     from broker.wiring import Broker
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 #: Smaller batches are not worth it.
 _LEAST_BYTES: Final = HEADER_SIZE + 256

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.errors import TopicNotFound
-from storage.partitions import address
+from storage.records.partitions import address
 
 if TYPE_CHECKING:
     from broker.auth.scopes import Scopes
     from broker.kafka.call import Call
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 
 def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str, Topic]:

@@ -21,12 +21,12 @@ from broker.live.turns import READING
 from broker.live.wish import Options
 from broker.service.topics import priority_of
 from storage.errors import StorageError
-from storage.records import ReadQuery, ReadResult
+from storage.records.values import ReadQuery, ReadResult
 
 if TYPE_CHECKING:
     from broker.live.hub import Live
     from broker.live.subscription import Subscription
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 _log = structlog.get_logger("broker.live")
 

@@ -15,7 +15,7 @@ from broker.http import render
 from broker.http.render import Shape
 from broker.live import cursor
 from broker.live.cursor import Position
-from storage.records import ReadResult, Tombstone
+from storage.records.values import ReadResult, Tombstone
 
 _LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
 #: What says which message it is. A client is answered with the word that it uses itself.

@@ -10,7 +10,7 @@ from broker.live.feed import Feed
 from broker.live.session import Sessions
 from broker.live.turns import Turns
 from storage.errors import ShuttingDown
-from storage.segments_view import durable_seq, synced_place
+from storage.segments.view import durable_seq, synced_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from broker.live.watcher import Watcher
     from broker.memory.memory import Memory
     from broker.pressure.watch import Pressure
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 
 class Figures:

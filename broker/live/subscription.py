@@ -12,7 +12,7 @@ from broker.live.turns import READING
 from broker.live.wish import Options
 from broker.memory.memory import SMALL
 from storage.errors import RecordCorrupt, TopicNotFound
-from storage.records import ReadResult
+from storage.records.values import ReadResult
 
 if TYPE_CHECKING:
     from broker.live.feed import Feed

@@ -10,12 +10,12 @@ from broker.auth.scopes import narrowed
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from broker.proxy.group_view import MemberView, group_view
 from broker.proxy.v3 import Lag
-from storage.partitions import address
+from storage.records.partitions import address
 
 if TYPE_CHECKING:
     from broker.wiring import Broker
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 #: Topics looked at before others have their turn on the loop.
 _TURN: Final = 1000

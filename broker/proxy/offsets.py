@@ -12,7 +12,7 @@ from broker.kafka.names import consumer_name
 from broker.proxy.errors import Unprocessable
 from storage.config import Durability, TopicType
 from storage.errors import ConsumerNotFound
-from storage.partitions import address
+from storage.records.partitions import address
 
 if TYPE_CHECKING:
     from broker.proxy.assignment import Partition

@@ -15,7 +15,7 @@ from broker.proxy.records import Batch, Placed
 from broker.service.predicates import check_topic_name
 from storage.config import TopicConfig
 from storage.errors import StorageError
-from storage.partitions import address, partition_of
+from storage.records.partitions import address, partition_of
 
 if TYPE_CHECKING:
     from broker.wiring import Broker

@@ -13,8 +13,8 @@ from broker.proxy.assignment import Partition
 from broker.proxy.records import Record
 from broker.service.limits import Places
 from storage.errors import DataError, ShuttingDown, TopicNotFound, Unavailable
-from storage.partitions import address
-from storage.records import ReadQuery, Tombstone
+from storage.records.partitions import address
+from storage.records.values import ReadQuery, Tombstone
 
 if TYPE_CHECKING:
     from storage.engine import Engine

@@ -10,8 +10,8 @@ import msgspec
 from broker.service.predicates import check_topic_name
 from broker.service.topics import storage_config
 from schemas.config import TopicSettings
-from storage import spreading
-from storage.records import Appended, NewRecord
+from storage.records.values import Appended, NewRecord
+from storage.topics import spreading
 
 if TYPE_CHECKING:
     from broker.pressure.watch import Pressure

@@ -16,14 +16,14 @@ from broker.service.limits import Places
 from broker.service.predicates import check_consumer_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from schemas.consumers import ConsumerChange, ConsumerRequest, SeekRequest
-from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import InvalidRequest, ShuttingDown
-from storage.records import ReadQuery
-from storage.validation import check_text
+from storage.log.validation import check_text
+from storage.records.values import ReadQuery
+from storage.state.consumers.values import Consistency, ConsumerConfig
 
 if TYPE_CHECKING:
-    from storage.consumers.values import ConsumerRead, ConsumerState
     from storage.engine import Engine
+    from storage.state.consumers.values import ConsumerRead, ConsumerState
 
 MAX_ATTEMPT_KEY_BYTES: Final = 128
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.service.predicates import tag_match
 from storage.errors import InvalidRequest
-from storage.records import DeletedRecords
+from storage.records.values import DeletedRecords
 
 if TYPE_CHECKING:
     from storage.engine import Engine

@@ -8,11 +8,11 @@ import msgspec
 
 from broker.service.predicates import check_topic_name
 from storage.errors import InvalidRequest
-from storage.partitions import address
+from storage.records.partitions import address
 
 if TYPE_CHECKING:
     from storage.engine import Engine
-    from storage.records import TopicState
+    from storage.records.values import TopicState
 
 
 class PartitionState(msgspec.Struct, kw_only=True):

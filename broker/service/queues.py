@@ -13,7 +13,7 @@ from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from storage.errors import InvalidRequest, ShuttingDown
 from storage.queues.checks import MAX_WAIT_MS
-from storage.queues.values import JobState, JobView, Redriven, Settled
+from storage.state.queues.values import JobState, JobView, Redriven, Settled
 
 if TYPE_CHECKING:
     from storage.engine import Engine

@@ -11,7 +11,7 @@ import msgspec
 from broker.memory.memory import SMALL
 from broker.service.limits import Places
 from storage.errors import ShuttingDown
-from storage.records import ReadQuery, ReadResult, StoredRecord, TagMatch
+from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 
 if TYPE_CHECKING:
     from storage.engine import Engine

@@ -10,9 +10,9 @@ from broker.auth.scopes import narrowed
 from broker.service.predicates import check_topic_name, tag_match
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from schemas.routers import RouterChange, RouterRequest
-from storage.lookup import tag_predicate
 from storage.routers.admin import check_router_name
-from storage.routers.router import Definition, Guarantee, Start
+from storage.state.lookup import tag_predicate
+from storage.state.routers.router import Definition, Guarantee, Start
 
 if TYPE_CHECKING:
     from storage.engine import Engine

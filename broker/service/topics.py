@@ -18,11 +18,11 @@ from broker.service.predicates import check_topic_name
 from schemas.config import TopicChange, TopicSettings
 from storage.config import TopicConfig, TopicType
 from storage.errors import InvalidRequest
-from storage.records import TopicState
+from storage.records.values import TopicState
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 

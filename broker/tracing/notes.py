@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from broker.tracing.carried import Carried, of_bodies, of_metas
 from storage.queues.claims import Claimed
-from storage.queues.values import Settled
-from storage.records import Appended, NewRecord, ReadResult, StoredRecord
+from storage.records.values import Appended, NewRecord, ReadResult, StoredRecord
+from storage.state.queues.values import Settled
 
 #: As the semantic conventions for messaging have them.
 Kind = Literal["send", "receive", "settle"]

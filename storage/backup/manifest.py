@@ -23,10 +23,10 @@ import re
 import msgspec
 import xxhash
 
-from storage import layout
 from storage.format.idx_entry import ENTRY_SIZE
-from storage.segment import names
-from storage.segment.names import SegmentId
+from storage.platform import layout
+from storage.segments import names
+from storage.segments.names import SegmentId
 
 VERSION = 1
 MARKER = "TOPICS-BACKUP"

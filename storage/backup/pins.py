@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from storage.segment.names import SegmentId
+from storage.segments.names import SegmentId
 
 
 class Pins:

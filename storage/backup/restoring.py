@@ -20,32 +20,32 @@ from contextlib import closing
 
 import msgspec
 
-from storage import layout
 from storage.backup import manifest as files
 from storage.backup.backups import lies_within
 from storage.backup.errors import BackupDamaged, BackupRefused
 from storage.backup.manifest import Manifest
 from storage.backup.source import BackupSource
-from storage.catalog import Catalog
-from storage.clock import Clock, EngineTime, SystemClock
-from storage.cold.directory import DirectoryStore
-from storage.cold.store import ColdError, ColdStore
-from storage.cold.tier import ColdTier
-from storage.directory import LockText, ShardTrust, ensure_dir, make_folders, take_lock, write_format
-from storage.filesystem import File, FileSystem, write_whole
 from storage.format import idx_entry
 from storage.format.segment_frame import DELETED
-from storage.inspect import DataDirectory
-from storage.inspect_verify import Verdict, verify
-from storage.inspect_wal import Finding
-from storage.manifest import COLD, HOT
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import Verdict, verify
+from storage.inspect.wal import Finding
 from storage.options import Options
-from storage.recovery import Recovered, load_snapshots, recover
-from storage.resharding import lay_out_anew
-from storage.segment import names
-from storage.segment.names import SegmentId
-from storage.segment_recovery import remove_folder
-from storage.segment_store import id_of
+from storage.platform import layout
+from storage.platform.clock import Clock, EngineTime, SystemClock
+from storage.platform.directory import LockText, ShardTrust, ensure_dir, make_folders, take_lock, write_format
+from storage.platform.filesystem import File, FileSystem, write_whole
+from storage.recovery.recovery import Recovered, load_snapshots, recover
+from storage.recovery.resharding import lay_out_anew
+from storage.recovery.segments import remove_folder
+from storage.segments import names
+from storage.segments.names import SegmentId
+from storage.segments.store import id_of
+from storage.segments.tiering.directory import DirectoryStore
+from storage.segments.tiering.store import ColdError, ColdStore
+from storage.segments.tiering.tier import ColdTier
+from storage.state.catalog import Catalog
+from storage.state.manifest import COLD, HOT
 
 #: Where cold segments are until they are hot ones.
 _COLD = "restoring-cold"

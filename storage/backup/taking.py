@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from storage import layout
 from storage.backup import manifest as files
 from storage.backup.copying import Going
 from storage.backup.errors import BackupFailed
 from storage.backup.manifest import Manifest, Referenced
 from storage.backup.target import Target
-from storage.encode import EncodedUnit
 from storage.errors import ShuttingDown, StorageError
-from storage.filesystem import File
 from storage.format import idx_entry
 from storage.format.idx_entry import ENTRY_SIZE
-from storage.manifest import COLD, SegmentState
-from storage.segment.errors import SegmentError
-from storage.segment.names import SegmentId
-from storage.slices import in_slices
-from storage.wal.position import split
-from storage.wal.submission import Unit
+from storage.log.encode import EncodedUnit
+from storage.log.position import split
+from storage.log.submission import Unit
+from storage.platform import layout
+from storage.platform.filesystem import File
+from storage.platform.slices import in_slices
+from storage.segments.errors import SegmentError
+from storage.segments.names import SegmentId
+from storage.state.manifest import COLD, SegmentState
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

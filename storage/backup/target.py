@@ -18,15 +18,15 @@ from collections.abc import Iterable
 import structlog
 import xxhash
 
-from storage import layout
 from storage.backup import manifest as files
 from storage.backup.copying import Going, Source, checksum_of, copy
 from storage.backup.errors import BackupRefused
 from storage.backup.manifest import Manifest, ManifestDamaged, ManifestUnsupported, Piece, Shared
-from storage.directory import ensure_dir
-from storage.filesystem import File, FileSystem, Lock, write_whole
-from storage.segment.files import replace_file
-from storage.segment.names import SegmentId
+from storage.platform import layout
+from storage.platform.directory import ensure_dir
+from storage.platform.filesystem import File, FileSystem, Lock, write_whole
+from storage.segments.files import replace_file
+from storage.segments.names import SegmentId
 
 KEPT = 2
 _MAX_MARKER_BYTES = 4096

@@ -10,19 +10,19 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from storage.catalog import Topic
 from storage.config import Durability, TopicConfig
-from storage.consumers.answers import has_one
 from storage.consumers.checks import check_kind, start_seq
-from storage.consumers.consumer import Consumer
 from storage.consumers.desk import desk_of
-from storage.consumers.offset import CommittedOffset
-from storage.consumers.values import ConsumerConfig, Start
-from storage.encode import encode_controls
 from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
-from storage.start import settle_debt
-from storage.state_table import OFFSET
+from storage.log.encode import encode_controls
+from storage.recovery.start import settle_debt
+from storage.state.catalog import Topic
+from storage.state.consumers.answers import has_one
+from storage.state.consumers.consumer import Consumer
+from storage.state.consumers.offset import CommittedOffset
+from storage.state.consumers.values import ConsumerConfig, Start
+from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

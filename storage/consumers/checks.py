@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from storage.catalog import Topic
 from storage.config import Durability, TopicType
-from storage.consumers.values import ConsumerConfig, Start
 from storage.errors import InvalidRequest, TopicIncompatible
-from storage.validation import check_text
+from storage.log.validation import check_text
+from storage.state.catalog import Topic
+from storage.state.consumers.values import ConsumerConfig, Start
 
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
 MAX_PERSIST_EVERY = 1_000_000_000

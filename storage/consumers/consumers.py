@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import structlog
 
-from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.consumers.admin import ConsumerAdmin, kept_value
-from storage.consumers.answers import resume
-from storage.consumers.attempts import Attempts
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
-from storage.consumers.consumer import Consumer
 from storage.consumers.desk import Counters, Desk, desk_of
-from storage.consumers.offset import CommittedOffset
 from storage.consumers.reading import Reading
-from storage.consumers.unread import unread
-from storage.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
 from storage.errors import ConsumerNotFound, InvalidRequest, NotReady, ShuttingDown, StorageError
-from storage.read import Reader
-from storage.records import ConsumerFigures, ReadQuery
+from storage.reads.reader import Reader
+from storage.records.values import ConsumerFigures, ReadQuery
+from storage.state.catalog import Topic
+from storage.state.consumers.answers import resume
+from storage.state.consumers.attempts import Attempts
+from storage.state.consumers.consumer import Consumer
+from storage.state.consumers.offset import CommittedOffset
+from storage.state.consumers.unread import unread
+from storage.state.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from storage.catalog import Topic
-from storage.consumers.answers import remembered
-from storage.consumers.consumer import Awaited, Consumer
-from storage.encode import encode_controls
 from storage.errors import ConsumerNotFound, TopicNotFound
 from storage.format import control
-from storage.start import settle_debt
-from storage.state_table import OFFSET
+from storage.log.encode import encode_controls
+from storage.recovery.start import settle_debt
+from storage.state.catalog import Topic
+from storage.state.consumers.answers import remembered
+from storage.state.consumers.consumer import Awaited, Consumer
+from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from storage.consumers.unread import unread
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
-from storage.partitions import split
+from storage.records.partitions import split
+from storage.state.consumers.unread import unread
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
-    from storage.consumers.consumer import Consumer
     from storage.engine import Engine
+    from storage.state.catalog import Topic
+    from storage.state.consumers.consumer import Consumer
 
 
 def collect_consumers(engine: Engine) -> list[Family]:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from storage.catalog import Topic
-from storage.consumers.attempts import KEPT_MS, Attempts, Span
-from storage.consumers.consumer import Awaited, Consumer
 from storage.consumers.desk import Desk, desk_of
-from storage.consumers.unread import unread
-from storage.consumers.values import ConsumerRead
-from storage.read import Reader
-from storage.records import ReadQuery, ReadResult
+from storage.reads.reader import Reader
+from storage.records.values import ReadQuery, ReadResult
+from storage.state.catalog import Topic
+from storage.state.consumers.attempts import KEPT_MS, Attempts, Span
+from storage.state.consumers.consumer import Awaited, Consumer
+from storage.state.consumers.unread import unread
+from storage.state.consumers.values import ConsumerRead
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from storage.config import Retention
-from storage.consumers.passed import reclaimable_floor
-from storage.encode import encode_controls
 from storage.errors import StorageError
 from storage.format import control
-from storage.log import Log
-from storage.records import LossCause
-from storage.slices import in_slices
+from storage.log.encode import encode_controls
+from storage.platform.slices import in_slices
+from storage.records.values import LossCause
+from storage.state.consumers.passed import reclaimable_floor
+from storage.state.log import Log
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -9,9 +9,9 @@ from typing import Any, overload
 
 import structlog
 
-from storage.consumers.values import ConsumerRead
-from storage.records import StoredRecord, Tombstone
-from storage.stretch import data_of
+from storage.records.stretch import data_of
+from storage.records.values import StoredRecord, Tombstone
+from storage.state.consumers.values import ConsumerRead
 
 _log = structlog.get_logger("storage")
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from storage.config import TopicConfig
-from storage.consumers.values import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
 from storage.core import EngineCore
 from storage.embedded import open_engines
 from storage.embedded.batch import Record, RecordBatch, records_in, single
 from storage.embedded.entries import Entry, Value, records_of
 from storage.embedded.following import MAX_BYTES, MAX_RECORDS, Following
 from storage.errors import AlreadyLocked, AlreadyOpen, ConsumerNotFound
-from storage.records import Appended, NewRecord, PlainRecords, ReadQuery, ReadResult, TopicState
+from storage.records.values import Appended, NewRecord, PlainRecords, ReadQuery, ReadResult, TopicState
+from storage.state.consumers.values import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 
 class Embedded(EngineCore):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from storage.consumers.values import Consistency
 from storage.embedded.batch import RecordBatch
 from storage.errors import StorageError
-from storage.records import ReadQuery
+from storage.records.values import ReadQuery
+from storage.state.consumers.values import Consistency
 
 if TYPE_CHECKING:
     from storage.embedded.face import Embedded

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from storage.catalog import Topic
 from storage.config import Durability
-from storage.encode import EncodedUnit, encode_controls, internal
 from storage.errors import TopicNotFound
 from storage.format.control import Control, Lease
 from storage.format.wal_frame import FrameType
-from storage.log import Log
+from storage.log.encode import EncodedUnit, encode_controls, internal
 from storage.queues.soon import Soon
+from storage.state.catalog import Topic
+from storage.state.log import Log
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.catalog import Topic
 from storage.config import MAX_LEASE_MS, MIN_LEASE_MS
 from storage.errors import BatchTooLarge, InvalidRequest, NotAQueue
+from storage.log.validation import MAX_DELAY_MS, MAX_U64, check_text
 from storage.options import Options
-from storage.queues.leases import LeaseTable
-from storage.validation import MAX_DELAY_MS, MAX_U64, check_text
+from storage.state.catalog import Topic
+from storage.state.queues.leases import LeaseTable
 
 #: Most jobs in one claim, ack, nack or extend.
 MAX_JOBS = 1000

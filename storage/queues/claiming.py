@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from storage.catalog import Topic
 from storage.errors import InvalidRequest, ShuttingDown
 from storage.queues import checks
 from storage.queues.claims import Claim, Claimed
 from storage.queues.desk import Desk
-from storage.queues.job import Holder
 from storage.queues.soon import Soon
+from storage.state.catalog import Topic
+from storage.state.queues.job import Holder
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from storage.errors import Unreadable
-from storage.queues.job import Holder
-from storage.queues.values import ClaimedJob
-from storage.wal.submission import Outcome
+from storage.log.submission import Outcome
+from storage.state.queues.job import Holder
+from storage.state.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
     from storage.queues.desk import Desk

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from storage.append import Write
-from storage.catalog import Topic
 from storage.config import TopicConfig
 from storage.errors import StorageError, StorageFailed
 from storage.format import control
 from storage.format.control import Lease
+from storage.log.append import Write
 from storage.queues import reading
 from storage.queues.dead_meta import copies_of
-from storage.queues.job import DEAD, JobRow
-from storage.queues.moves import Move
-from storage.queues.policy import limits_of
-from storage.records import StoredBodies, StoredRecord
+from storage.records.values import StoredBodies, StoredRecord
+from storage.state.catalog import Topic
+from storage.state.queues.job import DEAD, JobRow
+from storage.state.queues.moves import Move
+from storage.state.queues.policy import limits_of
 from storage.tracing import moving
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from storage.format.record import (
     delivered_at,
     payload_size,
 )
-from storage.queues.moves import Move
-from storage.records import StoredBodies, StoredRecord
+from storage.records.values import StoredBodies, StoredRecord
+from storage.state.queues.moves import Move
 
 PREFIX = "$dead_letter_"
 FROM = "$dead_letter_from"

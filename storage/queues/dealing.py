@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import structlog
 
 from storage.config import Durability
-from storage.encode import encode_controls
 from storage.errors import StorageError, TopicNotFound, Unreadable
 from storage.format.control import Lease
+from storage.log.encode import encode_controls
 from storage.queues import reading, together
 from storage.queues.carrying_out import commit_now
 from storage.queues.claims import Claim, Claimed
-from storage.queues.grant import Grant
-from storage.queues.job import Job, JobRow
-from storage.queues.values import ClaimedJob
+from storage.state.queues.grant import Grant
+from storage.state.queues.job import Job, JobRow
+from storage.state.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
     from storage.queues.desk import Desk

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from storage.catalog import Topic
 from storage.errors import StorageError
 from storage.format.control import Lease
 from storage.queues import reading
 from storage.queues.claims import Claim, Claimed
 from storage.queues.cohort import deal
 from storage.queues.dealing import Dealer, Hand
-from storage.queues.job import Job, JobRow
-from storage.queues.policy import backoff_ms
-from storage.queues.values import ClaimedJob
+from storage.state.catalog import Topic
+from storage.state.queues.job import Job, JobRow
+from storage.state.queues.policy import backoff_ms
+from storage.state.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from storage.format import control
 from storage.queues import settling
-from storage.queues.job import Job
+from storage.state.queues.job import Job
 
 if TYPE_CHECKING:
     from storage.queues.desk import Desk

@@ -10,11 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from storage.catalog import Topic
 from storage.errors import InvalidRequest, TopicNotFound
 from storage.format.control import Control, Delete, Lease
-from storage.log import Log
-from storage.lookup import LookedUp
+from storage.log.validation import check_topic_name
 from storage.queues import checks, rejecting, settling, views
 from storage.queues.alarms import Alarms
 from storage.queues.carrying_out import commit
@@ -22,15 +20,17 @@ from storage.queues.claiming import Claiming
 from storage.queues.claims import Claimed
 from storage.queues.dead_letter import Mover
 from storage.queues.desk import Desk
-from storage.queues.job import Holder, Job
 from storage.queues.purge import purge
 from storage.queues.read_ahead import ReadAhead
 from storage.queues.redrive import Seen, redrive
-from storage.queues.stats import QueueStats
-from storage.queues.values import JobState, JobView, Redriven, Settled
 from storage.queues.work import Worker
-from storage.records import QueueFigures
-from storage.validation import check_topic_name
+from storage.records.values import QueueFigures
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.lookup import LookedUp
+from storage.state.queues.job import Holder, Job
+from storage.state.queues.stats import QueueStats
+from storage.state.queues.values import JobState, JobView, Redriven, Settled
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

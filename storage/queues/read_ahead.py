@@ -14,14 +14,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.catalog import Topic
 from storage.errors import StorageError
 from storage.queues import reading
-from storage.queues.kept import Kept
 from storage.queues.reading import Found, Read, in_memory, sizes_of
-from storage.read import Reader
-from storage.records import ReadQuery
-from storage.spans import stretches
+from storage.reads.reader import Reader
+from storage.records.spans import stretches
+from storage.records.values import ReadQuery
+from storage.state.catalog import Topic
+from storage.state.queues.kept import Kept
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.catalog import Topic
 from storage.errors import RecordCorrupt, Unreadable
 from storage.format.record import FURTHER, PLAIN_OVERHEAD, payload_sizes
-from storage.read import Reader
-from storage.records import ReadQuery, StoredRecord
-from storage.scan import Piece, Scan
-from storage.spans import stretches
-from storage.stretch import Stretch, parts_of
+from storage.reads.reader import Reader
+from storage.reads.scan import Piece, Scan
+from storage.records.spans import stretches
+from storage.records.stretch import Stretch, parts_of
+from storage.records.values import ReadQuery, StoredRecord
+from storage.state.catalog import Topic
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from storage.catalog import Topic
 from storage.errors import InvalidRequest, StorageError
 from storage.format.control import Lease
+from storage.log.validation import check_topic_name
 from storage.queues.dead_letter import AT_ONCE, SIDE_BY_SIDE, TOGETHER
 from storage.queues.dead_meta import came_from
-from storage.queues.job import READY
-from storage.queues.values import Redriven
-from storage.read import Reader
-from storage.records import ReadQuery
-from storage.validation import check_topic_name
+from storage.reads.reader import Reader
+from storage.records.values import ReadQuery
+from storage.state.catalog import Topic
+from storage.state.queues.job import READY
+from storage.state.queues.values import Redriven
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues

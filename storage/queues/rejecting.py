@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from storage.catalog import Catalog, Topic
 from storage.format.control import Lease
 from storage.queues import settling
 from storage.queues.desk import Desk
-from storage.queues.job import Job
-from storage.queues.values import Settled
+from storage.state.catalog import Catalog, Topic
+from storage.state.queues.job import Job
+from storage.state.queues.values import Settled
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from storage.errors import LeaseLost
 from storage.format import control
 from storage.format.control import Lease
-from storage.lookup import Found, LookedUp
 from storage.queues import together
 from storage.queues.carrying_out import commit_now
 from storage.queues.desk import Desk
-from storage.queues.grant import Grant
-from storage.queues.job import Job
-from storage.queues.values import Settled
+from storage.state.lookup import Found, LookedUp
+from storage.state.queues.grant import Grant
+from storage.state.queues.job import Job
+from storage.state.queues.values import Settled
 
 if TYPE_CHECKING:
     from storage.queues.queues import Queues

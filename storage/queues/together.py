@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.format import control
 from storage.format.control import Lease
-from storage.lookup import Found, LookedUp
 from storage.queues import reading
 from storage.queues.claims import Claim, Claimed
-from storage.queues.grant import Grant, rows
-from storage.queues.values import ClaimedTogether
+from storage.state.lookup import Found, LookedUp
+from storage.state.queues.grant import Grant, rows
+from storage.state.queues.values import ClaimedTogether
 
 if TYPE_CHECKING:
     from storage.queues.desk import Desk

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from itertools import islice
 
-from storage.catalog import Topic
-from storage.log import Log
 from storage.queues.checks import table_of
-from storage.queues.job import DEAD, DELAYED, LEASED, READY, SHOWN, Job
-from storage.queues.values import JobState, JobView
-from storage.records import QueueFigures
+from storage.records.values import QueueFigures
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.queues.job import DEAD, DELAYED, LEASED, READY, SHOWN, Job
+from storage.state.queues.values import JobState, JobView
 
 
 def figures(topic: Topic, now_ms: int, *, waiting: int) -> QueueFigures:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from storage.errors import ShuttingDown
-from storage.queues.values import ClaimedJob
+from storage.state.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
     from types import TracebackType

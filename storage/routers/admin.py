@@ -11,9 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from storage.catalog import Topic
 from storage.config import TopicConfig
-from storage.encode import encode_controls
 from storage.errors import (
     InvalidRequest,
     LimitReached,
@@ -24,11 +22,13 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format import control
-from storage.growth import check_single
-from storage.routers.graph import find_cycle
-from storage.routers.router import Definition, Router, Start
-from storage.start import settle_debt
-from storage.validation import TOPIC_NAME
+from storage.log.encode import encode_controls
+from storage.log.validation import TOPIC_NAME
+from storage.recovery.start import settle_debt
+from storage.state.catalog import Topic
+from storage.state.routers.graph import find_cycle
+from storage.state.routers.router import Definition, Router, Start
+from storage.topics.growth import check_single
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -14,16 +14,16 @@ from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple
 
-from storage.batches import Run
-from storage.encode import BINARY, WriteHeader
-from storage.encode_bodies import encode_bodies
 from storage.format.binary import is_binary
 from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size, payload_sizes
 from storage.format.wal_frame import HOP_SHIFT, MORE, REST
-from storage.framing import Frames, framed_each
-from storage.records import StoredBodies, StoredRecord
-from storage.routers.router import MAX_HOPS, Definition
-from storage.stretch import Stretch, parts_of
+from storage.log.encode import BINARY, WriteHeader
+from storage.log.encode_bodies import encode_bodies
+from storage.log.framing import Frames, framed_each
+from storage.records.batches import Run
+from storage.records.stretch import Stretch, parts_of
+from storage.records.values import StoredBodies, StoredRecord
+from storage.state.routers.router import MAX_HOPS, Definition
 from storage.tracing import HasBody
 
 _JSON = frozenset(b"{")

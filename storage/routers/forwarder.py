@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from storage.catalog import Topic
 from storage.config import Durability, TopicType
-from storage.encode import EncodedUnit
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
-from storage.read import ROUTING_SCAN_RECORDS
-from storage.records import ReadQuery, ReadResult, StoredRecord
+from storage.log.encode import EncodedUnit
+from storage.log.submission import Unit
+from storage.reads.reader import ROUTING_SCAN_RECORDS
+from storage.records.values import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copies, copies_of
-from storage.routers.router import Router
 from storage.routers.writing import CopyWrite, fitting, lose, persist
+from storage.state.catalog import Topic
+from storage.state.routers.router import Router
 from storage.tracing import moving
-from storage.wal.submission import Unit
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

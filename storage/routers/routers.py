@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from storage.catalog import Catalog
 from storage.errors import RouterNotFound, StorageError
-from storage.log import Log
 from storage.routers.admin import RouterAdmin, check_router_name
 from storage.routers.forwarder import Forwarder
-from storage.routers.router import Definition, Router
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, caught_up, lags
 from storage.routers.windows import Windows
+from storage.state.catalog import Catalog
+from storage.state.log import Log
+from storage.state.routers.router import Definition, Router
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -15,10 +15,10 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from storage.catalog import Topic
-from storage.read import ROUTING_SCAN_RECORDS, Reader
-from storage.records import ReadQuery, ReadResult, StoredRecord, TagMatch
-from storage.stretch import Stretch, parts_of
+from storage.reads.reader import ROUTING_SCAN_RECORDS, Reader
+from storage.records.stretch import Stretch, parts_of
+from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
+from storage.state.catalog import Topic
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

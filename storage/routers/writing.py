@@ -8,21 +8,21 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from storage.append import Write
-from storage.batches import Run
-from storage.catalog import Topic
 from storage.config import Discard, Durability, TopicConfig
-from storage.encode import Frames, WriteHeader, encode_controls
 from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
 from storage.format.cutting import total
 from storage.format.wal_frame import FrameType
-from storage.log import Log
-from storage.obstacles import Obstacle
-from storage.records import LossCause
+from storage.log.append import Write
+from storage.log.encode import Frames, WriteHeader, encode_controls
+from storage.log.obstacles import Obstacle
+from storage.records.batches import Run
+from storage.records.values import LossCause
+from storage.recovery.start import settle_debt
 from storage.routers.copies import Copies
-from storage.routers.router import Router
-from storage.start import settle_debt
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.routers.router import Router
 
 if TYPE_CHECKING:
     from storage.core import EngineCore

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from storage.cold.directory import MARKER
 from storage.format.idx_entry import ENTRY_SIZE
-from storage.manifest import COLD
-from storage.segment import names
-from storage.segment_store import id_of
+from storage.segments import names
+from storage.segments.store import id_of
+from storage.segments.tiering.directory import MARKER
+from storage.state.manifest import COLD
 from tests.support.crash_session import ROOT, Session
 from tests.support.sim_disk import SimDisk
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from storage import Options, TopicConfig
-from storage.producer_table import MAX_SEQUENCE
-from storage.records import ProducerBatch
+from storage.records.values import ProducerBatch
+from storage.state.producer_table import MAX_SEQUENCE
 from tests.crash.workloads import DISK, FSYNC, SMALL, TINY
 from tests.support.kept_run import KeptWorkload
 from tests.support.kept_session import Session

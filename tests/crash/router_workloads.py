@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from storage import Discard, Options, TopicConfig
-from storage.routers.router import Start
+from storage.state.routers.router import Start
 from tests.crash.workloads import DISK, EPHEMERAL, FSYNC, MEMORY, SMALL, TINY
 from tests.support.route_run import RouteWorkload
 from tests.support.route_session import RouteSession

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage import layout
-from storage.cold.directory import MARKER
 from storage.errors import OpenError
-from storage.manifest import COLD
+from storage.platform import layout
+from storage.segments.tiering.directory import MARKER
+from storage.state.manifest import COLD
 from tests.crash.cold_view import MOUNT, objects, tier_problems
 from tests.crash.cold_workloads import COLD as COLD_OPTIONS
 from tests.crash.workloads import FSYNC

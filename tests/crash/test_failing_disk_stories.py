@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from storage import Durability, TopicConfig
-from storage.catalog import shard_of
 from storage.errors import StorageFailed
+from storage.state.catalog import shard_of
 from tests.support.crash_check import End
 from tests.support.crash_run import SMALL, Cut, carry_on, succeed
 from tests.support.crash_session import ROOT, Session

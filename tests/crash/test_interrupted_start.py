@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from storage import Durability, NewRecord, Options, TopicConfig, TopicType
-from storage.records import LossCause
-from storage.routers.router import Definition, Start
+from storage.records.values import LossCause
+from storage.state.routers.router import Definition, Start
 from tests.conftest import is_long
 from tests.support.crash_run import SMALL, run, until_crash
 from tests.support.crash_session import Session

@@ -11,8 +11,9 @@ from random import Random
 
 import pytest
 
-from storage import layout, snapshot
 from storage.errors import StorageError
+from storage.platform import layout
+from storage.snapshot import contents as snapshot
 from tests.crash.resharding import (
     CHANGES,
     crashed_with,

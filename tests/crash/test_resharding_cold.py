@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from storage import Engine
-from storage.cold.directory import DirectoryStore
-from storage.manifest import COLD
+from storage.segments.tiering.directory import DirectoryStore
+from storage.state.manifest import COLD
 from tests.crash.cold_view import MOUNT, objects, tier_problems
 from tests.crash.resharding import (
     CHANGES,

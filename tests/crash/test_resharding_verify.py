@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
-from storage import layout, snapshot
-from storage.inspect import DataDirectory
-from storage.inspect_verify import Verdict, verify
-from storage.inspect_wal import Finding
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import Verdict, verify
+from storage.inspect.wal import Finding
+from storage.platform import layout
+from storage.snapshot import contents as snapshot
 from tests.crash.resharding import CHANGES, crashed_with, cut_by, filled, log_folders, points_of, shards, stopped
 from tests.support.crash_check import End
 from tests.support.crash_run import Crashed, CrashPoint, Cut, run, succeed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from storage import snapshot
-from storage.encode import payload_hash
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameType
-from storage.records import NewRecord
+from storage.log.encode import payload_hash
+from storage.records.values import NewRecord
+from storage.snapshot import contents as snapshot
 
 TS = 1_755_000_000_000
 DURABLE, MORE = 4, 8

@@ -26,8 +26,8 @@ from broker.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, TopicConfig
+from storage.log.together import Single
 from storage.metric_table import Sample
-from storage.together import Single
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from storage import BinaryRecord, Engine, NewRecord, TopicConfig, TopicType
-from storage.records import StoredBodies
+from storage.records.values import StoredBodies
 from tests.http.calls import read
 from tests.http.test_long_poll import until
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from storage.records import QueueFigures
+from storage.records.values import QueueFigures
 from tests.http.calls import append
 from tests.http.hot_server import HotServer, Wire
 from tests.http.queue_calls import call, claim, queue

@@ -9,7 +9,7 @@ import pytest
 
 from broker.http.answers import PROTECTION
 from broker.http.hot import HotRequests
-from storage.append import Write
+from storage.log.append import Write
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data
 

@@ -15,7 +15,7 @@ from broker.http.dispatch import Dispatcher
 from broker.service import reads
 from storage import Durability, TopicConfig
 from storage.config import TopicType
-from storage.routers.router import Definition
+from storage.state.routers.router import Definition
 from tests.http.hot_server import ASGI, HotServer, post, records
 from tests.http.test_hot_equivalence import as_bytes, comparable
 from tests.unit.storage.machine import options

@@ -13,8 +13,8 @@ from broker.http.routes.work import Outbox
 from broker.memory.memory import Memory
 from broker.settings import Settings
 from storage.errors import ShuttingDown
-from storage.queues.values import ClaimedJob
-from storage.records import StoredRecord
+from storage.records.values import StoredRecord
+from storage.state.queues.values import ClaimedJob
 from tests.http.test_long_poll import until
 
 BODY = b'{"data":"%b"}' % (b"x" * 1000)

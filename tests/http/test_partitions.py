@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from storage import Engine
-from storage.partitions import partition_of
+from storage.records.partitions import partition_of
 
 
 async def make(client: httpx.AsyncClient, partitions: int = 3, name: str = "orders", **config: Any) -> None:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from storage import Engine
-from storage.queues.values import Redriven
+from storage.state.queues.values import Redriven
 from tests.http.queue_calls import call, claim, figures, queue, seqs
 from tests.http.test_long_poll import until
 

@@ -20,8 +20,8 @@ from broker.wiring import Broker
 from schemas.segments import SegmentsAnswer
 from storage import Engine, Options
 from storage.format import segment_frame
-from storage.segment.names import DATA, IDX, SegmentId, path
-from storage.segment_download import SegmentDownload
+from storage.segments.download import SegmentDownload
+from storage.segments.names import DATA, IDX, SegmentId, path
 from tests.http.calls import append, fill, refused, refused_field, state
 from tests.http.conftest import client_of
 from tests.support.live_server import LiveServer

@@ -22,7 +22,7 @@ from broker.settings import (
 )
 from broker.storage_settings import StorageSettings
 from storage import Options, Recovery
-from storage.directory import MAX_SHARDS
+from storage.platform.directory import MAX_SHARDS
 from tests.support.live_server import ROOT
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from storage.wal.position import split
+from storage.log.position import split
 from tests.http.calls import append
 from tests.http.hot_server import HotServer
 from tests.http.test_websocket import socket

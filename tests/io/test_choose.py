@@ -13,12 +13,12 @@ from structlog.testing import capture_logs
 
 from broker.settings import Settings
 from storage import Engine, Options
-from storage.io import choose, ring
-from storage.io.choose import backend_of, open_file_system
-from storage.io.mmap_file import MmapFileSystem
-from storage.io.uring import UringFileSystem
 from storage.options import IoBackend
-from storage.posix import PosixFileSystem
+from storage.platform.io import choose, ring
+from storage.platform.io.choose import backend_of, open_file_system
+from storage.platform.io.mmap_file import MmapFileSystem
+from storage.platform.io.uring import UringFileSystem
+from storage.platform.posix import PosixFileSystem
 from tests.support.backends import EACH, needs_io_uring
 from tests.support.sim_disk import SimDisk
 

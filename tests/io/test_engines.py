@@ -16,10 +16,10 @@ import pytest
 
 from storage import Durability, Engine, NewRecord, Options, ReadQuery, TopicConfig
 from storage.errors import StorageFailed
-from storage.io.mmap_file import MmapFile
-from storage.io.uring import UringFile, UringFileSystem
 from storage.options import IoBackend
-from storage.posix import PosixFile
+from storage.platform.io.mmap_file import MmapFile
+from storage.platform.io.uring import UringFile, UringFileSystem
+from storage.platform.posix import PosixFile
 from tests.process.test_kill import SEGMENTS, SMALL, be_killed_again_and_again
 from tests.support.backends import EACH, OTHERS, needs_io_uring
 from tests.support.broker_process import BrokerProcess

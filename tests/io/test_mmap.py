@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.io.mmap_file import MAP_MAX_BYTES, MmapFile, MmapFileSystem
-from storage.posix import PosixFileSystem
+from storage.platform.io.mmap_file import MAP_MAX_BYTES, MmapFile, MmapFileSystem
+from storage.platform.posix import PosixFileSystem
 
 PAGE = mmap.PAGESIZE
 

@@ -12,20 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.filesystem import File
-from storage.io.ring import (
-    DATASYNC,
-    LINK,
-    OP_FSYNC,
-    OP_NOP,
-    OP_READ,
-    OP_WRITE,
-    Entry,
-    Ring,
-    address_of,
-)
-from storage.io.uring import UringFileSystem
 from storage.options import IoBackend
+from storage.platform.filesystem import File
+from storage.platform.io.ring import DATASYNC, LINK, OP_FSYNC, OP_NOP, OP_READ, OP_WRITE, Entry, Ring, address_of
+from storage.platform.io.uring import UringFileSystem
 from tests.support.backends import made, needs_io_uring
 
 pytestmark = needs_io_uring

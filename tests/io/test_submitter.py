@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from storage.io.ring import OP_NOP, Entry, Ring
-from storage.io.submitter import RingBroken, Submitter
+from storage.platform.io.ring import OP_NOP, Entry, Ring
+from storage.platform.io.submitter import RingBroken, Submitter
 from tests.support.backends import needs_io_uring
 
 

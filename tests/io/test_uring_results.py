@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.filesystem import Read, SyncFailed
-from storage.io.ring import DATASYNC, LINK, OP_FSYNC, OP_READ, OP_WRITE, Entry
-from storage.io.submitter import RingBroken, Submitter
-from storage.io.uring import UringFile, UringFileSystem
-from storage.posix import PosixFileSystem
+from storage.platform.filesystem import Read, SyncFailed
+from storage.platform.io.ring import DATASYNC, LINK, OP_FSYNC, OP_READ, OP_WRITE, Entry
+from storage.platform.io.submitter import RingBroken, Submitter
+from storage.platform.io.uring import UringFile, UringFileSystem
+from storage.platform.posix import PosixFileSystem
 from tests.support.sim_uring import CallRing
 
 DATA = b"0123456789"

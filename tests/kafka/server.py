@@ -19,7 +19,7 @@ from broker.listening import listen, tls_context
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
-from storage.filesystem import FileSystem
+from storage.platform.filesystem import FileSystem
 
 PATIENCE_S = 15
 #: So that a start takes no time.

@@ -12,7 +12,7 @@ import pytest
 
 from broker.http.render import shown
 from storage.config import TopicConfig, TopicType
-from storage.records import NewRecord, PlainBinary, ReadQuery, TagMatch
+from storage.records.values import NewRecord, PlainBinary, ReadQuery, TagMatch
 from tests.conftest import is_long
 from tests.kafka.clients import CLIENTS, CODECS, Sent
 from tests.kafka.server import KafkaServer

@@ -28,8 +28,8 @@ from broker.kafka.messages.topics import (
     DeleteRecordsTopic,
 )
 from storage.config import TopicConfig
-from storage.manifest import Segment, SegmentState
-from storage.records import NewRecord, PlainBinary, ReadQuery, ReadResult, TagMatch
+from storage.records.values import NewRecord, PlainBinary, ReadQuery, ReadResult, TagMatch
+from storage.state.manifest import Segment, SegmentState
 from tests.kafka.asking import FETCH_VERSIONS, a_batch, fetch, fetch_body, fetched, produce, ranges
 from tests.kafka.server import KafkaServer, Wire
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage.config import Durability, TopicConfig
-from storage.records import ReadQuery
+from storage.records.values import ReadQuery
 from tests.kafka.clients import CLIENTS, Sent
 from tests.kafka.server import KafkaServer
 from tests.kafka.severing import SeveringProxy

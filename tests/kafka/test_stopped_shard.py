@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from storage.config import Durability, TopicConfig
-from storage.partitions import address
+from storage.records.partitions import address
 from tests.kafka.server import KafkaServer
 from tests.support.sim_disk import SimDisk
 

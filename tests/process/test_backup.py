@@ -21,8 +21,8 @@ import pytest
 
 from storage import Durability, Engine, NewRecord, Options, ReadQuery, TopicConfig
 from storage.backup.restoring import restore
-from storage.posix import PosixFileSystem
-from storage.records import TagMatch
+from storage.platform.posix import PosixFileSystem
+from storage.records.values import TagMatch
 from tests.conftest import is_long
 from tests.support.backup_load import State, Writer
 from tests.support.broker_process import ROOT, BrokerProcess, environment, verify

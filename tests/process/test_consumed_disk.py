@@ -9,7 +9,7 @@ import pytest
 
 from storage import Durability, Engine, Options, ReadQuery, TopicConfig
 from storage.config import Retention
-from storage.consumers.values import ConsumerConfig
+from storage.state.consumers.values import ConsumerConfig
 from tests.support.disk_use import allocated
 from tests.unit.storage.machine import sized
 

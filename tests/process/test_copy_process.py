@@ -18,7 +18,7 @@ import pytest
 
 from storage import Engine, Options, ReadQuery
 from storage.errors import AlreadyLocked
-from storage.posix import PosixFileSystem, PosixLock
+from storage.platform.posix import PosixFileSystem, PosixLock
 from tests.support.broker_process import PATIENCE_S, ROOT, TETHER, environment, verify
 
 RECORDS = 300
@@ -51,7 +51,7 @@ asyncio.run(run())
 """
 
 BEHIND_DATA = """
-from storage.segment import writer
+from storage.segments import writer
 whole = writer.datasync
 def datasync(file, path):
     whole(file, path)
@@ -60,7 +60,7 @@ def datasync(file, path):
 writer.datasync = datasync
 """
 AMID_DATA = """
-from storage.segment import writer
+from storage.segments import writer
 whole = writer.write_all
 def write_all(file, path, data, offset):
     if path.endswith(".data"):

@@ -13,7 +13,7 @@ from tests.support.small_disk import SmallDisk
 # On this disk a store to a hole would need space there is not: with a map and nothing else this dies by SIGBUS.
 _FILL = """
 import os, sys
-from storage.io.mmap_file import MmapFileSystem
+from storage.platform.io.mmap_file import MmapFileSystem
 path = sys.argv[1]
 fs = MmapFileSystem()
 file = fs.open(path, create=True)

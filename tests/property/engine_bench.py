@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine
 
 from storage import Durability, Engine, Options, ReadQuery
-from storage.records import LossCause
+from storage.records.values import LossCause
 from tests.property.engine_world import World, Worlds
 from tests.property.topic_model import Seen, Told, TopicModel
 from tests.support.fake_clock import FakeClock

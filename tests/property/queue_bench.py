@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from storage import ReadQuery, TopicConfig
-from storage.queues.values import JobView
-from storage.records import StoredRecord
+from storage.records.values import StoredRecord
+from storage.state.queues.values import JobView
 from tests.property.engine_bench import EngineBench
 from tests.property.queue_model import Moved, QueueModel
 

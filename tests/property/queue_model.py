@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from storage import TopicConfig
-from storage.queues.values import JobState, JobView
+from storage.state.queues.values import JobState, JobView
 
 #: A backoff of b ms is one of [SHORTEST * b, LONGEST * b].
 SHORTEST, LONGEST = 0.5, 1.0

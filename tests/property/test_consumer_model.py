@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from storage import Engine, ReadQuery
-from storage.consumers.values import Consistency, ConsumerConfig
+from storage.state.consumers.values import Consistency, ConsumerConfig
 from tests.support.sim_disk import Loss
 from tests.unit.storage.consumers.consumed import FSYNC, add, turns
 from tests.unit.storage.machine import Machine

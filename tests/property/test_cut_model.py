@@ -7,9 +7,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.batches import Run
-from storage.manifest import Details, SegmentState
-from storage.retained import Cut, Retained
+from storage.records.batches import Run
+from storage.state.manifest import Details, SegmentState
+from storage.state.retained import Cut, Retained
 
 #: (payload bytes, whether it lives) of each record of a part: a segment, or a batch in the tail.
 PART = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12)

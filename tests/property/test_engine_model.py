@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from storage import Discard, Durability, ReadQuery, TagMatch, TopicConfig
 from storage.errors import RecordNotFound, SeqConflict, StorageError, TopicNotFound
-from storage.records import LossCause
+from storage.records.values import LossCause
 from tests.conftest import is_long
 from tests.property.engine_bench import WINDOW_MS, EngineBench
 from tests.property.topic_model import Item, Told, TopicModel, item

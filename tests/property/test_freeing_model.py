@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.segment_sums import alive_flags, that_free
+from storage.state.segment_sums import alive_flags, that_free
 
 
 @given(

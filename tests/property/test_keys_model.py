@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from storage import keys
-from storage.keys import KeyRing, Remembered, key_digest
+from storage.state import keys
+from storage.state.keys import KeyRing, Remembered, key_digest
 
 NAMES = st.integers(0, 40)
 

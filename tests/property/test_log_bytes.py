@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.encode import EncodedUnit, WriteHeader, assemble, encode_appends, encode_controls, encode_plain
 from storage.format import control, wal_frame
 from storage.format.record import split_body
-from storage.records import NewRecord
-from storage.validation import is_plain
-from storage.wal import reader
-from storage.wal.reader import FrameStream, find_sync_point, frame_data, frame_node, frame_tag, parse
-from storage.wal.submission import RunStep, Unit
-from storage.wal.units import UnitScan
+from storage.log import reader
+from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_appends, encode_controls, encode_plain
+from storage.log.reader import FrameStream, find_sync_point, frame_data, frame_node, frame_tag, parse
+from storage.log.submission import RunStep, Unit
+from storage.log.units import UnitScan
+from storage.log.validation import is_plain
+from storage.records.values import NewRecord
 from tests.support.sim_disk import SimDisk, SimFile
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.batches import Run
 from storage.format import control
-from storage.records import LossCause
-from storage.retained import Cut
-from storage.usage import Usage
+from storage.records.batches import Run
+from storage.records.values import LossCause
+from storage.state.retained import Cut
+from storage.state.usage import Usage
 from tests.unit.storage.log_steps import new_log, reserve
 
 TAGS = st.sampled_from([b"", b"a", b"b"])

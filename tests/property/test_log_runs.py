@@ -8,17 +8,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.batches import Run, Singles
-from storage.encode import EncodedUnit, WriteHeader, assemble
 from storage.format.checksum import checksum
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, OVERHEAD
-from storage.records import NewRecord
-from storage.tail import TailIndex
-from storage.wal.reader import FrameStream, frame_size, parse
-from storage.wal.runs import FrameRun, LoneGroup, RunParser
-from storage.wal.submission import RunStep, SinglesStep
-from storage.wal.units import UnitScan
+from storage.log.encode import EncodedUnit, WriteHeader, assemble
+from storage.log.reader import FrameStream, frame_size, parse
+from storage.log.runs import FrameRun, LoneGroup, RunParser
+from storage.log.submission import RunStep, SinglesStep
+from storage.log.units import UnitScan
+from storage.records.batches import Run, Singles
+from storage.records.values import NewRecord
+from storage.state.tail import TailIndex
 from tests.property.test_log_bytes import PLAIN, RECORD, comparable, encode_batch, file_of, writes
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
-from storage.producer_table import ProducerTable
-from storage.records import ProducerBatch
+from storage.records.values import ProducerBatch
+from storage.state.producer_table import ProducerTable
 
 WRAP = 1 << 31
 IDLE = 10**9

@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from storage import Discard, Durability, NewRecord, TopicConfig
 from storage.config import TopicType
 from storage.errors import LeaseLost, StorageError
-from storage.queues.values import JobState
+from storage.state.queues.values import JobState
 from tests.conftest import is_long
 from tests.property.queue_bench import DEAD, EXPIRY_TURNS, QUEUE, QueueBench
 from tests.property.queue_model import Given, Job

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.config import Retention
-from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import ConsumerNotFound
+from storage.state.consumers.values import Consistency, ConsumerConfig
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, log_of, sized
 

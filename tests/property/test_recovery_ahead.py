@@ -13,8 +13,8 @@ import pytest
 
 from storage import Durability, Engine, NewRecord, Options, Recovery, TagMatch, TopicConfig
 from storage.format import control, wal_frame
-from storage.wal import scan_plan
-from storage.wal.scan_ahead import AheadScanner
+from storage.log import scan_plan
+from storage.log.scan_ahead import AheadScanner
 from tests.support.recovered import outcome
 
 SHARDS = 2

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.errors import RouterCycle, StorageError, TopicIncompatible
-from storage.records import TagMatch
-from storage.routers.router import Definition, Start
+from storage.records.values import TagMatch
+from storage.state.routers.router import Definition, Start
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, record
 

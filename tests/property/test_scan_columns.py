@@ -7,10 +7,10 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.encode import EncodedUnit
-from storage.wal.reader import FrameStream
-from storage.wal.scan_columns import Rows, pack, unpack
-from storage.wal.units import ScannedUnit, UnitScan
+from storage.log.encode import EncodedUnit
+from storage.log.reader import FrameStream
+from storage.log.scan_columns import Rows, pack, unpack
+from storage.log.units import ScannedUnit, UnitScan
 from tests.property.test_log_bytes import comparable, file_of, writes
 from tests.property.test_log_runs import followed_writes
 

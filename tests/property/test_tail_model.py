@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.batches import Run
-from storage.tail import TailIndex
+from storage.records.batches import Run
+from storage.state.tail import TailIndex
 
 ITEMS = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=6)
 FRACTION = st.integers(0, 40).map(lambda part: part / 40)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records import LossCause
-from storage.watermarks import ANNOUNCED, Watermarks
+from storage.records.values import LossCause
+from storage.state.watermarks import ANNOUNCED, Watermarks
 
 HEAD = 60
 SEQ = st.integers(1, HEAD)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from storage import Discard, Durability, TopicConfig
-from storage.records import LossCause
+from storage.records.values import LossCause
 
 ANNOUNCED = (LossCause.CAP, LossCause.TTL, LossCause.CRASH)
 

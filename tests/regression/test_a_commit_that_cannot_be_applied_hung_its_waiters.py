@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from storage import Durability, Engine, TopicConfig
-from storage.encode import encode_controls
 from storage.errors import StorageFailed
 from storage.format import control
-from storage.records import PlainRecords
+from storage.log.encode import encode_controls
+from storage.records.values import PlainRecords
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options, outcome, record, seqs

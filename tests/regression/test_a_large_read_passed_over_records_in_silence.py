@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.records import ReadQuery
+from storage.records.values import ReadQuery
 from tests.unit.storage.machine import Machine, records
 
 

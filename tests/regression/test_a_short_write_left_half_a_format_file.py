@@ -9,8 +9,8 @@ import pytest
 
 from storage import Durability, TopicConfig
 from storage.engine import Engine
-from storage.filesystem import Buffer
-from storage.posix import PosixFile
+from storage.platform.filesystem import Buffer
+from storage.platform.posix import PosixFile
 from tests.unit.storage.machine import record, seqs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage import Durability, TopicConfig
-from storage.segment import names
+from storage.segments import names
 from tests.support.crash_run import SMALL
 from tests.support.crash_session import Session
 from tests.support.sim_disk import SimDisk

@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, ReadQuery
-from storage.records import NewRecord
+from storage.records.values import NewRecord
 from tests.http.calls import append, read
 from tests.http.conftest import SMALL, client_of
 from tests.http.hot_server import HotServer

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from client import AsyncClient, Client
 from client.cli import app
 from storage.config import Durability, TopicConfig
-from storage.consumers.values import ConsumerConfig
-from storage.routers.router import Definition
+from storage.state.consumers.values import ConsumerConfig
+from storage.state.routers.router import Definition
 from tests.client.real_broker import RealBroker
 from tests.unit.storage.machine import Machine
 

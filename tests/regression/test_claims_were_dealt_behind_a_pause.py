@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.catalog import Topic
 from storage.core import EngineCore
+from storage.log.writer import Shard
 from storage.queues import reading
 from storage.queues.read_ahead import ReadAhead
-from storage.wal.writer import Shard
+from storage.state.catalog import Topic
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from storage import Durability, TagMatch, TopicConfig, layout
+from storage import Durability, TagMatch, TopicConfig
+from storage.platform import layout
 from tests.unit.storage.machine import WAL, Machine, log_of, record, seqs, sized
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)

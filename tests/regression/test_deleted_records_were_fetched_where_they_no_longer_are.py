@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from storage import Durability, TopicConfig
-from storage.records import TagMatch
+from storage.records.values import TagMatch
 from tests.unit.storage.machine import Machine, record, seqs
 
 

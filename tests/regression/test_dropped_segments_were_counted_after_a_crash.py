@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage import TopicConfig
-from storage.records import TagMatch
+from storage.records.values import TagMatch
 from tests.unit.storage.machine import Machine, record
 
 SMALL: dict[str, Any] = {"segment_max_events": 7, "checkpoint_interval_ms": 10**9}

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.routers import routers as module
 from storage.routers.forwarder import Forwarder
-from storage.routers.router import Definition
+from storage.state.routers.router import Definition
 from tests.unit.storage.machine import Machine, record
 from tests.unit.storage.queues.jobs import turns
 

@@ -10,7 +10,7 @@ import asyncio
 
 import pytest
 
-from storage.records import TagMatch
+from storage.records.values import TagMatch
 from tests.support.crash_run import until_crash
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, record, seqs

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from storage.queues.values import JobState
+from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim, claim_seqs, config, states, turns, with_jobs
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from storage import Durability, Engine
-from storage.queues.values import JobState
+from storage.state.queues.values import JobState
 from tests.support.crash_run import until_crash
 from tests.unit.storage.machine import DATA, Machine, options
 from tests.unit.storage.queues.jobs import claim, states, with_jobs

@@ -17,8 +17,8 @@ import random
 import pytest
 
 from storage import Engine
-from storage.consumers.attempts import KEPT_MS
-from storage.consumers.values import ConsumerConfig
+from storage.state.consumers.attempts import KEPT_MS
+from storage.state.consumers.values import ConsumerConfig
 from tests.conftest import is_long
 from tests.support.crash_run import until_crash
 from tests.support.sim_disk import SimDisk, When

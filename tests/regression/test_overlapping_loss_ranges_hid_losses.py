@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.watermarks import Watermarks
+from storage.state.watermarks import Watermarks
 
 
 def test_a_read_behind_one_range_stops_inside_the_other() -> None:

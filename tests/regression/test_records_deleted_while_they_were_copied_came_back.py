@@ -10,7 +10,7 @@ import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.format import control
-from storage.records import TagMatch
+from storage.records.values import TagMatch
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.machine import DATA, options, record, seqs

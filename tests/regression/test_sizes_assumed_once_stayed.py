@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from storage import Durability, Engine, TopicConfig
-from storage.segment.names import SegmentId
+from storage.segments.names import SegmentId
 from tests.unit.storage.machine import DATA, Machine, log_of, sized
 
 SMALL: dict[str, Any] = {"segment_max_events": 5, "tail_cache_bytes": 0}

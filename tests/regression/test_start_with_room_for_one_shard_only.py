@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from storage import Durability, TopicConfig
-from storage.catalog import shard_of
+from storage.state.catalog import shard_of
 from tests.support.crash_run import SMALL
 from tests.support.crash_session import Session
 from tests.support.sim_disk import SimDisk

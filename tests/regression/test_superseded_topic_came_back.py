@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from storage import Durability, TopicConfig
-from storage.catalog import shard_of
+from storage.state.catalog import shard_of
 from tests.support.crash_check import End
 from tests.support.crash_run import SMALL, Cut, succeed
 from tests.support.crash_session import Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage.format import control, wal_frame
-from storage.wal import reader
-from storage.wal.reader import find_sync_point
+from storage.log import reader
+from storage.log.reader import find_sync_point
 from tests.support.sim_disk import SimDisk
 
 CHUNK = 600

@@ -6,7 +6,7 @@ import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.errors import WalSaturated
-from storage.records import PlainRecords
+from storage.records.values import PlainRecords
 from tests.unit.storage.machine import Machine, raw, records
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from storage import Durability, Engine, TopicConfig, TopicType
-from storage.manifest import Details, Segment
-from storage.segment_sums import STRIDE
+from storage.state.manifest import Details, Segment
+from storage.state.segment_sums import STRIDE
 from tests.unit.storage.machine import Machine, log_of, sized
 
 WRITERS = 32

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from storage.errors import StorageFull
-from storage.wal.shard_log import ShardLog
-from storage.wal.submission import Submission, Unit
+from storage.log.shard_log import ShardLog
+from storage.log.submission import Submission, Unit
 from tests.support.crash_run import SMALL
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk

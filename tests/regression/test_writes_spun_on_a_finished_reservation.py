@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from storage import Durability, Engine, TopicConfig
-from storage.log import Log
+from storage.state.log import Log
 from tests.unit.storage.machine import Machine, records
 
 ROUNDS = 50

@@ -10,7 +10,7 @@ import gc
 
 import pytest
 
-from storage.append import Write
+from storage.log.append import Write
 from tests.http.hot_server import HotServer, post, records
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage import Durability, TopicConfig
-from storage.cache import ENTRY_BYTES
+from storage.state.cache import ENTRY_BYTES
 from tests.unit.storage.machine import Machine, data, log_of, record
 
 

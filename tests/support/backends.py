@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 
 import storage.core
-from storage.io.choose import MAKERS, close_file_system, open_file_system
 from storage.options import IoBackend
-from storage.posix import PosixFileSystem
+from storage.platform.io.choose import MAKERS, close_file_system, open_file_system
+from storage.platform.posix import PosixFileSystem
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_uring import SimUringFile
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from storage import Durability, Engine, Options
 from storage.backup.restoring import Restored, restore
-from storage.cold.store import ColdStore
+from storage.segments.tiering.store import ColdStore
 from tests.support.crash_view import TopicView, view
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk

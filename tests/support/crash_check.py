@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from storage import Durability, Engine, StoredRecord
-from storage.partitions import split
+from storage.records.partitions import split
 from tests.support.crash_consumers import check_consumers
 from tests.support.crash_ledger import Ledger, Life, Outcome, Removal, SentRecord, Write
 from tests.support.crash_view import TopicView, view

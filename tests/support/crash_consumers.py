@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from storage import Engine
 from storage.config import Retention
-from storage.consumers.passed import reclaimable_floor
-from storage.manifest import HOT
-from storage.records import LossCause
+from storage.records.values import LossCause
+from storage.state.consumers.passed import reclaimable_floor
+from storage.state.manifest import HOT
 from tests.support.crash_ledger import Life, Outcome
 from tests.support.crash_session import ROOT, Session
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from storage import Appended, Durability, Engine, NewRecord, Options, ReadQuery, TopicConfig
-from storage.consumers.values import Consistency, ConsumerConfig
 from storage.errors import StorageError, StorageFailed
-from storage.partitions import address, split
-from storage.records import TagMatch
-from storage.segment.errors import SegmentError
+from storage.records.partitions import address, split
+from storage.records.values import TagMatch
+from storage.segments.errors import SegmentError
+from storage.state.consumers.values import Consistency, ConsumerConfig
 from tests.support.crash_ledger import Ledger, Life, Outcome, Reading, Removal, Setting, Write
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from storage import Engine, ReadQuery, StoredRecord, Tombstone, TopicState
-from storage.partitions import address, split
+from storage.records.partitions import address, split
 
 PAGE = 7
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from storage.clock import SystemClock
 from storage.engine import Engine
 from storage.options import Options
-from storage.records import NewRecord
+from storage.platform.clock import SystemClock
+from storage.records.values import NewRecord
 
 
 class _SetClock(SystemClock):

@@ -44,7 +44,7 @@ class _Waiter:
 
 
 class FakeClock:
-    """storage.clock.Clock, moved by hand. Safe to use from several threads and loops."""
+    """storage.platform.clock.Clock, moved by hand. Safe to use from several threads and loops."""
 
     def __init__(self, wall_ms: int = START_WALL_MS, monotonic_ns: int = START_MONOTONIC_NS) -> None:
         self._changed = threading.Condition()

@@ -19,7 +19,7 @@ import json
 from dataclasses import dataclass
 
 from storage import Engine, StoredRecord
-from storage.queues.values import JobState, JobView
+from storage.state.queues.values import JobState, JobView
 from tests.support.crash_check import End, Ending
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_view import TopicView, view

@@ -9,7 +9,7 @@ from typing import Any
 
 from storage import Durability, Engine, Options, TopicConfig
 from storage.errors import StorageError, StorageFailed
-from storage.segment.errors import SegmentError
+from storage.segments.errors import SegmentError
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_session import ROOT
 from tests.support.fake_clock import FakeClock

@@ -12,8 +12,8 @@ from random import Random
 
 from storage import Options
 from storage.errors import OutOfOrderSequence, StorageError
-from storage.producer_table import last_sequence
-from storage.records import ProducerBatch
+from storage.records.values import ProducerBatch
+from storage.state.producer_table import last_sequence
 from tests.support.crash_check import End
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_run import SMALL, CrashPoint, Cut, run, until_crash

@@ -16,8 +16,8 @@ from typing import Any
 
 from storage import Appended, Durability, Engine, Options, ReadQuery, TopicConfig
 from storage.errors import ConsumerNotFound, StorageError, StorageFailed, TopicNotFound
-from storage.producer_table import last_sequence
-from storage.records import ProducerBatch, StoredBodies
+from storage.records.values import ProducerBatch, StoredBodies
+from storage.state.producer_table import last_sequence
 from tests.support.crash_ledger import Outcome
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk

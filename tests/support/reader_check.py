@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from storage import ReadQuery, StoredRecord
-from storage.consumers.values import ConsumerState
+from storage.state.consumers.values import ConsumerState
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_view import view
 from tests.support.reader_session import Life, ReaderSession, number_of

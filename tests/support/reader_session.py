@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from storage import Options, ReadQuery, StoredRecord
-from storage.consumers.values import Consistency, ConsumerConfig, Start
+from storage.state.consumers.values import Consistency, ConsumerConfig, Start
 from tests.support.crash_ledger import Outcome
 from tests.support.fake_clock import FakeClock
 from tests.support.sent_session import SentLedger, SentSession

@@ -11,9 +11,9 @@ import msgspec
 from structlog.testing import capture_logs
 
 from storage import Options
-from storage.directory import ShardTrust
-from storage.posix import PosixFileSystem
-from storage.recovery import recover
+from storage.platform.directory import ShardTrust
+from storage.platform.posix import PosixFileSystem
+from storage.recovery.recovery import recover
 
 
 def outcome(root: Path, options: Options, *, shards: int, trusted: bool = True) -> tuple[Any, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage import Durability, Options
-from storage.records import TagMatch
-from storage.routers.router import Definition
+from storage.records.values import TagMatch
+from storage.state.routers.router import Definition
 from tests.support.crash_ledger import Outcome
 from tests.support.fake_clock import FakeClock
 from tests.support.sent_session import Sent, SentLedger, SentSession

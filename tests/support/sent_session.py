@@ -16,7 +16,7 @@ import msgspec
 
 from storage import Durability, Engine, NewRecord, Options, TopicConfig
 from storage.errors import InvalidRequest, StorageError, StorageFailed
-from storage.segment.errors import SegmentError
+from storage.segments.errors import SegmentError
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_session import ROOT
 from tests.support.fake_clock import FakeClock

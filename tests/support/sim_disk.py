@@ -5,8 +5,8 @@
     ...                                  # run something on it
     found = disk.power_cut(Loss.TORN, seed=3)     # what the next start finds; `disk` itself stays as it was
 
-What is kept is decided by the promises in `storage/filesystem.py` and nothing else. The same calls, mode and seed
-give the same disk. A stopped disk answers every call with SimCrash, also through handles opened before, so that a
+What is kept is decided by the promises in `storage/platform/filesystem.py` and nothing else. The same calls, mode and
+seed give the same disk. A stopped disk answers every call with SimCrash, also through handles opened before, so that a
 thread of the crashed process never reaches the disk that is found after it; it may be cut again, in another way.
 A cross-directory rename is durable, as a whole, once either directory is synced.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from storage.filesystem import File, Read, read_each
+from storage.platform.filesystem import File, Read, read_each
 from tests.support.sim_faults import Call, Fault, Gate, Rule, ShortWrite, SimCrash, Stop, When, quiet_crashes
 from tests.support.sim_handles import SimFile, SimLock
 from tests.support.sim_loss import Loss, cut_power

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from storage.filesystem import Buffer, write_then_sync
-from storage.posix import IOV_MAX
+from storage.platform.filesystem import Buffer, write_then_sync
+from storage.platform.posix import IOV_MAX
 from tests.support.sim_faults import Fault
 from tests.support.sim_loss import Loss, surviving_image
 from tests.support.sim_nodes import Allocate, FileNode, Resize, Write

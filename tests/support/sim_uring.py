@@ -13,10 +13,10 @@ import errno
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from storage.filesystem import Buffer, File
-from storage.io.ring import LINK, OP_FSYNC, OP_NOP, OP_READ, OP_WRITE, Entry
-from storage.io.submitter import Submitter
-from storage.io.uring import UringFile
+from storage.platform.filesystem import Buffer, File
+from storage.platform.io.ring import LINK, OP_FSYNC, OP_NOP, OP_READ, OP_WRITE, Entry
+from storage.platform.io.submitter import Submitter
+from storage.platform.io.uring import UringFile
 
 
 class CallRing:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from storage.cold.store import ColdStore, ColdUnavailable
+from storage.segments.tiering.store import ColdStore, ColdUnavailable
 
 T = TypeVar("T")
 

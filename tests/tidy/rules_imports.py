@@ -51,13 +51,13 @@ RULES = (
     Rule(
         scope="storage",
         never=("fcntl", "mmap", "tempfile", "shutil", "glob", "pathlib"),
-        but=("storage.posix", "storage.io"),
+        but=("storage.platform.posix", "storage.platform.io"),
         why="all disk access goes through the one seam that says what a crash keeps",
     ),
     Rule(
         scope="storage",
         never=("time", "datetime"),
-        but=("storage.clock",),
+        but=("storage.platform.clock",),
         why="time is injected, so that tests never wait for it",
     ),
 )

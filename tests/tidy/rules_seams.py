@@ -23,8 +23,8 @@ PURE_OS = {
     "PathLike",
 }
 PURE_OS_PATH = {"abspath", "basename", "dirname", "join", "normpath", "split", "splitext"}
-DISK_MODULES = ("storage.posix", "storage.io")
-CLOCK_MODULE = "storage.clock"
+DISK_MODULES = ("storage.platform.posix", "storage.platform.io")
+CLOCK_MODULE = "storage.platform.clock"
 WAITING = {("asyncio", "sleep"), ("loop", "time"), ("loop", "call_later"), ("loop", "call_at")}
 STATUS_MODULE = "broker.http.errors"
 STATUS_NAMES = ("http.HTTPStatus", "fastapi.status", "starlette.status")
@@ -50,7 +50,8 @@ def disk_problems(source: Source) -> list[str]:
         if isinstance(node, (ast.Attribute, ast.Call)) and (path := disk_use(node))
     )
     return [
-        f"{source.path}:{line} {use} touches the disk: only storage/posix.py and storage/io do" for line, use in found
+        f"{source.path}:{line} {use} touches the disk: only storage/platform/posix.py and storage/platform/io do"
+        for line, use in found
     ]
 
 
@@ -73,7 +74,7 @@ def time_problems(source: Source) -> list[str]:
     nodes = list(ast.walk(ast.parse(source.text)))
     yields = {node.func for node in nodes if isinstance(node, ast.Call) and is_zero(node.args)}
     return [
-        f"{source.path}:{node.lineno} {'.'.join(path)}: only storage/clock.py knows the time"
+        f"{source.path}:{node.lineno} {'.'.join(path)}: only storage/platform/clock.py knows the time"
         for node in nodes
         if isinstance(node, ast.Attribute) and node not in yields and (path := attribute_path(node))[-2:] in WAITING
     ]

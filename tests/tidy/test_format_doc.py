@@ -12,24 +12,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage import layout, snapshot
 from storage.config import TopicConfig
-from storage.consumers.section import ConsumerSection
-from storage.consumers.values import ConsumerConfig
 from storage.format import control, idx_entry, len_file, segment_frame, snapshot_header, tag_file, wal_frame
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType
-from storage.manifest import SegmentState
-from storage.producer_table import ProducerSection
-from storage.queues.job import TABLE
-from storage.queues.section import MovesSection, QueueSection
-from storage.records import LossCause
-from storage.relocation import TopicFile
-from storage.routers.router import Definition
-from storage.routers.section import RouterSection
-from storage.segment import names as segment_names
-from storage.segment.names import SegmentId
-from storage.state_table import StatesSection
+from storage.platform import layout
+from storage.records.values import LossCause
+from storage.segments import names as segment_names
+from storage.segments.names import SegmentId
+from storage.segments.tiering.relocation import TopicFile
+from storage.snapshot import contents as snapshot
+from storage.state.consumers.section import ConsumerSection
+from storage.state.consumers.values import ConsumerConfig
+from storage.state.manifest import SegmentState
+from storage.state.producer_table import ProducerSection
+from storage.state.queues.job import TABLE
+from storage.state.queues.section import MovesSection, QueueSection
+from storage.state.routers.router import Definition
+from storage.state.routers.section import RouterSection
+from storage.state.state_table import StatesSection
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
@@ -298,7 +299,8 @@ def test_a_section_leaves_out_what_the_document_says_it_leaves_out() -> None:
 
 def test_the_events_of_a_segment_are_as_documented() -> None:
     rows = {row["event"]: row["what has happened"] for row in tables("Segment")[1]}
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "storage").glob("*.py"))
+    files = [ROOT / "storage" / "state" / "manifest.py", *(ROOT / "storage" / "segments").rglob("*.py")]
+    sources = "".join(path.read_text(encoding="utf-8") for path in files)
     written = set(re.findall(r'\bevent="(\w+)"|\.frame\("(\w+)"', sources))
     assert {one or other for one, other in written} == {
         event for event, text in rows.items() if "not written by this version" not in text

@@ -20,7 +20,7 @@ REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:>=([\d.]+))?(?:,<([
 INSTALLED = ("broker", "client", "schemas", "storage")
 #: Modules that use what an extra brings, and say so where it is not installed.
 OPTIONAL = {
-    "storage.cold.object_store": "cold",
+    "storage.segments.tiering.object_store": "cold",
     "broker.tracing.spans": "otel",
     "broker.tracing.provider": "otel",
     "broker.kafka.records.header": "kafka",

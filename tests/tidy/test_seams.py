@@ -22,23 +22,23 @@ def test_only_the_error_table_knows_status_codes() -> None:
 
 @pytest.mark.parametrize("text", ["open('x')", "import os\nos.unlink('x')", "os.path.exists('x')", "os.fsync(3)"])
 def test_touching_the_disk_elsewhere_is_reported(text: str) -> None:
-    assert len(disk_problems(Source("storage/layout.py", text))) == 1
+    assert len(disk_problems(Source("storage/platform/layout.py", text))) == 1
 
 
 @pytest.mark.parametrize("text", ["os.path.join('a', 'b')", "os.getpid()", "fs.open('x')", "fs.unlink('x')"])
 def test_computing_a_path_is_not(text: str) -> None:
-    assert disk_problems(Source("storage/layout.py", text)) == []
+    assert disk_problems(Source("storage/platform/layout.py", text)) == []
 
 
 def test_the_seam_itself_may_touch_the_disk() -> None:
-    assert disk_problems(Source("storage/posix.py", "os.fsync(3)")) == []
-    assert disk_problems(Source("storage/io/fd.py", "os.fsync(3)")) == []
+    assert disk_problems(Source("storage/platform/posix.py", "os.fsync(3)")) == []
+    assert disk_problems(Source("storage/platform/io/fd.py", "os.fsync(3)")) == []
 
 
 @pytest.mark.parametrize("text", ["asyncio.sleep(1)", "loop.time()", "self.loop.call_later(1, f)"])
 def test_waiting_beside_the_clock_is_reported(text: str) -> None:
     assert len(time_problems(Source("storage/bridge.py", text))) == 1
-    assert time_problems(Source("storage/clock.py", text)) == []
+    assert time_problems(Source("storage/platform/clock.py", text)) == []
 
 
 def test_letting_others_run_is_not() -> None:

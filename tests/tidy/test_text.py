@@ -62,7 +62,7 @@ def test_a_name_for_anything_is_reported(path: str) -> None:
 
 
 def test_a_class_for_anything_is_reported() -> None:
-    assert len(name_problems(Source("storage/tail.py", "class TailManager: ..."))) == 1
+    assert len(name_problems(Source("storage/state/tail.py", "class TailManager: ..."))) == 1
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_class_for_anything_is_reported() -> None:
     ],
 )
 def test_a_sign_of_unfinished_work_is_reported(text: str) -> None:
-    assert len(marker_problems(Source("storage/tail.py", text))) == 1
+    assert len(marker_problems(Source("storage/state/tail.py", text))) == 1
 
 
 @pytest.mark.parametrize(

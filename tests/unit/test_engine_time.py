@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.clock import EngineTime
+from storage.platform.clock import EngineTime
 from tests.support.fake_clock import FakeClock
 
 NOON_MS = 1_000_000_000

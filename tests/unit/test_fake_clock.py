@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.clock import Clock
+from storage.platform.clock import Clock
 from tests.support.fake_clock import FakeClock
 
 

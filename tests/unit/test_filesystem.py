@@ -1,4 +1,4 @@
-"""The contract of storage/filesystem.py, held to by the real disk and by the simulated one alike."""
+"""The contract of storage/platform/filesystem.py, held to by the real disk and by the simulated one alike."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from storage.filesystem import File, FileSystem, Lock, Read
-from storage.io.mmap_file import MAP_MAX_BYTES, MmapFile, MmapFileSystem
-from storage.io.uring import LINKED_MAX_BYTES, UringFile, UringFileSystem
-from storage.posix import IOV_MAX, PosixFile, PosixFileSystem, PosixLock
+from storage.platform.filesystem import File, FileSystem, Lock, Read
+from storage.platform.io.mmap_file import MAP_MAX_BYTES, MmapFile, MmapFileSystem
+from storage.platform.io.uring import LINKED_MAX_BYTES, UringFile, UringFileSystem
+from storage.platform.posix import IOV_MAX, PosixFile, PosixFileSystem, PosixLock
 from tests.support.backends import EACH, made
 from tests.support.sim_disk import SimDisk, SimFile, SimLock
 from tests.support.sim_uring import SimUringFile

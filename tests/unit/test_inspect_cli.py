@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from storage.__main__ import main
-from storage.posix import PosixFileSystem
+from storage.platform.posix import PosixFileSystem
 from tests.unit.format.hand_written import append, create, data_dir, wal_file
 
 

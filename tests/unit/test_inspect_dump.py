@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from storage.__main__ import main
 from storage.format import control
-from storage.inspect_text import flag_letters, utc_text
+from storage.inspect.text import flag_letters, utc_text
 from tests.unit.format.hand_written import (
     LOG,
     append,

@@ -12,13 +12,13 @@ import pytest
 from storage.__main__ import main
 from storage.format import control, segment_frame
 from storage.format.idx_entry import ENTRY_SIZE
-from storage.inspect import DataDirectory
-from storage.inspect_verify import Verdict, verify
-from storage.inspect_wal import Finding
-from storage.manifest import SegmentState
-from storage.posix import PosixFile, PosixFileSystem
-from storage.segment import names
-from storage.segment.names import SegmentId
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import Verdict, verify
+from storage.inspect.wal import Finding
+from storage.platform.posix import PosixFile, PosixFileSystem
+from storage.segments import names
+from storage.segments.names import SegmentId
+from storage.state.manifest import SegmentState
 from tests.unit.format.hand_segments import (
     FRAMES,
     SEALED_BYTES,

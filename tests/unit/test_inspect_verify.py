@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from storage import layout, snapshot
 from storage.__main__ import main
 from storage.format import control, wal_frame
 from storage.format.snapshot_header import seal
-from storage.inspect import DataDirectory
-from storage.inspect_verify import verify as run_verify
-from storage.inspect_wal import Finding
-from storage.posix import PosixFile, PosixFileSystem
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import verify as run_verify
+from storage.inspect.wal import Finding
+from storage.platform import layout
+from storage.platform.posix import PosixFile, PosixFileSystem
+from storage.snapshot import contents as snapshot
 from tests.unit.format.hand_written import (
     LOG,
     MORE,

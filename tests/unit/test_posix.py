@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.io.mmap_file import MmapFileSystem
-from storage.posix import PosixFileSystem
+from storage.platform.io.mmap_file import MmapFileSystem
+from storage.platform.posix import PosixFileSystem
 from tests.support.backends import EACH, made
 
 _HOLD_LOCK = """
 import sys
-from storage.posix import PosixFileSystem
+from storage.platform.posix import PosixFileSystem
 lock = PosixFileSystem().lock(sys.argv[1])
 lock.write("from the other process")
 print("held", flush=True)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from broker.http import render, render_queues
 from broker.http.render_rows import job_rows, rows
-from storage import columns
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
-from storage.queues.values import ClaimedTogether
-from storage.records import StoredRecord
-from storage.stretch import Joined, Stretch
+from storage.records import columns
+from storage.records.stretch import Joined, Stretch
+from storage.records.values import StoredRecord
+from storage.state.queues.values import ClaimedTogether
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 ALL = render.Shape()

@@ -1,4 +1,4 @@
-"""The simulated disk keeps over a power cut what storage/filesystem.py promises, and in the modes no more than that."""
+"""The simulated disk keeps over a power cut what storage/platform/filesystem.py promises, and no more in its modes."""
 
 from __future__ import annotations
 

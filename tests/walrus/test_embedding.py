@@ -11,7 +11,7 @@ import pytest
 
 from storage import BinaryRecord, BlockingEngine, Engine, Options
 from storage.errors import AlreadyLocked, AlreadyOpen, InvalidRequest, NotReady, ShuttingDown
-from storage.routers.router import Definition
+from storage.state.routers.router import Definition
 from tests.support.broker_process import PATIENCE_S, verify
 from tests.walrus.programs import line_of, program
 

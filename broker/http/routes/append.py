@@ -20,7 +20,7 @@ from broker.tracing import notes
 from schemas.config import TopicSettings
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
-from storage.records import NewRecord
+from storage.records.values import NewRecord
 
 Natural = Annotated[int, Meta(ge=0)]
 

@@ -15,7 +15,7 @@ from broker.service import queues, routers
 from broker.tracing import notes
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
-from storage.queues.values import Settled
+from storage.state.queues.values import Settled
 
 Natural = Annotated[int, Meta(ge=0)]
 

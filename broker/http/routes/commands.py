@@ -29,7 +29,7 @@ from broker.metrics import HttpMetrics
 from broker.service import appends
 from schemas.watch import Subscribe, Unsubscribe
 from storage.errors import InvalidRequest
-from storage.records import Appended
+from storage.records.values import Appended
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -19,7 +19,7 @@ from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from storage.consumers.values import ConsumerRead
+    from storage.state.consumers.values import ConsumerRead
 
 Natural = Annotated[int, Meta(ge=0)]
 

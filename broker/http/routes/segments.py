@@ -11,8 +11,8 @@ from broker.http.query import parsed
 from broker.http.request import Request
 from broker.memory.memory import SMALL
 from schemas.fields import parse_u64
-from storage.segment.names import DATA, IDX
-from storage.segment_download import SegmentDownload, open_download
+from storage.segments.download import SegmentDownload, open_download
+from storage.segments.names import DATA, IDX
 
 OCTETS: Final = b"application/octet-stream"
 #: So much of a file is read and sent in one go: what a download holds in memory, with what the transport has of it.

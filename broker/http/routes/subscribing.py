@@ -21,7 +21,7 @@ from broker.live.watcher import Watcher
 from broker.service import routers
 from schemas.watch import Subscribe, Unsubscribe
 from storage.errors import InvalidRequest, TopicNotFound
-from storage.partitions import address, split
+from storage.records.partitions import address, split
 
 DEFAULT_LIMIT: Final = 1000
 DEFAULT_BATCH_BYTES: Final = 1 << 20

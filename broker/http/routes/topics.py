@@ -31,7 +31,7 @@ from schemas.topics import (
     TopicListAnswer,
     TopicPutAnswer,
 )
-from storage.records import TopicState
+from storage.records.values import TopicState
 
 
 class _StrictRequest(FrameworkRequest):

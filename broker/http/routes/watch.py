@@ -23,7 +23,7 @@ from broker.service import routers
 from schemas.fields import QueryFlag
 from schemas.performance import RoutedPerformance
 from schemas.watch import WatchAnswer, WatchedTopic, WatchRequest, WatchStart
-from storage.partitions import split
+from storage.records.partitions import split
 
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BATCH_BYTES: Final = 262_144

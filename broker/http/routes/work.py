@@ -13,7 +13,7 @@ from broker.http.request import Request
 from broker.memory.memory import SMALL
 from broker.service import queues
 from storage.errors import StorageError, TopicNotFound
-from storage.queues.values import ClaimedJob
+from storage.state.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
     from broker.memory.budget import Hold

@@ -39,10 +39,10 @@ from broker.kafka.messages.topics import (
 from broker.kafka.refusals import Refused, refusal
 from schemas.names import is_topic_name
 from storage.config import TopicConfig
-from storage.partitions import address
+from storage.records.partitions import address
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 MAX_PARTITIONS: Final = 1024
 #: From this version on DeleteTopics names topics by their ids as well.

@@ -22,7 +22,7 @@ from broker.kafka.messages.metadata import (
 from schemas.names import is_topic_name
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 #: Most partitions in an answer, whatever is asked for.
 MAX_PARTITIONS: Final = 2000

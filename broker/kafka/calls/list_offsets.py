@@ -30,11 +30,11 @@ from broker.kafka.messages.topics import (
     DeleteRecordsTopicResult,
 )
 from broker.kafka.places import located, log_start_offset
-from storage.manifest import COLD
+from storage.state.manifest import COLD
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
     from storage.engine import Engine
+    from storage.state.catalog import Topic
 
 #: Timestamps that mean a place in the partition, and the version from which on each may be asked for: the end; the
 #: beginning; the record with the latest time; the first that is here and not only in the cold tier; the last that is in

@@ -33,7 +33,7 @@ from schemas.names import is_topic_name
 from storage.config import TopicConfig
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 #: Of key types: coordinators of groups, and of transactions, which there are not.
 _COORDINATED: Final = (0, 1)

@@ -38,10 +38,10 @@ from broker.kafka.records.errors import (
 )
 from broker.kafka.records.header import NO_PRODUCER, BatchHeader
 from broker.kafka.records.reading import read_batch
-from storage.records import Appended, ProducerBatch, StoredBodies
+from storage.records.values import Appended, ProducerBatch, StoredBodies
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 #: A producer's wish: the answer comes when nothing can be lost any more, as far as the topic's class says so.
 ALL: Final = -1

@@ -40,7 +40,7 @@ from broker.kafka.share.members import MAX_TOPICS
 from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 #: As in Kafka; what holds leases by this name must fit into a node's.
 MAX_MEMBER_ID_CHARS: Final = 36

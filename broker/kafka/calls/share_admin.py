@@ -38,7 +38,7 @@ from broker.kafka.places import log_start_offset
 from broker.kafka.refusals import Refused, refusal
 
 if TYPE_CHECKING:
-    from storage.catalog import Topic
+    from storage.state.catalog import Topic
 
 #: Every member is given all topics that it wants.
 _ASSIGNOR: Final = "simple"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from storage.errors import ConsumerNotFound, InvalidRequest, TopicIncompatible, TopicNotFound
-from storage.partitions import address, split
+from storage.records.partitions import address, split
 
 if TYPE_CHECKING:
     from storage.engine import Engine

@@ -19,8 +19,8 @@ from storage.queues.checks import MAX_JOBS, MAX_WAIT_MS
 if TYPE_CHECKING:
     from broker.kafka.share.sessions import Session
     from broker.kafka.share.shares import Shares
-    from storage.catalog import Topic
-    from storage.queues.values import ClaimedJob
+    from storage.state.catalog import Topic
+    from storage.state.queues.values import ClaimedJob
 
 #: No answer has more, but for one job.
 MAX_BYTES: Final = 64 << 20

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.kafka.call import Peer
-    from storage.catalog import Topic
     from storage.engine import Engine
-    from storage.queues.values import ClaimedJob, Settled
+    from storage.state.catalog import Topic
+    from storage.state.queues.values import ClaimedJob, Settled
 
 #: Sessions of all groups together, as in Kafka (group.share.max.share.sessions).
 MAX_SESSIONS: Final = 2000

@@ -13,7 +13,7 @@ import pytest
 from broker.settings import Settings, SettingsError, load
 from broker.wiring import Broker
 from storage import Engine
-from storage.clock import SystemClock
+from storage.platform.clock import SystemClock
 from tests.http.conftest import SMALL, client_of
 from tests.http.proxy.calls import V2, instance, produce, refused, send, subscribed, values
 

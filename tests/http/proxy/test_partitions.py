@@ -10,7 +10,7 @@ import pytest
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
-from storage.partitions import partition_of
+from storage.records.partitions import partition_of
 from tests.http.conftest import client_of
 from tests.http.proxy.calls import JSON, V2, instance, produce, refused, send, subscribed, values
 from tests.http.proxy.test_groups import held

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from storage.format import control, idx_entry, segment_frame, tag_file
-from storage.segment import names
-from storage.segment.names import SegmentId
+from storage.segments import names
+from storage.segments.names import SegmentId
 from tests.unit.format.hand_written import LOG, TS, append, controlled, create, data_dir
 
 #: The Append frames of the records in segments.

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from storage import layout, snapshot
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameType
+from storage.platform import layout
+from storage.snapshot import contents as snapshot
 
 TS = 1_755_000_000_000
 DURABLE, MORE = 4, 8

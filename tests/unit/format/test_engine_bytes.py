@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from storage import Durability, Engine, NewRecord, Options, ReadQuery, StoredRecord, TagMatch, TopicConfig
-from storage.inspect import DataDirectory
-from storage.inspect_verify import verify
-from storage.posix import PosixFileSystem
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import verify
+from storage.platform.posix import PosixFileSystem
 from tests.support.spec_control import SEGMENT
 from tests.support.spec_decoder import Decoded, read_data_dir
 

@@ -14,12 +14,12 @@ from storage import Durability, Engine, Options, TopicConfig
 from storage.__main__ import main
 from storage.errors import WalCorrupt
 from storage.format.record import payload_sizes
-from storage.inspect import DataDirectory
-from storage.inspect_verify import verify
-from storage.inspect_wal import Finding
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import verify
+from storage.inspect.wal import Finding
 from storage.options import Recovery
-from storage.posix import PosixFileSystem
-from storage.records import ProducerBatch, StoredBodies
+from storage.platform.posix import PosixFileSystem
+from storage.records.values import ProducerBatch, StoredBodies
 from tests.support.spec_decoder import Decoded, read_data_dir
 
 OPTIONS = Options(

@@ -10,9 +10,9 @@ import pytest
 
 from storage import Engine, NewRecord, Options, ReadQuery
 from storage.format import control, snapshot_header, wal_frame
-from storage.inspect import DataDirectory
-from storage.inspect_verify import verify
-from storage.posix import PosixFileSystem
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import verify
+from storage.platform.posix import PosixFileSystem
 from tests.golden.directory import RECORDS, directory_files
 from tests.golden.make_golden import FOLDER, FRAMES, SNAPSHOT_BODY, directory_paths, files
 from tests.support.spec_decoder import read_data_dir

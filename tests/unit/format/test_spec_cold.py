@@ -14,9 +14,9 @@ from xxhash import xxh3_64_intdigest
 
 from storage import Engine, Options, ReadQuery
 from storage.format import control, idx_entry, len_file
-from storage.manifest import SegmentState
-from storage.segment import names
-from storage.segment.names import SegmentId
+from storage.segments import names
+from storage.segments.names import SegmentId
+from storage.state.manifest import SegmentState
 from tests.support.spec_decoder import SpecViolation, read_data_dir
 from tests.support.spec_len import decode_len_file
 from tests.unit.format.hand_segments import SEALED_BYTES, log, segment_event, segment_path, segmented

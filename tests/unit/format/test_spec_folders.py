@@ -11,9 +11,9 @@ import pytest
 
 from storage import Engine, Options, ReadQuery
 from storage.format import control, segment_frame, tag_file
-from storage.manifest import SegmentState
-from storage.segment import names
-from storage.segment.names import SegmentId
+from storage.segments import names
+from storage.segments.names import SegmentId
+from storage.state.manifest import SegmentState
 from tests.support.spec_decoder import SpecViolation, read_data_dir
 from tests.unit.format.hand_segments import (
     FRAMES,

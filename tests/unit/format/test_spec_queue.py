@@ -10,7 +10,7 @@ import pytest
 
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameType
-from storage.queues.section import Attempted, MovesSection, QueueSection
+from storage.state.queues.section import Attempted, MovesSection, QueueSection
 from tests.support.spec_decoder import SpecViolation, read_data_dir
 from tests.unit.format.hand_written import (
     DURABLE,

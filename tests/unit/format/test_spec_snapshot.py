@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage import snapshot
 from storage.format import control
 from storage.format.snapshot_header import seal
+from storage.snapshot import contents as snapshot
 from tests.support.spec_decoder import SpecViolation, decode_snapshot, read_data_dir
 from tests.unit.format.hand_written import TS, append, controlled, create, data_dir, section, snapshot_file, wal_file
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from storage import Engine, Options
 from storage.errors import DataError
 from storage.format import control
-from storage.inspect import DataDirectory
-from storage.inspect_verify import verify
-from storage.posix import PosixFileSystem
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import verify
+from storage.platform.posix import PosixFileSystem
 from tests.support.spec_decoder import SpecViolation, read_data_dir
 from tests.unit.format.hand_written import append, batch, controlled, create, data_dir, sync_point, wal_file
 

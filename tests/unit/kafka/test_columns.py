@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from broker.kafka.columns import columns_of
 from broker.kafka.mapping import to_kafka, to_stored
 from storage.format.binary import binary_body
-from storage.records import StoredRecord
-from storage.stretch import joined
+from storage.records.stretch import joined
+from storage.records.values import StoredRecord
 
 NOW = 1_700_000_000_000
 of_rest = st.sampled_from(

@@ -13,12 +13,12 @@ from broker.http.render import shown
 from broker.kafka.columns import columns_of
 from broker.kafka.mapping import to_kafka, to_stored
 from storage import Durability, Engine, ReadQuery, TopicConfig
-from storage.append import Write
 from storage.format.binary import is_binary
 from storage.format.record import payload_size
+from storage.log.append import Write
 from storage.queues.dead_meta import came_from, copies_of, dead_lettered, redriven
-from storage.queues.moves import Move
-from storage.records import StoredBodies, StoredRecord
+from storage.records.values import StoredBodies, StoredRecord
+from storage.state.queues.moves import Move
 from tests.unit.kafka.test_mapping import a_record, stored_of
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs

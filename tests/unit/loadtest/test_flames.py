@@ -10,15 +10,15 @@ import pytest
 from loadtest.flames import Frame, layout, loop_stacks, own_shares, svg, table, whole_shares, whose
 
 _WAY = "thread (7): MainThread;main (broker/__main__.py:38);Runner.run (asyncio/runners.py:86)"
-RAW = f"""{_WAY};take (broker/hot.py:9);encode (storage/encode.py:3) 6
+RAW = f"""{_WAY};take (broker/hot.py:9);encode (storage/log/encode.py:3) 6
 {_WAY};take (broker/hot.py:12) 2
-{_WAY};take (broker/hot.py:9);encode (storage/encode.py:7) 1
+{_WAY};take (broker/hot.py:9);encode (storage/log/encode.py:7) 1
 {_WAY} 1
 thread (7): MainThread;main (broker/__main__.py:38) 50
-thread (8): wal-0;write (storage/posix.py:5) 100
+thread (8): wal-0;write (storage/platform/posix.py:5) 100
 thread (9): other-loop;Runner.run (asyncio/runners.py:86);take (broker/hot.py:9) 30
 """
-TAKE, ENCODE = "take (broker/hot.py)", "encode (storage/encode.py)"
+TAKE, ENCODE = "take (broker/hot.py)", "encode (storage/log/encode.py)"
 
 
 def test_only_what_the_loop_calls_is_counted() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage.relief import MAX_DEFER_NS, Relief
-from storage.wal.commit_window import CommitWindow
+from storage.log.commit_window import CommitWindow
+from storage.platform.relief import MAX_DEFER_NS, Relief
 from tests.support.fake_clock import FakeClock
 
 

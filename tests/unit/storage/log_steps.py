@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from storage.batches import Run
-from storage.log import Log
-from storage.usage import Usage
+from storage.records.batches import Run
+from storage.state.log import Log
+from storage.state.usage import Usage
 
 FRAME = 60
 

@@ -20,7 +20,7 @@ import msgspec
 
 from storage import Engine, NewRecord, Options, ReadQuery
 from storage.errors import StorageError
-from storage.log import Log
+from storage.state.log import Log
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from storage.batches import Run
-from storage.encode import encode_controls
 from storage.format import control, wal_frame
-from storage.wal.reader import FrameStream
-from storage.wal.shard_log import ShardLog
-from storage.wal.submission import Submission, Unit
+from storage.log.encode import encode_controls
+from storage.log.reader import FrameStream
+from storage.log.shard_log import ShardLog
+from storage.log.submission import Submission, Unit
+from storage.records.batches import Run
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import options

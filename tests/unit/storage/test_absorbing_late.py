@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from storage import Durability, Engine, Options, TopicConfig, absorber
-from storage.absorber import CONSUMED_RECORDS
-from storage.catalog import Topic
+from storage import Durability, Engine, Options, TopicConfig
 from storage.config import Discard, Retention
 from storage.errors import TopicFull
+from storage.segments import absorber
+from storage.segments.absorber import CONSUMED_RECORDS
+from storage.state.catalog import Topic
 from tests.unit.storage.machine import Machine, records, sized
 
 LARGE = {"wal_file_bytes": 64 << 20, "wal_reserve_bytes": 4 << 20}

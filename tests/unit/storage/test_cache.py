@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from storage.cache import ENTRY_BYTES, TailCache
-from storage.log import Log
-from storage.usage import Usage
+from storage.state.cache import ENTRY_BYTES, TailCache
+from storage.state.log import Log
+from storage.state.usage import Usage
 
 
 @pytest.fixture

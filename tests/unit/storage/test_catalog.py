@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from storage import Durability, TopicConfig
-from storage.catalog import Catalog, shard_of
 from storage.format import control
 from storage.format.wal_frame import FrameType
-from storage.keys import key_digest
+from storage.state.catalog import Catalog, shard_of
+from storage.state.keys import key_digest
 from tests.unit.storage.log_steps import write
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage import Engine, ReadQuery, TopicConfig, absorber
-from storage.absorber import Absorber
-from storage.log import Log
+from storage import Engine, ReadQuery, TopicConfig
+from storage.segments import absorber
+from storage.segments.absorber import Absorber
+from storage.state.log import Log
 from tests.unit.storage.machine import Machine, record
 
 TOPICS = 20

@@ -11,18 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import TopicConfig, columns
-from storage.catalog import Topic
+from storage import TopicConfig
 from storage.errors import RecordCorrupt
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.wal_frame import FrameType
-from storage.log import Log
-from storage.records import ReadQuery, StoredRecord, TagMatch
-from storage.scan import Piece, Scan
-from storage.segment.names import SegmentId
-from storage.segment.reader import SegmentSlice
-from storage.spans import Span
-from storage.usage import Usage
+from storage.reads.scan import Piece, Scan
+from storage.records import columns
+from storage.records.spans import Span
+from storage.records.values import ReadQuery, StoredRecord, TagMatch
+from storage.segments.names import SegmentId
+from storage.segments.reader import SegmentSlice
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.usage import Usage
 
 TOPIC_ID, FIRST, TS, IN_FRONT = 0x0102030405060708, (1 << 40) + 250, 1_700_000_000_000, 13
 NOW = TS + 1000
@@ -368,8 +369,8 @@ def test_plain_reads_do_go_by_columns(kind: str, monkeypatch: pytest.MonkeyPatch
         raise AssertionError("frame by frame")
 
     monkeypatch.setattr(Scan, "_wants", loop)
-    monkeypatch.setattr("storage.scan.lengths_of_live", loop)
-    monkeypatch.setattr("storage.scan.checksum", loop)
+    monkeypatch.setattr("storage.reads.scan.lengths_of_live", loop)
+    monkeypatch.setattr("storage.reads.scan.checksum", loop)
     for changes in ({}, {"limit": 7}, {"max_bytes": 100}, {"max_scan": 9}, {"split": 8}):
         reading = plain_reading(kind=kind, **changes)
         assert scanned_log(reading, frames, False)[0]

@@ -9,16 +9,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage import copying
-from storage.copying import Copy, copy
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.idx_entry import HAS_NODE, HAS_TAG, Entry
-from storage.segment import names
-from storage.segment.errors import SegmentBroken, SegmentCorrupt
-from storage.segment.names import SegmentId
-from storage.spans import Rows
-from storage.wal.fetch import WalFileGone
-from storage.wal.position import position, split
+from storage.log.fetch import WalFileGone
+from storage.log.position import position, split
+from storage.records.spans import Rows
+from storage.segments import copying, names
+from storage.segments.copying import Copy, copy
+from storage.segments.errors import SegmentBroken, SegmentCorrupt
+from storage.segments.names import SegmentId
 from tests.support.sim_disk import Loss, SimDisk
 
 ROOT, WAL = "/data", "/data/wal"

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from storage import Durability, Engine, NewRecord, Options, ReadQuery, TopicConfig, copyist, worker_process
-from storage.clock import SystemClock
+from storage import Durability, Engine, NewRecord, Options, ReadQuery, TopicConfig
 from storage.format import idx_entry
 from storage.format.segment_frame import decode
-from storage.posix import PosixFileSystem
-from storage.records import TagMatch
-from storage.segment.errors import SegmentCorrupt
+from storage.platform import worker_process
+from storage.platform.clock import SystemClock
+from storage.platform.posix import PosixFileSystem
+from storage.records.values import TagMatch
+from storage.segments import copyist
+from storage.segments.errors import SegmentCorrupt
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import raw
 
@@ -165,7 +167,7 @@ async def test_what_is_deleted_while_it_copies_stays_deleted(bench: Bench, monke
     boot_with(
         monkeypatch,
         f"""
-from storage.segment import writer
+from storage.segments import writer
 whole = writer.datasync
 def datasync(file, path):
     whole(file, path)
@@ -197,8 +199,8 @@ writer.datasync = datasync
 def dying(module: str, name: str, when: str) -> str:
     """Code that ends the process at a call: before it, or behind it, of any path or of one that ends so."""
     return f"""
-from storage import copy_worker, copying
-from storage.segment import files, writer
+from storage.segments import copy_worker, copying
+from storage.segments import files, writer
 whole = {module}.{name}
 def {name}(*given):
     last = next((each for each in given if isinstance(each, str) and each.endswith((".data", ".idx"))), "")
@@ -219,7 +221,7 @@ DEATHS = {
     "with no entry": dying("writer", "datasync", '"behind"'),
     "with entries not synced": dying("writer", "datasync", '"before" if last.endswith(".idx") else ""'),
     "with one file of two": """
-from storage.posix import PosixFileSystem
+from storage.platform.posix import PosixFileSystem
 whole = PosixFileSystem.open
 def open_(self, path, **given):
     if path.endswith(".idx"): os._exit(3)
@@ -227,7 +229,7 @@ def open_(self, path, **given):
 PosixFileSystem.open = open_
 """,
     "amid its answer": """
-from storage import copy_worker
+from storage.segments import copy_worker
 def send(*given):
     os.write(1, b"half a mess")
     os._exit(3)
@@ -362,7 +364,7 @@ async def test_it_is_gone_before_the_directory_is_let_go(bench: Bench, monkeypat
 
 
 async def test_one_that_does_not_end_by_itself_is_killed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.copy_process._FAREWELL_S", 0.1)
+    monkeypatch.setattr("storage.segments.copy_process._FAREWELL_S", 0.1)
     boot_with(monkeypatch, "real = main\ndef main():\n    real()\n    import time\n    time.sleep(1000)")
     await bench.write(LARGE)
     await bench.absorb()
@@ -375,8 +377,8 @@ async def test_one_that_does_not_end_by_itself_is_killed(bench: Bench, monkeypat
 
 def raising(error: str) -> str:
     return f"""
-from storage.segment import writer
-from storage.wal import fetch
+from storage.segments import writer
+from storage.log import fetch
 def write_all(*given):
     raise {error}
 writer.write_all = write_all

@@ -6,8 +6,9 @@ import os
 
 import pytest
 
-from storage import layout
-from storage.directory import (
+from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
+from storage.platform import layout
+from storage.platform.directory import (
     MAX_SHARDS,
     LockText,
     ShardTrust,
@@ -16,7 +17,6 @@ from storage.directory import (
     open_format,
     take_lock,
 )
-from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
 from tests.support.sim_disk import Loss, SimCrash, SimDisk
 
 ROOT = "/srv/data"

@@ -8,11 +8,11 @@ from array import array
 import pytest
 import xxhash
 
-from storage.encode import WriteHeader, assemble, encode_appends, encode_controls, payload_hash, plain_hash
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameFlag
-from storage.records import NewRecord
-from storage.wal.submission import RunStep
+from storage.log.encode import WriteHeader, assemble, encode_appends, encode_controls, payload_hash, plain_hash
+from storage.log.submission import RunStep
+from storage.records.values import NewRecord
 from tests.unit.storage.machine import record
 
 HEAD = WriteHeader(7, 41, 1_700_000_000_000, True, b"")

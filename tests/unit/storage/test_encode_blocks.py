@@ -8,10 +8,10 @@ from array import array
 import msgspec
 import pytest
 
-from storage.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameFlag, decode
-from storage.records import BinaryRecord, NewRecord
+from storage.log.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash
+from storage.records.values import BinaryRecord, NewRecord
 
 HEAD = WriteHeader(7, 250, 1_700_000_000_000, True, b"node")
 

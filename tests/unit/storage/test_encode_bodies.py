@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.encode import WriteHeader
-from storage.encode_bodies import encode_bodies
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.format.record import payload_size
 from storage.format.wal_frame import FrameFlag, FrameType, decode, encode
+from storage.log.encode import WriteHeader
+from storage.log.encode_bodies import encode_bodies
+from storage.log.validation import check_stored
 from storage.options import Options
-from storage.records import StoredBodies
-from storage.validation import check_stored
+from storage.records.values import StoredBodies
 
 TS = 1_700_000_000_000
 

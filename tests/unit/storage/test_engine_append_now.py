@@ -18,8 +18,8 @@ from storage.errors import (
     StorageFull,
     TopicFull,
 )
-from storage.records import Appended, PlainRecords
-from storage.settling import Settling
+from storage.log.settling import Settling
+from storage.records.values import Appended, PlainRecords
 from tests.unit.storage.machine import Machine, data, log_of, outcome, raw, record, records, seqs, sized
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)

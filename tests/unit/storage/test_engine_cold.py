@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
-from storage.cold.directory import DirectoryStore
-from storage.cold.store import ColdError
 from storage.errors import OpenError, RecordCorrupt, SegmentUnreadable, WalCorrupt
 from storage.format import idx_entry
-from storage.inspect import DataDirectory
-from storage.inspect_verify import Verdict, verify
-from storage.inspect_wal import Finding
-from storage.manifest import COLD, HOT
-from storage.records import TagMatch
+from storage.inspect.directory import DataDirectory
+from storage.inspect.verify import Verdict, verify
+from storage.inspect.wal import Finding
+from storage.records.values import TagMatch
+from storage.segments.tiering.directory import DirectoryStore
+from storage.segments.tiering.store import ColdError
+from storage.state.manifest import COLD, HOT
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
 from tests.support.slow_store import FailingStore

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
-from storage.cold.directory import DirectoryStore
-from storage.cold.object_store import ObjectStore
-from storage.manifest import COLD, HOT
-from storage.posix import PosixFileSystem
-from storage.records import TagMatch
+from storage.platform.posix import PosixFileSystem
+from storage.records.values import TagMatch
+from storage.segments.tiering.directory import DirectoryStore
+from storage.segments.tiering.object_store import ObjectStore
+from storage.state.manifest import COLD, HOT
 from tests.support.slow_store import SlowStore
 from tests.unit.storage.cold.conftest import Rig, s3, s3_endpoint
 from tests.unit.storage.machine import options, record, seqs

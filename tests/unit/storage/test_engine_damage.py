@@ -11,9 +11,9 @@ import pytest
 from storage import Durability, Engine, ReadQuery, TagMatch, TopicConfig, TopicType
 from storage.errors import LogUnreadable, RecordCorrupt, SegmentIncomplete, SegmentUnreadable, Unreadable
 from storage.queues.dealing import CORRUPT_WAIT_MS
-from storage.routers.router import Definition, Start
-from storage.scan import MAX_CORRUPT
-from storage.segment.names import SegmentId
+from storage.reads.scan import MAX_CORRUPT
+from storage.segments.names import SegmentId
+from storage.state.routers.router import Definition, Start
 from tests.unit.storage.machine import DATA, WAL, Machine, outcome, record, seqs
 from tests.unit.storage.routers.routed import everything, turns
 
@@ -97,7 +97,7 @@ async def test_what_was_deleted_of_it_is_not_listed(machine: Machine) -> None:
 
 async def test_a_read_ends_where_it_has_listed_enough(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_CORRUPT >= 1000  # else a page could be too small for what it lists
-    monkeypatch.setattr("storage.scan.MAX_CORRUPT", 3)
+    monkeypatch.setattr("storage.reads.scan.MAX_CORRUPT", 3)
     engine = await written(machine)
     remove(machine, engine, ".idx")
     found: list[int] = []

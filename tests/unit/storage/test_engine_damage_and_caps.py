@@ -10,7 +10,7 @@ import pytest
 
 from storage import Discard, Durability, Engine, ReadQuery, TopicConfig, TopicType
 from storage.errors import SegmentUnreadable, TopicFull
-from storage.segment.names import SegmentId
+from storage.segments.names import SegmentId
 from tests.unit.storage.machine import DATA, Machine, log_of, outcome, sized
 
 #: Of the first of two segments.

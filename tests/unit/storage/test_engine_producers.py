@@ -9,8 +9,8 @@ import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.errors import InvalidProducerEpoch, InvalidRequest, OutOfOrderSequence, StorageFailed, StorageFull
-from storage.producer_table import MAX_SEQUENCE
-from storage.records import Appended, ProducerBatch, StoredBodies
+from storage.records.values import Appended, ProducerBatch, StoredBodies
+from storage.state.producer_table import MAX_SEQUENCE
 from tests.unit.storage.machine import Machine, data, log_of, outcome
 
 FSYNC, DISK = TopicConfig(durability=Durability.FSYNC), TopicConfig(durability=Durability.DISK)

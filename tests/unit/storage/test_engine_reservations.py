@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from storage import Durability, ReadQuery, TopicConfig
 from storage.format.wal_frame import FrameType
-from storage.wal.reader import FrameStream
+from storage.log.reader import FrameStream
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import WAL, Machine, log_of, records
 

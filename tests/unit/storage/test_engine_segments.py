@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from storage import Durability, Engine, ReadQuery, TopicConfig, layout
+from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.errors import StorageFull
 from storage.format import control
 from storage.format.wal_frame import FrameType
-from storage.records import TagMatch
-from storage.segment import names
-from storage.segment_store import id_of
-from storage.wal.reader import FrameStream, frame_data
+from storage.log.reader import FrameStream, frame_data
+from storage.platform import layout
+from storage.records.values import TagMatch
+from storage.segments import names
+from storage.segments.store import id_of
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.machine import DATA, Machine, options, record, seqs

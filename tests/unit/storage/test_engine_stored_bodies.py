@@ -8,7 +8,7 @@ import pytest
 
 from storage import Durability, ReadQuery, TagMatch, TopicConfig
 from storage.errors import SeqConflict
-from storage.records import Appended, StoredBodies
+from storage.records.values import Appended, StoredBodies
 from tests.unit.storage.machine import Machine, records, seqs
 
 DISK, FSYNC = TopicConfig(durability=Durability.DISK), TopicConfig(durability=Durability.FSYNC)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage.engine import Engine
-from storage.records import ReadQuery, TagMatch
+from storage.records.values import ReadQuery, TagMatch
 from tests.unit.storage.machine import Machine, record, records
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.keys import GENERATION_ROWS, KeyRing, Remembered, key_digest
+from storage.state.keys import GENERATION_ROWS, KeyRing, Remembered, key_digest
 
 WINDOW_MS = 80_000
 

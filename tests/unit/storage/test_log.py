@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from storage.format import control
-from storage.keys import KeyRing
-from storage.lookup import tag_match, tag_predicate
-from storage.records import LossCause, TagMatch
-from storage.usage import Usage
+from storage.records.values import LossCause, TagMatch
+from storage.state.keys import KeyRing
+from storage.state.lookup import tag_match, tag_predicate
+from storage.state.usage import Usage
 from tests.unit.storage.log_steps import assigned, new_log, published, reserve, write
 
 

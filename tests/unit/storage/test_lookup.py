@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.lookup import Found
+from storage.state.lookup import Found
 
 CASES: dict[str, tuple[list[int], tuple[int, int], list[int]]] = {
     "all of a run": ([4, 5, 6], (4, 6), [4, 5, 6]),

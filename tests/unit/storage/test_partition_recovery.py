@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from storage import TopicConfig
-from storage.catalog import Catalog
 from storage.errors import MetadataLost
 from storage.format import control
-from storage.partition_recovery import creation, settle_partitions
+from storage.state.catalog import Catalog
+from storage.topics.partition_recovery import creation, settle_partitions
 
 
 def replayed(*logs: tuple[int, int, int, int]) -> Catalog:

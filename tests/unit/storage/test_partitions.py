@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from storage import Durability, ReadQuery, TopicConfig, TopicType, spreading
+from storage import Durability, ReadQuery, TopicConfig, TopicType
 from storage.errors import InvalidRequest, LimitReached, TopicIncompatible, TopicNotEmpty, TopicNotFound
-from storage.partitions import MAX_PARTITIONS, address, is_address, murmur2, partition_of, partition_of_tags, split
+from storage.records.partitions import (
+    MAX_PARTITIONS,
+    address,
+    is_address,
+    murmur2,
+    partition_of,
+    partition_of_tags,
+    split,
+)
+from storage.topics import spreading
 from tests.unit.storage.machine import Machine, record
 
 THREE = TopicConfig(partitions=3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
-from storage.producer_table import MAX_SEQUENCE, REMEMBERED, ProducerTable, Sent, last_sequence
-from storage.records import ProducerBatch
+from storage.records.values import ProducerBatch
+from storage.state.producer_table import MAX_SEQUENCE, REMEMBERED, ProducerTable, Sent, last_sequence
 
 IDLE = 1000
 

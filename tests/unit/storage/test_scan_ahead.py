@@ -15,18 +15,19 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from storage import Options, worker_process
-from storage.directory import ShardTrust
+from storage import Options
 from storage.errors import ShuttingDown
-from storage.filesystem import FileSystem
 from storage.format import wal_frame
-from storage.posix import PosixFile, PosixFileSystem
-from storage.recovery import recover
-from storage.wal import scan_plan, scan_process
-from storage.wal.position import position
-from storage.wal.scan_ahead import AheadScanner
-from storage.wal.scan_inline import InlineScanner, Job, Scanner
-from storage.wal.scan_plan import ShardPart, open_scanner
+from storage.log import scan_plan, scan_process
+from storage.log.position import position
+from storage.log.scan_ahead import AheadScanner
+from storage.log.scan_inline import InlineScanner, Job, Scanner
+from storage.log.scan_plan import ShardPart, open_scanner
+from storage.platform import worker_process
+from storage.platform.directory import ShardTrust
+from storage.platform.filesystem import FileSystem
+from storage.platform.posix import PosixFile, PosixFileSystem
+from storage.recovery.recovery import recover
 from tests.property.test_log_bytes import comparable
 from tests.support.sim_disk import SimDisk
 
@@ -125,7 +126,7 @@ def test_what_a_dead_process_has_not_delivered_is_read_in_place(
     boot_with(
         monkeypatch,
         f"""
-from storage.wal import scan_worker
+from storage.log import scan_worker
 whole, sent = scan_worker.send, []
 def send(*given):
     if len(sent) == {messages}:
@@ -160,7 +161,7 @@ def test_an_error_of_the_disk_in_a_process_is_the_error_in_place(
     files: list[Path], open_scanners: list[Scanner], monkeypatch: pytest.MonkeyPatch, reads: int
 ) -> None:
     code = f"""
-from storage.posix import PosixFile
+from storage.platform.posix import PosixFile
 whole, calls = PosixFile.pread, []
 def pread(self, size, offset):
     calls.append(offset)
@@ -275,9 +276,9 @@ def test_a_recovery_that_is_given_up_leaves_no_process(
 def test_processes_do_not_outlive_one_that_is_killed(files: list[Path]) -> None:
     script = f"""
 import sys
-from storage.wal import scan_process
-from storage.wal.scan_ahead import AheadScanner
-from storage.wal.scan_inline import Job
+from storage.log import scan_process
+from storage.log.scan_ahead import AheadScanner
+from storage.log.scan_inline import Job
 scan_process._HELD_BYTES = 1
 jobs = [Job(path, 1, 0, 1 << 40) for path in {[str(path) for path in files]}]
 scanner = AheadScanner(jobs, 2)

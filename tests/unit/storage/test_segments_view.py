@@ -11,11 +11,11 @@ from storage import Durability, Engine, TopicConfig
 from storage.errors import NotReady, RecordCorrupt, SegmentIncomplete, SegmentUnreadable, TopicNotFound
 from storage.format import idx_entry, segment_frame
 from storage.format.segment_frame import SegmentFrame
-from storage.records import TagMatch
-from storage.segment.names import DATA, IDX, SegmentId, path
-from storage.segment_download import SegmentDownload, blank, open_download
-from storage.segments_view import SegmentNotFound, SegmentsView, SegmentView, synced_place
-from storage.watermarks import LossRange
+from storage.records.values import TagMatch
+from storage.segments.download import SegmentDownload, blank, open_download
+from storage.segments.names import DATA, IDX, SegmentId, path
+from storage.segments.view import SegmentNotFound, SegmentsView, SegmentView, synced_place
+from storage.state.watermarks import LossRange
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.machine import DATA as ROOT
 from tests.unit.storage.machine import Machine, log_of, record, seqs

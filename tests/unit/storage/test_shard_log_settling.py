@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.wal.submission import Submission
+from storage.log.submission import Submission
 from tests.unit.storage.shard_rig import ShardRig
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from storage.errors import StorageFailed, StorageFull, WalSaturated
-from storage.wal.position import split
-from storage.wal.submission import Submission
-from storage.wal.writer import Shard
+from storage.log.position import split
+from storage.log.submission import Submission
+from storage.log.writer import Shard
 from tests.unit.storage.shard_rig import ShardRig
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.errors import StorageFailed
-from storage.wal.submission import Submission
+from storage.log.submission import Submission
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, errors_among, options, outcome, records, seqs

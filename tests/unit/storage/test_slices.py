@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from storage.slices import SLICE_NS, in_slices
+from storage.platform.slices import SLICE_NS, in_slices
 from tests.support.fake_clock import FakeClock
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage import Durability, TopicConfig, snapshot
-from storage.catalog import Catalog, Topic
+from storage import Durability, TopicConfig
 from storage.format import control
 from storage.format.snapshot_header import SnapshotDamaged
 from storage.format.wal_frame import FrameType
-from storage.records import LossCause
-from storage.wal.position import position
+from storage.log.position import position
+from storage.records.values import LossCause
+from storage.snapshot import contents as snapshot
+from storage.state.catalog import Catalog, Topic
 from tests.unit.storage.log_steps import write
 
 NOW_MS = 50_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage import Durability, Engine, TopicConfig
-from storage.log import Log
-from storage.records import TagMatch
+from storage.records.values import TagMatch
+from storage.state.log import Log
 from tests.unit.storage.machine import Machine, log_of, record
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage import columns
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
-from storage.records import StoredRecord
-from storage.stretch import Joined, Stretch, data_of, joined
+from storage.records import columns
+from storage.records.stretch import Joined, Stretch, data_of, joined
+from storage.records.values import StoredRecord
 
 TOPIC_ID, FIRST, TS = 7, 250, 1_700_000_000_000
 BODIES = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.batches import Run
-from storage.tail import TailIndex
+from storage.records.batches import Run
+from storage.state.tail import TailIndex
 
 FILE = 1 << 40
 

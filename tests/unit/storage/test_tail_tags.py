@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records import TagMatch
-from storage.tail_tags import TailTags
+from storage.records.values import TagMatch
+from storage.state.tail_tags import TailTags
 
 TAG = st.text(alphabet="abä", min_size=1, max_size=4).map(str.encode)
 BATCHES = st.lists(st.lists(TAG, max_size=700), max_size=8)

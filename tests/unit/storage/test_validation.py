@@ -7,8 +7,7 @@ import pytest
 
 from storage import NewRecord, Options
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from storage.records import PlainRecords
-from storage.validation import (
+from storage.log.validation import (
     MAX_DELAY_MS,
     check_address,
     check_delays,
@@ -17,6 +16,7 @@ from storage.validation import (
     check_text,
     check_topic_name,
 )
+from storage.records.values import PlainRecords
 from tests.unit.storage.machine import record, sized
 
 NOW_MS = 1_700_000_000_000

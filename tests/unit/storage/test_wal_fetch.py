@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from storage.spans import Span
-from storage.wal import fetch
-from storage.wal.fetch import WalFetcher, WalFileGone
-from storage.wal.position import position
+from storage.log import fetch
+from storage.log.fetch import WalFetcher, WalFileGone
+from storage.log.position import position
+from storage.records.spans import Span
 from tests.support.sim_disk import SimDisk
 
 CONTENT = bytes(range(256)) * 4000

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.wal.files import UNFILLED_FROM, WalFiles
-from storage.wal.stats import WalStats
+from storage.log.files import UNFILLED_FROM, WalFiles
+from storage.log.stats import WalStats
 from tests.support.sim_disk import Loss, SimDisk
 
 SIZE = 4096

@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from storage.format import control, wal_frame
-from storage.wal import reader
-from storage.wal.reader import FrameStream, find_sync_point, parse
+from storage.log import reader
+from storage.log.reader import FrameStream, find_sync_point, parse
 from tests.support.sim_disk import SimDisk, SimFile
 
 FRAME = wal_frame.encode(1, 0, 7, 1, 9, b"node", b"tag", b"d" * 50)

@@ -6,9 +6,9 @@ import pytest
 
 from storage.format import control, wal_frame
 from storage.format.wal_frame import MORE, FrameType
-from storage.wal.reader import FrameStream
-from storage.wal.submission import ControlStep, RunStep
-from storage.wal.units import BadUnit, ScannedUnit, UnitScan
+from storage.log.reader import FrameStream
+from storage.log.submission import ControlStep, RunStep
+from storage.log.units import BadUnit, ScannedUnit, UnitScan
 from tests.support.sim_disk import SimDisk
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.records import LossCause, Tombstone
-from storage.watermarks import ANNOUNCED, Watermarks
+from storage.records.values import LossCause, Tombstone
+from storage.state.watermarks import ANNOUNCED, Watermarks
 
 
 def told(marks: Watermarks, from_seq: int) -> tuple[int, int, str] | None:

@@ -10,7 +10,7 @@ import pytest
 from storage import Durability, Engine, TopicConfig
 from storage.backup.restoring import Restored, restore
 from storage.backup.taking import Summary
-from storage.cold.store import ColdStore
+from storage.segments.tiering.store import ColdStore
 from tests.support.backup_rig import BACKUPS, TARGET, differences
 from tests.support.crash_view import TopicView, view
 from tests.unit.storage.machine import Machine, options, record

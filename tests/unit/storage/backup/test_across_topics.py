@@ -9,7 +9,7 @@ import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
-from storage.routers.router import Definition
+from storage.state.routers.router import Definition
 from tests.unit.storage.backup.conftest import FSYNC, Rig
 from tests.unit.storage.machine import data, record
 

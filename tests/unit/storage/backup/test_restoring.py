@@ -11,7 +11,7 @@ from storage import Durability, ReadQuery, TopicConfig
 from storage.backup.errors import BackupDamaged, BackupRefused
 from storage.config import TopicType
 from storage.errors import AlreadyLocked, OpenError
-from storage.records import TagMatch
+from storage.records.values import TagMatch
 from tests.unit.storage.backup.conftest import BACKUPS, TARGET, Rig, differences
 from tests.unit.storage.machine import record, seqs
 

@@ -12,7 +12,7 @@ import pytest
 from storage.backup.errors import BackupFailed, BackupRefused
 from storage.backup.taking import Taking
 from storage.errors import LimitReached, ShuttingDown, StorageFailed
-from storage.records import TagMatch
+from storage.records.values import TagMatch
 from tests.unit.storage.backup.conftest import BACKUPS, MOUNT, TARGET, Rig, differences
 from tests.unit.storage.machine import DATA, record
 

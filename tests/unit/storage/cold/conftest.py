@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.cold.open import open_store
-from storage.cold.store import ColdStore
-from storage.filesystem import FileSystem
-from storage.posix import PosixFileSystem
+from storage.platform.filesystem import FileSystem
+from storage.platform.posix import PosixFileSystem
+from storage.segments.tiering.open import open_store
+from storage.segments.tiering.store import ColdStore
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from storage.cold.object_store import PART_BYTES
-from storage.cold.store import MAX_KEY_CHARS, ColdMissing, ColdStore, ColdUnavailable, check_key
+from storage.segments.tiering.object_store import PART_BYTES
+from storage.segments.tiering.store import MAX_KEY_CHARS, ColdMissing, ColdStore, ColdUnavailable, check_key
 from tests.unit.storage.cold.conftest import Rig
 
 TOPIC = "0123456789abcdef0123456789abcdef/topics/00000000000000aa"

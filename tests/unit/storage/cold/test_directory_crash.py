@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.cold.directory import DirectoryStore
-from storage.cold.store import ColdMissing, ColdUnavailable
 from storage.errors import OpenError
+from storage.segments.tiering.directory import DirectoryStore
+from storage.segments.tiering.store import ColdMissing, ColdUnavailable
 from tests.support.sim_disk import Loss, SimCrash, SimDisk, When
 
 ROOT = "/mnt/cold"

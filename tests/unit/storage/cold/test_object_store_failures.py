@@ -13,9 +13,9 @@ from typing import ClassVar
 import httpx
 import pytest
 
-from storage.cold.object_store import PART_BYTES, ObjectStore
-from storage.cold.open import open_store
-from storage.cold.store import ColdMissing, ColdStore, ColdUnavailable
+from storage.segments.tiering.object_store import PART_BYTES, ObjectStore
+from storage.segments.tiering.open import open_store
+from storage.segments.tiering.store import ColdMissing, ColdStore, ColdUnavailable
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_handles import SimFile
 from tests.unit.storage.cold import servers

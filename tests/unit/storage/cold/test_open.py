@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from storage.cold.directory import DirectoryStore
-from storage.cold.object_store import ObjectStore
-from storage.cold.open import open_store
 from storage.errors import OpenError
+from storage.segments.tiering.directory import DirectoryStore
+from storage.segments.tiering.object_store import ObjectStore
+from storage.segments.tiering.open import open_store
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.cold.servers import KEY_ID, SECRET, TOKEN, credentials
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.cold.store import ColdStore, ColdUnavailable
+from storage.segments.tiering.store import ColdStore, ColdUnavailable
 from tests.support.slow_store import FailingStore, SlowStore
 from tests.unit.storage.cold.conftest import Rig
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
-from storage.consumers.consumer import Consumer
-from storage.consumers.values import Consistency, ConsumerConfig, ConsumerRead
+from storage.state.consumers.consumer import Consumer
+from storage.state.consumers.values import Consistency, ConsumerConfig, ConsumerRead
 from tests.unit.storage.machine import Machine, record
 
 DISK = TopicConfig(durability=Durability.DISK)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from storage import Durability, Engine, TopicConfig, TopicType
-from storage.consumers.values import ConsumerConfig, Start
 from storage.errors import (
     ConsumerNotFound,
     InvalidRequest,
@@ -19,6 +18,7 @@ from storage.errors import (
     TopicIncompatible,
     TopicNotFound,
 )
+from storage.state.consumers.values import ConsumerConfig, Start
 from tests.unit.storage.consumers.consumed import (
     DISK,
     FSYNC,

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from storage.consumers.attempts import KEPT_MS, Attempts, Span
-from storage.consumers.values import ConsumerConfig, ConsumerRead
 from storage.errors import InvalidRequest
-from storage.records import ReadResult, StoredRecord
+from storage.records.values import ReadResult, StoredRecord
+from storage.state.consumers.attempts import KEPT_MS, Attempts, Span
+from storage.state.consumers.values import ConsumerConfig, ConsumerRead
 from tests.unit.storage.consumers.consumed import STRICT, add, answer, consumed, cursor, take
 from tests.unit.storage.machine import Machine
 

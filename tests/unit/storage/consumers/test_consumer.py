@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.consumers.consumer import PASSED_SEQS, Consumer
-from storage.consumers.values import Consistency, ConsumerConfig
+from storage.state.consumers.consumer import PASSED_SEQS, Consumer
+from storage.state.consumers.values import Consistency, ConsumerConfig
 
 
 def consumer(persist_every: int = 10, seq: int = 0, *, strict: bool = False) -> Consumer:

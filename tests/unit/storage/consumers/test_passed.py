@@ -6,14 +6,14 @@ import pytest
 
 from storage import TopicConfig
 from storage.config import Retention
-from storage.consumers.consumer import Consumer
-from storage.consumers.passed import passed_floor, reclaimable_floor
-from storage.consumers.values import ConsumerConfig
-from storage.log import Log
-from storage.manifest import Manifest, SegmentState
-from storage.records import LossCause
-from storage.usage import Usage
-from storage.watermarks import Watermarks
+from storage.records.values import LossCause
+from storage.state.consumers.consumer import Consumer
+from storage.state.consumers.passed import passed_floor, reclaimable_floor
+from storage.state.consumers.values import ConsumerConfig
+from storage.state.log import Log
+from storage.state.manifest import Manifest, SegmentState
+from storage.state.usage import Usage
+from storage.state.watermarks import Watermarks
 
 CONSUMED = TopicConfig(retention=Retention.CONSUMED)
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from storage.consumers.values import ConsumerConfig
 from storage.errors import StorageFailed
+from storage.state.consumers.values import ConsumerConfig
 from tests.unit.storage.consumers.consumed import STRICT, add, consumed, cursor, durable, every, known, take, turns
 from tests.unit.storage.machine import WAL, Machine, outcome
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from storage import Durability, ReadQuery, TopicConfig
-from storage.consumers.values import ConsumerConfig
 from storage.errors import ConsumerNotFound, RecordCorrupt, ShuttingDown, StorageFull, TopicNotFound
-from storage.records import TagMatch
+from storage.records.values import TagMatch
+from storage.state.consumers.values import ConsumerConfig
 from tests.unit.storage.consumers.consumed import (
     FSYNC,
     STRICT,

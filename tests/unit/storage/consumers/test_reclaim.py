@@ -10,13 +10,13 @@ import pytest
 
 from storage import Discard, Durability, Engine, ReadQuery, TopicConfig
 from storage.consumers import reclaim
-from storage.consumers.passed import reclaimable_floor
-from storage.consumers.values import Consistency, ConsumerConfig
-from storage.encode import EncodedUnit
 from storage.errors import RecordNotFound, StorageFull
 from storage.format.control import EvictWatermark
-from storage.log import Log
-from storage.wal.submission import ControlStep
+from storage.log.encode import EncodedUnit
+from storage.log.submission import ControlStep
+from storage.state.consumers.passed import reclaimable_floor
+from storage.state.consumers.values import Consistency, ConsumerConfig
+from storage.state.log import Log
 from tests.support.sim_disk import Loss
 from tests.unit.storage.consumers.reclaimed import (
     CONSUMED,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage.consumers import section
-from storage.consumers.consumer import Consumer
-from storage.consumers.table import ConsumerTable
-from storage.consumers.values import ConsumerConfig
 from storage.format import control
+from storage.state.consumers import section
+from storage.state.consumers.consumer import Consumer
+from storage.state.consumers.table import ConsumerTable
+from storage.state.consumers.values import ConsumerConfig
 from tests.unit.storage.consumers.consumed import STRICT, every
 
 

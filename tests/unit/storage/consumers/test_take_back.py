@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from storage.consumers.consumer import Consumer
-from storage.consumers.values import ConsumerConfig
+from storage.state.consumers.consumer import Consumer
+from storage.state.consumers.values import ConsumerConfig
 from tests.unit.storage.consumers.consumed import (
     STRICT,
     add,

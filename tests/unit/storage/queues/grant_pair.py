@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from storage.format.control import Lease
-from storage.queues import leases
-from storage.queues.grant import Grant
-from storage.queues.job import DEAD, LEASED, Job
-from storage.queues.leases import LeaseTable
-from storage.queues.policy import Limits
-from storage.queues.section import capture, restore
+from storage.state.queues import leases
+from storage.state.queues.grant import Grant
+from storage.state.queues.job import DEAD, LEASED, Job
+from storage.state.queues.leases import LeaseTable
+from storage.state.queues.policy import Limits
+from storage.state.queues.section import capture, restore
 
 NODES = ("a", "a", "a", "b")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
-from storage.queues.kept import Kept
-from storage.queues.values import JobState
+from storage.state.queues.kept import Kept
+from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, record
 
 LONG_MS = 30_000

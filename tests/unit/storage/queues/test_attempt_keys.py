@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from storage.errors import TopicNotFound
-from storage.queues.values import JobState
+from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import add, claim, claim_seqs, parked, states, turns, with_jobs
 

@@ -9,7 +9,7 @@ import pytest
 
 from storage.errors import StorageError
 from storage.queues.claims import Claimed
-from storage.queues.values import JobState
+from storage.state.queues.values import JobState
 from tests.support.spec_control import LEASE
 from tests.support.spec_decoder import read_files
 from tests.unit.storage.machine import DATA, Machine, outcome

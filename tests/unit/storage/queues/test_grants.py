@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from storage.format.control import Lease
-from storage.queues.grant import Grant, alike, rows
-from storage.queues.leases import LeaseTable
-from storage.queues.policy import Limits
+from storage.state.queues.grant import Grant, alike, rows
+from storage.state.queues.leases import LeaseTable
+from storage.state.queues.policy import Limits
 from tests.unit.storage.queues.grant_pair import Holding, Pair, Side
 
 HEAPS = ("_back", "_due", "_ends", "_low", "_firsts")

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from storage import columns
 from storage.format import wal_frame
 from storage.format.wal_frame import FrameType
-from storage.queues.kept import Kept
-from storage.queues.values import ClaimedJob, ClaimedTogether
-from storage.records import StoredRecord
-from storage.stretch import Joined
+from storage.records import columns
+from storage.records.stretch import Joined
+from storage.records.values import StoredRecord
+from storage.state.queues.kept import Kept
+from storage.state.queues.values import ClaimedJob, ClaimedTogether
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 

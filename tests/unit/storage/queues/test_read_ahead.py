@@ -11,9 +11,9 @@ import pytest
 from storage import NewRecord, ReadQuery
 from storage.errors import SegmentUnreadable, TopicNotFound
 from storage.queues import read_ahead
-from storage.queues.values import JobState
-from storage.read import Reader
-from storage.records import ReadResult, TagMatch
+from storage.reads.reader import Reader
+from storage.records.values import ReadResult, TagMatch
+from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, outcome, sized
 from tests.unit.storage.queues.jobs import absorbed, add, claim_seqs, config, kept, states, turns
 

@@ -8,7 +8,7 @@ import pytest
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.errors import LeaseLost
-from storage.queues.values import JobState
+from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import add, claim, claim_seqs, config, states, turns, with_jobs
 

@@ -14,8 +14,8 @@ import pytest
 
 from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
-from storage.queues.values import JobState
-from storage.records import PlainRecords
+from storage.records.values import PlainRecords
+from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import add, with_jobs
 

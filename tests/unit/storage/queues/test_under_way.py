@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.catalog import Topic
 from storage.core import EngineCore
 from storage.errors import StorageError
 from storage.queues import read_ahead, reading
-from storage.queues.values import JobState
+from storage.state.catalog import Topic
+from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, outcome
 from tests.unit.storage.queues.jobs import add, claim, claim_seqs, states, turns, with_jobs
 

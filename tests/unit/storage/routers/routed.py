@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
-from storage.records import StoredRecord, Tombstone
-from storage.routers.router import Definition
+from storage.records.values import StoredRecord, Tombstone
+from storage.state.routers.router import Definition
 from tests.unit.storage.machine import Machine, record
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)

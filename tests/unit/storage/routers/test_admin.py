@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from storage import Engine
-from storage.encode import EncodedUnit
 from storage.errors import (
     InvalidRequest,
     LimitReached,
@@ -20,9 +19,10 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format.control import RouterCreate
-from storage.log import Log
-from storage.routers.router import Definition, Guarantee, Start
-from storage.wal.submission import ControlStep
+from storage.log.encode import EncodedUnit
+from storage.log.submission import ControlStep
+from storage.state.log import Log
+from storage.state.routers.router import Definition, Guarantee, Start
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, errors_among, outcome, record
 from tests.unit.storage.routers.routed import FSYNC, add, datas, route, routed, turns

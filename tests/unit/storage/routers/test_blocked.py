@@ -7,7 +7,7 @@ import pytest
 from storage import Engine, TopicConfig
 from storage.config import Discard, Durability
 from storage.errors import RouterNotFound, StorageFull
-from storage.records import Tombstone
+from storage.records.values import Tombstone
 from tests.unit.storage.machine import Machine, errors_among, outcome, sized
 from tests.unit.storage.routers.routed import FSYNC, add, datas, everything, route, routed, stored, turns
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import columns
-from storage.encode import WriteHeader, encode_plain
 from storage.format.binary import binary_body
 from storage.format.wal_frame import HEADER, HOP_SHIFT, OVERHEAD
-from storage.records import StoredRecord
+from storage.log.encode import WriteHeader, encode_plain
+from storage.records import columns
+from storage.records.stretch import Joined, Stretch
+from storage.records.values import StoredRecord
 from storage.routers import copies
 from storage.routers.copies import Alike, Single, copies_of
-from storage.routers.router import Definition
-from storage.stretch import Joined, Stretch
+from storage.state.routers.router import Definition
 
 ALL = Definition(source="a", dest="b")
 BARE = Definition(source="a", dest="b", preserve_node=False, preserve_tag=False)

@@ -6,7 +6,7 @@ import asyncio
 
 from storage import TopicConfig
 from storage.config import Discard, Durability
-from storage.routers.router import Definition, Start
+from storage.state.routers.router import Definition, Start
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.routers.routed import FSYNC, add, datas, route, routed, turns
 

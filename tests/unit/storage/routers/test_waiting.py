@@ -8,9 +8,9 @@ from typing import Any
 
 from storage import ReadQuery, TopicConfig
 from storage.config import Discard, Durability
-from storage.routers.router import MAX_HOPS, Definition, Router
-from storage.routers.routes import Routes
 from storage.routers.waiting import caught_up
+from storage.state.routers.router import MAX_HOPS, Definition, Router
+from storage.state.routers.routes import Routes
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.routers.routed import add, route, routed, turns
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.idx_entry import ENTRY_SIZE
 from storage.format.wal_frame import FrameType
-from storage.segment import names
-from storage.segment.names import SegmentId
+from storage.segments import names
+from storage.segments.names import SegmentId
 from tests.support.sim_disk import SimDisk
 
 ROOT = "/data"

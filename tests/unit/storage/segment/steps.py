@@ -6,12 +6,12 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from storage.filesystem import FileSystem
 from storage.format import segment_frame, wal_frame
 from storage.format.wal_frame import FrameType
-from storage.segment import names
-from storage.segment.names import SegmentId
-from storage.segment.writer import ActiveSegment
+from storage.platform.filesystem import FileSystem
+from storage.segments import names
+from storage.segments.names import SegmentId
+from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import SimDisk
 from tests.support.spec_segment import SegmentRecord, decode_segment
 

@@ -1,4 +1,4 @@
-"""What recovery makes of segment files: every row of the table in storage/segment/check.py."""
+"""What recovery makes of segment files: every row of the table in storage/segments/check.py."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from storage.format import segment_frame, wal_frame
 from storage.format.idx_entry import ENTRY_SIZE
 from storage.format.wal_frame import FrameType
-from storage.posix import PosixFileSystem
-from storage.segment import names
-from storage.segment.check import rebuild_idx, settle_active, settle_sealed, sweep
-from storage.segment.errors import SegmentBroken, SegmentCorrupt
-from storage.segment.flips import flip
-from storage.segment.names import SegmentId
-from storage.segment.writer import ActiveSegment
+from storage.platform.posix import PosixFileSystem
+from storage.segments import names
+from storage.segments.check import rebuild_idx, settle_active, settle_sealed, sweep
+from storage.segments.errors import SegmentBroken, SegmentCorrupt
+from storage.segments.flips import flip
+from storage.segments.names import SegmentId
+from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.segment.steps import (
     ID,

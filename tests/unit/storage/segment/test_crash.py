@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from storage.segment import names
-from storage.segment.check import settle_active, settle_sealed, sweep
-from storage.segment.flips import flip
-from storage.segment.names import SegmentId
-from storage.segment.rewrite import remove, rewrite
-from storage.segment.writer import ActiveSegment
+from storage.segments import names
+from storage.segments.check import settle_active, settle_sealed, sweep
+from storage.segments.flips import flip
+from storage.segments.names import SegmentId
+from storage.segments.rewrite import remove, rewrite
+from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import Loss, SimCrash, SimDisk, When
 from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from storage.format import idx_entry
-from storage.posix import PosixFileSystem
-from storage.segment import names
-from storage.segment.check import rebuild_idx
-from storage.segment.errors import SegmentBroken, SegmentCorrupt
-from storage.segment.flips import flip
-from storage.segment.writer import ActiveSegment
+from storage.platform.posix import PosixFileSystem
+from storage.segments import names
+from storage.segments.check import rebuild_idx
+from storage.segments.errors import SegmentBroken, SegmentCorrupt
+from storage.segments.flips import flip
+from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
 

@@ -11,12 +11,12 @@ from random import Random
 import pytest
 
 from storage.format import segment_frame
-from storage.posix import PosixFileSystem
-from storage.records import TagMatch
-from storage.segment import names
-from storage.segment.handles import OpenSegments
-from storage.segment.names import SegmentId
-from storage.segment.reader import SegmentReader
+from storage.platform.posix import PosixFileSystem
+from storage.records.values import TagMatch
+from storage.segments import names
+from storage.segments.handles import OpenSegments
+from storage.segments.names import SegmentId
+from storage.segments.reader import SegmentReader
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.segment.built import ROOT, TOPIC, Built, Made, build, numbered, put
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.segment import names
-from storage.segment.names import SegmentId
+from storage.segments import names
+from storage.segments.names import SegmentId
 from tests.support.spec_segment import decode_name
 
 u64 = st.integers(0, (1 << 64) - 1)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from storage.format import idx_entry, segment_frame
 from storage.format.idx_entry import ENTRY_SIZE
 from storage.format.record import split_body
-from storage.segment import chunks, names
-from storage.segment.errors import SegmentCorrupt
-from storage.segment.names import SegmentId
-from storage.segment.reader import SegmentReader, SegmentSlice
+from storage.segments import chunks, names
+from storage.segments.errors import SegmentCorrupt
+from storage.segments.names import SegmentId
+from storage.segments.reader import SegmentReader, SegmentSlice
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.segment.built import ROOT, TS, Built, Made, build, cut, entry_at, numbered, put, spoil
 

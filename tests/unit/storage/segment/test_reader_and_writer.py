@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 
 from storage.format import segment_frame
-from storage.records import TagMatch
-from storage.segment.flips import flip
-from storage.segment.names import SegmentId
-from storage.segment.reader import SegmentReader
-from storage.segment.rewrite import remove, rewrite
-from storage.segment.writer import ActiveSegment
+from storage.records.values import TagMatch
+from storage.segments.flips import flip
+from storage.segments.names import SegmentId
+from storage.segments.reader import SegmentReader
+from storage.segments.rewrite import remove, rewrite
+from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.segment.built import ROOT, TOPIC, TS, Built, build, numbered
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.format import idx_entry, tag_file
-from storage.records import TagMatch
-from storage.segment import chunks, names
-from storage.segment.errors import SegmentCorrupt
-from storage.segment.names import SegmentId
-from storage.segment.reader import SegmentReader
+from storage.records.values import TagMatch
+from storage.segments import chunks, names
+from storage.segments.errors import SegmentCorrupt
+from storage.segments.names import SegmentId
+from storage.segments.reader import SegmentReader
 from tests.support.sim_disk import Loss, SimCrash, SimDisk, When, quiet_crashes
 from tests.support.spec_tag import decode_tag_file
 from tests.unit.storage.segment.built import ROOT, Built, Made, build, cut, entry_at, numbered, put, spoil

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.filesystem import Buffer
 from storage.format import idx_entry
-from storage.posix import PosixFileSystem
-from storage.segment.errors import SegmentBroken, SegmentCorrupt
-from storage.segment.names import SegmentId
-from storage.segment.writer import MAX_JUMP, ActiveSegment
+from storage.platform.filesystem import Buffer
+from storage.platform.posix import PosixFileSystem
+from storage.segments.errors import SegmentBroken, SegmentCorrupt
+from storage.segments.names import SegmentId
+from storage.segments.writer import MAX_JUMP, ActiveSegment
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
 

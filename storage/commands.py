@@ -1,0 +1,163 @@
+"""`python -m storage backup|restore`: for data directories that no broker runs on."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any, TypeAlias
+
+import msgspec
+import structlog
+
+from storage.backup.restoring import Restored, restore
+from storage.backup.taking import Summary
+from storage.engine import Engine
+from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
+from storage.options import Options
+from storage.platform.posix import PosixFileSystem
+from storage.segments.tiering.open import open_store
+
+OK, WRONG, USAGE = 0, 1, 2
+#: So many topics' heads are shown to people.
+_SHOWN_HEADS = 20
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
+
+
+def add_to(commands: Commands) -> None:
+    """Enter both in the command line."""
+    take = commands.add_parser(
+        "backup",
+        help="copy a data directory that no broker runs on",
+        description="Copy everything into a backup directory, incrementally: it keeps the two newest backups. "
+        "A running broker is asked by `topics backup`.",
+    )
+    take.add_argument("directory", metavar="DIR", help="the data directory")
+    take.add_argument("backup", metavar="BACKUP", help="the backup directory: empty, or of this data directory before")
+    take.add_argument("--include-cold", action="store_true", help="also copy what is in the cold store")
+    make = commands.add_parser(
+        "restore",
+        help="make a data directory of a backup",
+        description="Make a data directory of a backup. All of it is checked before the directory can be used. It gets "
+        "a cluster id and epochs of its own: readers of the original are told that its topics were made anew.",
+        epilog="Exit code: 0 restored; 1 not restored, and the directory is as it was; 2 wrong usage.",
+    )
+    make.add_argument("backup", metavar="BACKUP", help="the backup directory")
+    make.add_argument("directory", metavar="DIR", help="the data directory to make: missing or empty")
+    make.add_argument("--number", type=int, default=0, metavar="N", help="this backup (default: the newest)")
+    for command in (take, make):
+        command.add_argument("--cold-dir", default="", metavar="PLACE", help="the cold store: a path or a URL")
+        command.add_argument("--json", action="store_true", help="one JSON object instead of sentences")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out `backup` or `restore`; the exit code."""
+    # What a start and a stop say of themselves is not what was asked for.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=_to_stderr)
+    progress = _Progress()
+    try:
+        if arguments.command == "backup":
+            done: Summary | Restored = asyncio.run(_backup(arguments, progress))
+        else:
+            done = _restore(arguments, progress)
+    except InvalidRequest as error:
+        return _complain(progress, arguments, error.message, error.code, WRONG)
+    except AlreadyLocked as error:
+        hint = "" if arguments.command == "restore" else " A running broker is asked by `topics backup BACKUP`."
+        return _complain(progress, arguments, error.message + hint, "in_use", WRONG)
+    except StorageError as error:
+        return _complain(progress, arguments, error.message, error.code, WRONG)
+    except OSError as error:
+        return _complain(progress, arguments, f"{error.filename or arguments.directory}: {error}.", "io", WRONG)
+    except ValueError as error:
+        return _complain(progress, arguments, f"{error}.", "invalid_request", USAGE)
+    except KeyboardInterrupt:
+        return _complain(progress, arguments, "Interrupted.", "interrupted", 130)
+    progress.clear()
+    print(msgspec.json.encode(done).decode() if arguments.json else sentences(done))
+    return OK
+
+
+def _to_stderr(*_: Any) -> structlog.PrintLogger:
+    return structlog.PrintLogger(sys.stderr)
+
+
+async def _backup(arguments: argparse.Namespace, progress: _Progress) -> Summary:
+    fs = PosixFileSystem()
+    if not fs.exists(f"{arguments.directory}/FORMAT"):
+        raise OpenError(f"{arguments.directory} is not a data directory: it holds no file named FORMAT.")
+    async with Engine.open(arguments.directory, Options(cold_dir=arguments.cold_dir)) as engine:
+        backup = asyncio.ensure_future(engine.backup(arguments.backup, include_cold=arguments.include_cold))
+        try:
+            while not (await asyncio.wait([backup], timeout=0.2))[0]:
+                if engine.backups.progress is not None:
+                    progress.show("copying", *engine.backups.progress)
+        finally:
+            backup.cancel()
+        return await backup
+
+
+def _restore(arguments: argparse.Namespace, progress: _Progress) -> Restored:
+    fs = PosixFileSystem()
+    cold = open_store(arguments.cold_dir, fs) if arguments.cold_dir else None
+    return restore(
+        fs, arguments.backup, arguments.directory, number=arguments.number, cold=cold, progress=progress.show
+    )
+
+
+def sentences(done: Summary | Restored) -> str:
+    """For people: what was done."""
+    if isinstance(done, Summary):
+        lines = [
+            f"Backup {done.number} is in {done.directory}.",
+            f"  topics    {done.topics}",
+            f"  segments  {done.segments}",
+            f"  copied    {done.copied_bytes} bytes",
+            f"  re-used   {done.reused_bytes} bytes of earlier backups",
+        ]
+        if done.referenced_segments:
+            lines.append(f"  not in it {done.referenced_segments} cold segments, {done.referenced_bytes} bytes")
+    else:
+        lines = [
+            f"Backup {done.number} of {done.backup} was restored into {done.directory}.",
+            f"  cluster   {done.cluster_id}, before it was {done.original_cluster_id}",
+            f"  topics    {done.topics}",
+            f"  records   {done.records}",
+            f"  copied    {done.bytes} bytes",
+            f"  verified  {done.checked}",
+        ]
+    shown = sorted(done.heads.items())[:_SHOWN_HEADS]
+    lines += [f"  head      {head} of {name}" for name, head in shown]
+    if len(done.heads) > len(shown):
+        lines.append(f"            and of {len(done.heads) - len(shown)} topics more: see --json")
+    return "\n".join(lines)
+
+
+def _complain(progress: _Progress, arguments: argparse.Namespace, message: str, code: str, status: int) -> int:
+    progress.clear()
+    if arguments.json:
+        print(json.dumps({"error": {"code": code, "message": message}}), file=sys.stderr)
+    else:
+        print(f"Error: {message}", file=sys.stderr)
+    return status
+
+
+class _Progress:
+    """A line on stderr that tells how far things are, when somebody sits there."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._shown = ""
+
+    def show(self, what: str, done: int, total: int) -> None:
+        line = f"{what}: {min(100, done * 100 // max(1, total))} %"
+        if self._live and line != self._shown:
+            self._shown = line
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._live and self._shown:
+            self._shown = ""
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

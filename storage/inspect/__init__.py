@@ -1,0 +1,1 @@
+"""Reads any data directory without changing it: `dump` and `verify`."""

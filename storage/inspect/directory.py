@@ -1,0 +1,207 @@
+"""A data directory as a stranger may read it: its files and frames. Read-only, takes no lock, works on a live one.
+
+Files are streamed through `storage.log.reader`, never read whole. What changes underneath (a live broker appends,
+rotates and trims) is met by looking again, not by locking. Source: storage.md §1, §2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from storage.format.wal_frame import FrameType
+from storage.log.reader import Chunk, FrameStream, frame_data, frame_node, frame_size, frame_tag
+from storage.platform import layout
+from storage.platform.filesystem import File, FileSystem
+from storage.segments import names as segment_names
+from storage.snapshot import contents as snapshot
+from storage.state.catalog import shard_of
+from storage.state.state_table import StatesSection
+
+_SHARD = re.compile(r"shard-(\d{2,})")
+_FORMAT_MAX = 4096
+
+
+class NotADataDirectory(Exception):
+    """There is no data directory at this path."""
+
+
+class FormatFile(NamedTuple):
+    """The three lines of FORMAT."""
+
+    version: int
+    cluster_id: str
+    shards: int
+
+
+class WalPath(NamedTuple):
+    """A log file; `path` is relative to the data directory."""
+
+    shard: int
+    number: int
+    path: str
+
+
+class SnapshotView(NamedTuple):
+    """A decoded snapshot; `size` of its file in bytes."""
+
+    size: int
+    body: snapshot.Body
+    sections: list[snapshot.Section]
+    states: StatesSection | None = None
+
+    @property
+    def places(self) -> list[tuple[int, tuple[int, int]]]:
+        """(shard, as_of) of every section."""
+        shards = self.body.shards
+        of_logs = [(shard_of(each.topic_id, shards), each.as_of) for each in self.sections]
+        return of_logs if self.states is None else [*of_logs, (0, self.states.as_of)]
+
+
+class Entry(NamedTuple):
+    """A verified frame and the file offset where it begins."""
+
+    offset: int
+    type: int
+    flags: int
+    topic_id: int
+    seq: int
+    ts: int
+    node: bytes
+    tag: bytes
+    data: bytes
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+def type_name(type_: int) -> str:
+    """'TopicCreate' for 2; 'type 99' for one this version does not know."""
+    try:
+        return FrameType(type_).name.title().replace("_", "")
+    except ValueError:
+        return f"type {type_}"
+
+
+def chunk_entries(chunk: Chunk) -> Iterator[Entry]:
+    """The frames of a chunk."""
+    for raw in chunk.frames:
+        start, type_, flags, topic_id, seq, ts, *_ = raw
+        yield Entry(
+            chunk.base + start,
+            type_,
+            flags,
+            topic_id,
+            seq,
+            ts,
+            frame_node(raw, chunk.bytes),
+            frame_tag(raw, chunk.bytes),
+            frame_data(raw, chunk.bytes),
+            frame_size(raw),
+        )
+
+
+def entries(stream: FrameStream) -> Iterator[Entry]:
+    """The stream's frames. Afterwards `stream.end` and `stream.reason` tell where and why they end."""
+    for chunk in stream.chunks():
+        yield from chunk_entries(chunk)
+
+
+def control_map(data: bytes) -> dict[str, Any] | None:
+    """The map in a control frame with every key there is, known or not; None when it is none."""
+    try:
+        decoded = msgspec.msgpack.decode(data)
+    except msgspec.DecodeError:
+        return None
+    return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else None
+
+
+class DataDirectory:
+    """The files of one data directory. Raises NotADataDirectory when there is none, OSError as the disk does."""
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self.fs = fs
+        self.root = root
+        if not fs.is_dir(root):
+            raise NotADataDirectory(f"{root} is not a directory.")
+        if not fs.exists(layout.join(root, layout.FORMAT)):
+            raise NotADataDirectory(f"{root} is not a data directory: it holds no file named {layout.FORMAT}.")
+
+    def open(self, path: str) -> closing[File]:
+        """A file of the directory, for reading. `path` is relative."""
+        return closing(self.fs.open(layout.join(self.root, path), write=False))
+
+    def size(self, path: str) -> int:
+        """Bytes of a file; 0 when it has gone since it was listed."""
+        try:
+            return self.fs.file_size(layout.join(self.root, path))
+        except FileNotFoundError:
+            return 0
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names in a folder, sorted; none when the folder is missing."""
+        path = layout.join(self.root, folder) if folder else self.root
+        return self.fs.listdir(path) if self.fs.is_dir(path) else []
+
+    def read_small(self, path: str) -> bytes:
+        """The first 4 KiB of a file that is a few lines long."""
+        with self.open(path) as file:
+            return file.pread(_FORMAT_MAX, 0)
+
+    def format(self) -> FormatFile:
+        """FORMAT. Raises ValueError when it is not three lines of version, cluster id and shard count."""
+        version, cluster_id, shards, rest = self.read_small(layout.FORMAT).decode("ascii").split("\n")
+        if rest or not cluster_id or int(shards) < 1:
+            raise ValueError("FORMAT is not three lines of version, cluster id and shard count")
+        return FormatFile(int(version), cluster_id, int(shards))
+
+    def shard_folders(self) -> list[tuple[int, str]]:
+        """(shard, folder) of every folder that holds a shard's log: wal for a lone one, else wal/shard-NN."""
+        names = self.names("wal")
+        found = sorted((int(match[1]), f"wal/{name}") for name in names if (match := _SHARD.fullmatch(name)))
+        if layout.wal_numbers(names) or not found:
+            found.insert(0, (0, "wal"))
+        return found
+
+    def wal_files(self, folder: str, shard: int = 0) -> list[WalPath]:
+        """The log files in a folder, in order."""
+        numbers = layout.wal_numbers(self.names(folder))
+        return [WalPath(shard, number, layout.join(folder, layout.wal_name(number))) for number in numbers]
+
+    def all_wal_files(self) -> list[WalPath]:
+        """Every log file of every shard, in order."""
+        return [file for shard, folder in self.shard_folders() for file in self.wal_files(folder, shard)]
+
+    def segment_folders(self) -> list[tuple[int, str]]:
+        """(topic_id, folder) of every folder of a log's segments."""
+        topic_ids = segment_names.topic_ids(self.names(segment_names.TOPICS))
+        return [(topic_id, segment_names.folder("", topic_id).lstrip("/")) for topic_id in topic_ids]
+
+    def segment_data_files(self) -> list[str]:
+        """Paths of the .data files of all segments, named by the log or not, log by log in seq order."""
+        return [
+            layout.join(folder, name)
+            for _, folder in self.segment_folders()
+            for name in self.names(folder)
+            if (parsed := segment_names.parse_name(name)) and parsed[2] == segment_names.DATA
+        ]
+
+    def snapshots(self) -> dict[int, str]:
+        """Paths of the snapshots by number, oldest first."""
+        numbers = layout.snapshot_numbers(self.names("meta"))
+        return {number: layout.join("meta", layout.snapshot_name(number)) for number in numbers}
+
+    def snapshot(self, path: str) -> SnapshotView:
+        """A snapshot and its sections. Raises SnapshotDamaged or SnapshotUnsupported."""
+        with self.open(path) as file:
+            data = file.pread(file.size(), 0)
+        body = snapshot.decode(data)
+        sections = [snapshot.decode_section(section) for section in body.sections]
+        states = snapshot.decode_states(body.states) if body.states else None
+        return SnapshotView(len(data), body, sections, states)

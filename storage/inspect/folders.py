@@ -1,0 +1,69 @@
+"""What the log says of the folders below topics/: which segments there are, and which files belong to none.
+
+Files that no manifest names are never read, and the next start removes or sets aside what a crash has left of them.
+Source: storage.md §4, §6.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
+from storage.inspect.directory import DataDirectory, SnapshotView
+from storage.inspect.frames import Counts
+from storage.inspect.manifest import LogSegments, NamedSegments
+from storage.inspect.wal import ShardWalk
+from storage.platform import layout
+from storage.segments import names
+
+
+def named_segments(directory: DataDirectory) -> NamedSegments:
+    """Which segments there are right now, by the newest valid snapshot and the log behind it. Raises OSError."""
+    newest: SnapshotView | None = None
+    for path in directory.snapshots().values():
+        with contextlib.suppress(FileNotFoundError, SnapshotDamaged, SnapshotUnsupported):
+            newest = directory.snapshot(path)
+    named = NamedSegments(newest)
+    for shard, folder in directory.shard_folders():
+        ShardWalk(directory, Counts(), {}, lambda _: None, lambda _: None, named).run(
+            directory.wal_files(folder, shard)
+        )
+    return named
+
+
+def unnamed(
+    directory: DataDirectory, logs: dict[int, LogSegments], deleted: set[int], say: Callable[[str, str], None]
+) -> None:
+    """Say of every file below topics/ that no log names what it is."""
+    folders = {folder: topic_id for topic_id, folder in directory.segment_folders()}
+    for name in directory.names(names.TOPICS):
+        folder = layout.join(names.TOPICS, name)
+        topic_id = folders.get(folder)
+        log = logs.get(topic_id) if topic_id is not None else None
+        if topic_id is None:
+            say(folder, "This does not belong to a data directory; it is not used.")
+        elif log is not None:
+            _unnamed_files(directory, topic_id, folder, log, say)
+        elif topic_id in deleted:
+            say(folder, "The topic is deleted; its folder is removed by the broker, or by the next start.")
+        else:
+            say(folder, "No topic has this id; the next start sets the folder aside.")
+
+
+def _unnamed_files(
+    directory: DataDirectory, topic_id: int, folder: str, log: LogSegments, say: Callable[[str, str], None]
+) -> None:
+    named = {(each.first_seq, each.gen) for each in log.segments.values()}
+    for name in directory.names(folder):
+        parsed = names.parse_name(name)
+        path = layout.join(folder, name)
+        if name.endswith(layout.TMP_SUFFIX):
+            say(path, "A file whose writing was not finished, or goes on right now; it is not used.")
+        elif parsed is None:
+            say(path, "This does not belong to a data directory; it is not used.")
+        elif parsed[:2] not in named:
+            say(
+                path,
+                f"The log of topic {topic_id} names no such segment; the file is not read, the next start removes it.",
+            )

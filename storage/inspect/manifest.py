@@ -1,0 +1,127 @@
+"""Which segments the logs of a directory have, by its newest snapshot and the frames behind it.
+
+Pure: frames go in, sentences about what contradicts come out. Source: storage.md §2 (CheckpointMark, Segment), §4, §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from storage.format import control
+from storage.inspect.directory import SnapshotView
+from storage.snapshot.contents import Section
+from storage.state.lookup import tag_match
+from storage.state.manifest import SegmentState
+
+Place: TypeAlias = tuple[int, int]
+"""File number and offset in it."""
+
+
+class LogSegments:
+    """What is known of one log: its segments in order, by first_seq, and what makes records in them dead."""
+
+    __slots__ = ("absorbed", "as_of", "deletes", "floor", "segments")
+
+    def __init__(self, section: Section | None = None) -> None:
+        self.as_of: Place = section.as_of if section else (0, 0)
+        self.absorbed = section.absorbed if section else 0
+        self.segments = {each.first_seq: each for each in section.segments} if section else {}
+        self.floor = max([1, *(section.floors.values() if section else ())])
+        #: Delete frames by tag or seq: what they remove may not be flagged in the files yet.
+        self.deletes: list[control.Delete] = []
+
+    @property
+    def active(self) -> SegmentState | None:
+        last = next(reversed(self.segments.values()), None)
+        return None if last is None or last.sealed else last
+
+    def gone(self, seq: int, tag: bytes) -> bool:
+        """Whether the log says that a record is dead, whatever its segment says."""
+        return seq < self.floor or any(_removes(each, seq, tag) for each in self.deletes)
+
+
+def _removes(delete: control.Delete, seq: int, tag: bytes) -> bool:
+    if seq > delete.bound_head or (delete.before_seq is not None and seq >= delete.before_seq):
+        return False
+    if delete.seqs is not None and seq not in delete.seqs:
+        return False
+    return delete.match is None or (bool(tag) and tag_match(delete.match).matches(tag))
+
+
+class NamedSegments:
+    """All logs' segments. `deleted` are ids of logs that are gone; `stale`: files went while they were read."""
+
+    def __init__(self, newest: SnapshotView | None = None) -> None:
+        self.logs = {each.topic_id: LogSegments(each) for each in newest.sections} if newest else {}
+        self.deleted = set(newest.body.pending_deletes) if newest else set[int]()
+        self.stale = False
+
+    def apply(self, place: Place, topic_id: int, value: Any) -> Iterator[str]:
+        """Take in a whole, verified control frame; sentences about what does not fit."""
+        if isinstance(value, control.CheckpointMark):
+            for each, seq in value.absorbed.items():
+                yield from self._mark(each, seq)
+        elif isinstance(value, control.TopicCreate):
+            self.logs.setdefault(topic_id, LogSegments())
+        elif isinstance(value, control.TopicDelete):
+            self.logs.pop(topic_id, None)
+            self.deleted.add(topic_id)
+        elif (log := self.logs.get(topic_id)) is not None:
+            if isinstance(value, control.Delete):
+                _delete(log, value)
+            elif isinstance(value, control.EvictWatermark):
+                log.floor = max([log.floor, *(value.floors or {}).values()])
+            elif isinstance(value, control.Segment) and place >= log.as_of:
+                yield from _take(log, value)
+
+    def _mark(self, topic_id: int, seq: int) -> Iterator[str]:
+        log = self.logs.get(topic_id)
+        if log is None or seq <= log.absorbed:
+            return  # deleted since, or known to the snapshot
+        active = log.active
+        if active is None:
+            yield f"It says that topic {topic_id} is in segments up to seq {seq}, but no segment is open for that."
+            return
+        log.segments[active.first_seq] = replace(active, end_seq=seq + 1)
+        log.absorbed = seq
+
+
+def _delete(log: LogSegments, value: control.Delete) -> None:
+    if value.match is None and value.seqs is None:
+        if value.before_seq is not None:
+            log.floor = max(log.floor, min(value.before_seq, value.bound_head + 1))
+    else:
+        log.deletes.append(value)
+
+
+def _take(log: LogSegments, value: control.Segment) -> Iterator[str]:
+    first_seq = value.first_seq
+    segment = log.segments.get(first_seq)
+    if value.event == "opened":
+        if log.active is not None or first_seq <= log.absorbed:
+            yield f"A segment is opened at seq {first_seq}, where records are in segments up to seq {log.absorbed}."
+            return
+        log.segments[first_seq] = SegmentState(first_seq=first_seq, end_seq=first_seq, gen=value.gen)
+        return
+    if segment is None:
+        yield f"The segment that begins with seq {first_seq} is {value.event}, but there is none."
+        return
+    gen = segment.gen + (value.event == "rewritten")
+    if (value.end_seq, value.gen) != (segment.end_seq, gen):
+        yield (
+            f"The segment that begins with seq {first_seq} is {value.event} as generation {value.gen} up to seq "
+            f"{value.end_seq - 1}, but it should be generation {gen} up to seq {segment.end_seq - 1}."
+        )
+    if value.event == "dropped":
+        del log.segments[first_seq]
+        return
+    log.segments[first_seq] = replace(
+        segment,
+        gen=value.gen,
+        tier=value.tier,
+        data_bytes=value.data_bytes,
+        sealed=segment.sealed or value.event == "sealed",
+    )

@@ -1,0 +1,1 @@
+"""The write path: checked records become frames, one writer a shard logs them, `apply` publishes them."""

@@ -1,0 +1,131 @@
+"""Reads frames back from WAL files, on the I/O pool. Handles are a small LRU of their own, apart from the writer's."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from storage.format.cutting import total
+from storage.log.position import split
+from storage.platform import layout
+from storage.platform.filesystem import File, FileSystem, Read
+from storage.records.spans import Span
+
+MAX_OPEN = 64
+#: Reads in one batch: fewer than MAX_OPEN, so that opening the last never closes the first.
+_MOST_AT_ONCE = 32
+_MERGE_MAX_BYTES = 4 << 20
+_MERGE_WASTE = 4
+
+
+class WalFileGone(Exception):
+    """The file was trimmed after the read had been planned. `seq` is the first that was wanted of it."""
+
+    def __init__(self, file: int, offset: int, seq: int) -> None:
+        super().__init__(f"WAL file {file} is not there")
+        self.file = file
+        self.offset = offset
+        self.seq = seq
+
+    def __reduce__(self) -> tuple[type[WalFileGone], tuple[int, int, int]]:
+        return type(self), (self.file, self.offset, self.seq)
+
+
+class WalReader:
+    """Blocking; may be used by several threads at once."""
+
+    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._open: OrderedDict[tuple[int, int], File] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+        """By each span's first seq: bytes that hold its frames, and where they begin. Raises WalFileGone, OSError."""
+        found: dict[int, tuple[bytes, int]] = {}
+        groups = _merge(spans)
+        for begin in range(0, len(groups), _MOST_AT_ONCE):
+            part = groups[begin : begin + _MOST_AT_ONCE]
+            for group, data in zip(part, self._read_groups(shard, part), strict=True):
+                start = _begin(group)[1]
+                for span in group:
+                    found[span.first_seq] = (data, split(span.place)[1] + span.offset - start)
+        return found
+
+    def _read_groups(self, shard: int, groups: list[list[Span]]) -> list[bytes]:
+        """One batch of reads: no more files than are kept open."""
+        # Read under the lock: no file is closed meanwhile.
+        with self._lock:
+            reads: list[Read] = []
+            for group in groups:
+                number, begin = _begin(group)
+                last = group[-1]
+                end = split(last.place)[1] + last.offset + total(last.sizes)
+                try:
+                    reads.append(Read(self._file(shard, number), end - begin, begin))
+                except FileNotFoundError:
+                    raise WalFileGone(number, begin, group[0].first_seq) from None
+            return self._fs.read_many(reads)
+
+    def _file(self, shard: int, number: int) -> File:
+        """Of the least recently used order, which closes its oldest. With the lock held."""
+        key = (shard, number)
+        file = self._open.get(key)
+        if file is not None:
+            self._open.move_to_end(key)
+            return file
+        file = self._fs.open(layout.join(self._directories[shard], layout.wal_name(number)), write=False)
+        self._open[key] = file
+        if len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def forget(self, shard: int, number: int) -> None:
+        """The file is being deleted."""
+        with self._lock:
+            file = self._open.pop((shard, number), None)
+            if file is not None:
+                file.close()
+
+    def close(self) -> None:
+        with self._lock:
+            while self._open:
+                self._open.popitem()[1].close()
+
+
+class WalFetcher(WalReader):
+    """The same for the loop. `run_io` runs a function on the I/O pool and awaits it."""
+
+    def __init__(self, fs: FileSystem, directories: Sequence[str], run_io: Callable[..., Awaitable[Any]]) -> None:
+        super().__init__(fs, directories)
+        self._run_io = run_io
+
+    async def fetch(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+        """`read`, awaited."""
+        return await self._run_io(self.read, shard, spans)
+
+
+def _begin(group: list[Span]) -> tuple[int, int]:
+    """File and offset where the bytes of a group begin."""
+    return split(group[0].place + group[0].offset)
+
+
+def _merge(spans: list[Span]) -> list[list[Span]]:
+    """Neighbours in one file that are read together: not too far apart, not too much at once."""
+    groups: list[list[Span]] = []
+    begin = used = 0
+    for span in spans:
+        number, offset = split(span.place)
+        offset += span.offset
+        size = total(span.sizes)
+        if groups and split(groups[-1][-1].place)[0] == number and offset >= begin:
+            extent = offset + size - begin
+            if extent <= _MERGE_MAX_BYTES and extent <= _MERGE_WASTE * (used + size) + 65536:
+                groups[-1].append(span)
+                used += size
+                continue
+        groups.append([span])
+        begin, used = offset, size
+    return groups

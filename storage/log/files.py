@@ -1,0 +1,185 @@
+"""Makes, prepares and retires the files of one shard's log. Source: storage.md §1, §3.
+
+A file is allocated and synced, and its name is durable, before a byte of it counts; the one before it has been
+cut to its length and synced before byte 0 of the next is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Callable
+
+from storage.log.stats import WalStats
+from storage.platform import layout
+from storage.platform.filesystem import File, FileSystem, write_whole
+
+#: The last two are no want of space, but pass as it does: nothing was written, and a later try may succeed.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+
+#: Where a sync is of so much or more on average, files are not filled with zeros beforehand: to write each byte twice
+#: costs more than syncs of blocks never written before do (ADR 0006).
+UNFILLED_FROM = 512 << 10
+
+
+def no_space(error: OSError) -> bool:
+    """Whether the disk (or the quota, or the table of open files) is full: a condition, not a failure."""
+    return error.errno in NO_SPACE
+
+
+class PreparedFile:
+    """An allocated, empty WAL file."""
+
+    __slots__ = ("file", "number", "size")
+
+    def __init__(self, number: int, file: File, size: int) -> None:
+        self.number = number
+        self.file = file
+        self.size = size
+
+
+class WalFiles:
+    """The directory of one shard. Used by its writer only, but for `prepare`, which runs ahead on another thread.
+
+    `stats`: of the writer, that say how much it syncs at a time.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        *,
+        file_bytes: int,
+        reserve_bytes: int,
+        spawn: Callable[[Callable[[], None]], None],
+        stats: WalStats,
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self._file_bytes = file_bytes
+        self._reserve_bytes = reserve_bytes
+        self._spawn = spawn
+        self._stats = stats
+        #: Bytes and syncs when the last file was begun; whether the next one is filled with zeros.
+        self._bytes = self._fsyncs = 0
+        self._fill = True
+        self._ahead: PreparedFile | None = None
+        self._preparing = False
+        self._lock = threading.Lock()  # one maker of files at a time: `take` waits for a `prepare` under way
+
+    def path(self, number: int) -> str:
+        return layout.join(self.directory, layout.wal_name(number))
+
+    def _make(self, name: str, size: int, *, fill: bool = True) -> File:
+        path = layout.join(self.directory, name)
+        file = self._fs.open(path, create=True, exclusive=True)
+        try:
+            file.allocate(size, fill=fill)
+            file.sync()
+            self._fs.sync_dir(self.directory)
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):
+                self._fs.unlink(path)
+            raise
+        return file
+
+    def take(self, number: int, size: int) -> PreparedFile:
+        """The file `number`, allocated for at least `size` bytes. Raises OSError, ENOSPC among them."""
+        wanted = max(size, self._file_bytes)
+        with self._lock:
+            ahead = self._ahead
+            if ahead is None or ahead.number != number:
+                file = self._make(layout.wal_name(number), wanted, fill=self._fill)
+                return PreparedFile(number, file, wanted)
+            if ahead.size < wanted:
+                ahead.file.allocate(wanted, fill=self._fill)
+                ahead.file.sync()
+                ahead.size = wanted
+            self._ahead = None
+            return ahead
+
+    def begin(self, number: int) -> None:
+        """Note in CURRENT which file is about to be written (advisory: the listing decides). Raises OSError.
+
+        What the one before saw tells how those to come are made.
+        """
+        written, synced = self._stats.bytes - self._bytes, self._stats.fsyncs - self._fsyncs
+        if written:
+            self._fill = written < synced * UNFILLED_FROM
+        self._bytes, self._fsyncs = self._stats.bytes, self._stats.fsyncs
+        path = layout.join(self.directory, layout.CURRENT)
+        temporary = path + layout.TMP_SUFFIX
+        file = self._fs.open(temporary, create=True)
+        try:
+            text = f"{layout.wal_name(number)}\n".encode()
+            file.truncate(0)
+            write_whole(file, text, 0)
+            file.sync()
+        finally:
+            file.close()
+        self._fs.rename(temporary, path)
+        self._fs.sync_dir(self.directory)
+
+    def prepare_ahead(self, number: int) -> None:
+        """Have file `number` made by the time it is needed. No space or an error: `take` will find out."""
+        if self._ahead is None and not self._preparing:
+            self._preparing = True
+            self._spawn(lambda: self._prepare(number))
+
+    def _prepare(self, number: int) -> None:
+        with self._lock:
+            try:
+                if not self._fs.exists(self.path(number)):
+                    file = self._make(layout.wal_name(number), self._file_bytes, fill=self._fill)
+                    self._ahead = PreparedFile(number, file, self._file_bytes)
+            except OSError:
+                pass  # the writer tries again when it needs the file, and says what happened
+            finally:
+                self._preparing = False
+
+    def drop_ahead(self) -> None:
+        """Give the prepared file's space back."""
+        with self._lock:
+            self._drop_ahead()
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self.discard(self._ahead)
+            self._ahead = None
+
+    # -- the reserve -------------------------------------------------------------------------------------------------
+
+    def has_reserve(self) -> bool:
+        return self._fs.exists(layout.join(self.directory, layout.RESERVE))
+
+    def make_reserve(self) -> None:
+        """Have a reserve for the time the disk is full. Raises OSError."""
+        path = layout.join(self.directory, layout.RESERVE)
+        if self.has_reserve():
+            if self._fs.file_size(path) >= self._reserve_bytes:
+                return
+            self._fs.unlink(path)  # its maker was killed before it had all its space
+        self._make(layout.RESERVE, self._reserve_bytes).close()
+
+    def take_reserve(self, number: int) -> PreparedFile:
+        """The reserve becomes file `number`. Raises OSError; ENOENT when it was used before."""
+        path = layout.join(self.directory, layout.RESERVE)
+        with self._lock:
+            self._drop_ahead()  # it bears the number that the reserve takes
+            file = self._fs.open(path)
+            try:
+                size = file.size()
+                self._fs.rename(path, self.path(number))
+                self._fs.sync_dir(self.directory)
+            except OSError:
+                file.close()
+                raise
+        return PreparedFile(number, file, size)
+
+    def discard(self, prepared: PreparedFile) -> None:
+        """Give a file back that could not be put to use."""
+        prepared.file.close()
+        with contextlib.suppress(OSError):
+            self._fs.unlink(self.path(prepared.number))

@@ -1,0 +1,234 @@
+"""Opens a data directory: lock, FORMAT, shard directories. Source: storage.md §1."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from storage.errors import AlreadyLocked, MetadataLost, OpenError, UnsupportedFormat
+from storage.platform import layout
+from storage.platform.clock import Clock, SystemClock
+from storage.platform.filesystem import FileSystem, Lock, write_whole
+
+MAX_SHARDS = 99
+#: How long a start waits for what a killed process has left running, and how often it looks.
+_ORPHAN_MS = 2000
+_LOOK_AGAIN_S = 0.02
+#: A folder that we may not sync is none that this program made.
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP)
+
+
+class Format(NamedTuple):
+    """What FORMAT says. `shards` is the count that the directory was made with; a snapshot's wins."""
+
+    cluster_id: str
+    shards: int
+
+
+def ensure_dir(fs: FileSystem, path: str) -> None:
+    """Make a directory and its parents; their entries are durable on return.
+
+    Also those of folders found here: the process that made them may have been killed before it synced.
+    """
+    if path == "/":
+        return
+    parent = path.rsplit("/", 1)[0] or "/"
+    ensure_dir(fs, parent)
+    made = not fs.is_dir(path)
+    if made:
+        fs.mkdir(path)
+    try:
+        fs.sync_dir(parent)
+    except OSError as error:
+        if made or error.errno not in _NOT_OURS:
+            raise
+
+
+def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
+    """Hold the directory for this process. Raises AlreadyLocked.
+
+    At once where whoever made the lock lives. Where it was killed, a process of its own may have it open still, at
+    the end of what it was doing (`copy_process`): that is waited for, so that a start right behind a kill succeeds.
+    """
+    ensure_dir(fs, root)
+    path, clock, still = layout.join(root, layout.LOCK), clock or SystemClock(), threading.Condition()
+    give_up_ns = clock.monotonic_ns() + _ORPHAN_MS * 1_000_000
+    while True:
+        try:
+            return fs.lock(path)
+        except BlockingIOError:
+            if clock.monotonic_ns() >= give_up_ns or _holder_runs(fs, path):
+                raise AlreadyLocked(f"{root} is in use by another process (its .lock is held).", path=root) from None
+        with still:
+            clock.wait(still, _LOOK_AGAIN_S)
+
+
+def _holder_runs(fs: FileSystem, path: str) -> bool:
+    """Whether the process that the lock file names is there. The name may be that of the holder before, for a moment.
+
+    Another container's number means nothing here: then it is waited for in vain, or not at all.
+    """
+    file = fs.open(path, write=False)
+    try:
+        pid = file.pread(4096, 0).partition(b"\n")[0]
+    finally:
+        file.close()
+    return not pid.isdigit() or fs.runs(int(pid))
+
+
+@dataclass(frozen=True, slots=True)
+class LockText:
+    """What `.lock` says of the process that holds it, or held it last.
+
+    `pid`
+        It holds the directory, and nothing it finds there is believed to be all that was written.
+    `pid`, `recovering BOOT`, `ENDS`
+        It is starting. The process before it was killed in this boot, so the page cache has all that it had written.
+    `pid`, `BOOT`
+        Its start is complete.
+    `pid`, `failed`
+        A write has failed. What is read need not be what was written.
+
+    A kill while the text is written leaves the new one with the end of a longer one behind it, so nothing behind the
+    lines named here means anything.
+    """
+
+    pid: int = 0
+    #: Boot in which all that was written is in the page cache; empty where that is not so.
+    boot: str = ""
+    #: The process has completed its start, or has stopped after a failed write.
+    came_up: bool = False
+    #: By shard, what starts that never came up have made of its log (see `ShardTrust`); empty: nothing yet.
+    ends: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> LockText:
+        first, second, third = (*text.split("\n", 3), "", "", "")[:3]
+        pid = int(first) if first.isdigit() else 0
+        if second == _FAILED:
+            return cls(pid=pid, came_up=True)
+        if not second.startswith(_RECOVERING):
+            return cls(pid=pid, boot=second.strip(), came_up=bool(second.strip()))
+        words = third.split(" ")
+        ends = tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
+        return cls(pid=pid, boot=second.removeprefix(_RECOVERING), ends=ends)
+
+    def encode(self) -> str:
+        if self.came_up:
+            return f"{self.pid}\n{self.boot or _FAILED}\n"
+        # An empty third line, so that nothing that stood there before is taken for it.
+        ends = " ".join(map(str, self.ends))
+        return f"{self.pid}\n{_RECOVERING}{self.boot}\n{ends}\n" if self.boot else f"{self.pid}\n\n"
+
+
+_FAILED, _RECOVERING = "failed", "recovering "
+
+
+class ShardTrust:
+    """Whether what a recovery finds of each shard's log is all that was written to it.
+
+    It is where the process before was killed and the machine ran on, except in a shard whose log has a torn end: what
+    was torn there may have been answered. A recovery cuts that end off, and if it is killed behind that, the next one
+    must still know. So `.lock` has a number a shard before anything is cut: 0 where the end was torn, else that of the
+    first log file that the start will write itself. A torn end in such a file belongs to a start that was killed
+    before anybody was answered, and is no evidence.
+    """
+
+    def __init__(self, shards: int, ends: tuple[int, ...] | None = ()) -> None:
+        """`ends`: as `.lock` has them, empty where it has none yet; None: nothing is trusted."""
+        self._shards = shards
+        if ends is not None and len(ends) != shards:
+            # None yet; or those of another layout, whose losses are in the snapshots by which it was replaced.
+            ends = (_NONE_OF_ITS_OWN,) * shards
+        self._ends = ends
+
+    def __getitem__(self, shard: int) -> bool:
+        return self._ends is not None and self._ends[shard] != 0
+
+    @property
+    def ends(self) -> tuple[int, ...] | None:
+        """What `.lock` says of the shards; None: nothing is trusted."""
+        return self._ends
+
+    def after(self, torn: Sequence[int], next_files: Sequence[int]) -> ShardTrust:
+        """For a shard each: the file that ends torn (0: none), and the first one that this start will write."""
+        if self._ends is None:
+            return self
+        ends = tuple(
+            0 if 0 < file < own else min(own, following)
+            for own, file, following in zip(self._ends, torn, next_files, strict=True)
+        )
+        return ShardTrust(self._shards, ends)
+
+
+#: Above the number of every log file.
+_NONE_OF_ITS_OWN = 10**16
+
+
+def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
+    """Read FORMAT, or write it into a new directory. Raises UnsupportedFormat, OpenError."""
+    if wanted_shards and not 1 <= wanted_shards <= MAX_SHARDS:
+        raise OpenError(f"wal_shards must be 1 to {MAX_SHARDS}, it is {wanted_shards}.")
+    path = layout.join(root, layout.FORMAT)
+    if fs.exists(layout.join(root, layout.RESTORING)):
+        raise OpenError(
+            f"A restore into {root} has not come to its end ({layout.RESTORING} is there), so this is no whole data "
+            "directory. Empty it and restore again."
+        )
+    if not fs.exists(path):
+        return _create(fs, root, wanted_shards)
+    file = fs.open(path, write=False)
+    try:
+        lines = file.pread(4096, 0).decode("ascii", "replace").split("\n")
+    finally:
+        file.close()
+    if not lines[0].isdigit():
+        raise OpenError(f"{path} is not a FORMAT file of this program.")
+    if int(lines[0]) != layout.FORMAT_VERSION:
+        raise UnsupportedFormat(f"{path} says format {lines[0]}; this program knows {layout.FORMAT_VERSION}.")
+    if len(lines) < 3 or not lines[2].isdigit():
+        raise OpenError(f"{path} is damaged: it must have a version, a cluster id and a shard count.")
+    return Format(lines[1], int(lines[2]))
+
+
+def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
+    strangers = [name for name in fs.listdir(root) if name in ("wal", "meta", "topics")]
+    if strangers:
+        raise MetadataLost(
+            f"{root} holds {', '.join(strangers)} but no FORMAT file; it is not started as a new directory."
+        )
+    return write_format(fs, root, wanted_shards or min(os.cpu_count() or 1, 8))
+
+
+def write_format(fs: FileSystem, root: str, shards: int) -> Format:
+    """Put FORMAT in place, with a cluster id of its own; durable on return. Raises OSError."""
+    made = Format(uuid.uuid4().hex, shards)
+    path = layout.join(root, layout.FORMAT)
+    temporary = path + layout.TMP_SUFFIX
+    file = fs.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        write_whole(file, f"{layout.FORMAT_VERSION}\n{made.cluster_id}\n{shards}\n".encode(), 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(temporary, path)
+    fs.sync_dir(root)
+    return made
+
+
+def make_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
+    """The shard directories. They and meta/ are made where missing; what these folders hold is durable on return."""
+    wal, meta = layout.join(root, "wal"), layout.meta_dir(root)
+    directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
+    for directory in dict.fromkeys((meta, wal, *directories)):
+        if not fs.is_dir(directory):
+            fs.mkdir(directory)
+    for directory in (root, wal, meta):
+        fs.sync_dir(directory)
+    return directories

@@ -1,0 +1,170 @@
+"""The backend `io_uring`: a group's write and its sync are one submission, and so are those of several shards.
+
+The sync is linked behind the write: the kernel starts it only when the write has succeeded in full. Both results are
+looked at all the same, and where there is the least doubt whether the link held, the file is synced again.
+Short writes go on where they stopped; EINTR, EAGAIN and ECANCELED (the thread that had submitted it has ended) mean
+again. Any other error is that file's. Many reads are one submission; one alone is a plain pread, which is quicker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Sequence
+
+from storage.platform.filesystem import Buffer, Read, SyncFailed, read_each, write_buffers
+from storage.platform.io.ring import (
+    DATASYNC,
+    LINK,
+    OP_FSYNC,
+    OP_NOP,
+    OP_READ,
+    OP_WRITE,
+    Entry,
+    Ring,
+    RingLike,
+    address_of,
+)
+from storage.platform.io.submitter import RingBroken, Submitter
+from storage.platform.posix import PosixFile, PosixFileSystem, open_descriptor
+
+_AGAIN = (errno.EINTR, errno.EAGAIN, errno.ECANCELED)
+_MOST_TRIES = 1000
+#: Above this a write goes by pwritev, so that it need not be copied together; its sync still goes by the ring.
+LINKED_MAX_BYTES = 16 << 20
+#: Of a ring: what may be submitted at once. A shard has one write and one sync in flight.
+WRITE_ENTRIES, READ_ENTRIES = 256, 64
+
+
+class UringFile(PosixFile):
+    """An open descriptor whose syncs, and writes that are to be synced, go through a ring."""
+
+    __slots__ = ("_submitter",)
+
+    def __init__(self, fd: int, submitter: Submitter) -> None:
+        super().__init__(fd)
+        self._submitter = submitter
+
+    def datasync(self) -> None:
+        fd = self._open_fd()
+        for _ in range(_MOST_TRIES):
+            (result,) = self._run([Entry(OP_FSYNC, fd, operation_flags=DATASYNC)])[0]
+            if result >= 0:
+                return
+            if -result not in _AGAIN:
+                raise _error(result)
+        raise _error(-errno.EAGAIN)
+
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+        size = sum(map(len, buffers))
+        if not 0 < size <= LINKED_MAX_BYTES:
+            write_buffers(self, buffers, offset)
+            between()
+            return self._sync_or_fail()
+        data = bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
+        return self._write_linked(data, offset)
+
+    def _write_linked(self, data: bytes, offset: int) -> None:
+        fd, at = self._open_fd(), address_of(data)
+        done = tries = 0
+        while True:
+            left = len(data) - done
+            write = Entry(OP_WRITE, fd, offset + done, at + done, left, flags=LINK)
+            (wrote, synced), split = self._run([write, Entry(OP_FSYNC, fd, operation_flags=DATASYNC)], data)
+            if wrote < 0 and -wrote not in _AGAIN:
+                raise _error(wrote)
+            if wrote == left:
+                break
+            tries = 0 if wrote > 0 else tries + 1
+            if tries > _MOST_TRIES or wrote == 0:
+                raise OSError(errno.EIO, f"{left} bytes were not taken")
+            done += max(0, wrote)
+        if synced < 0 and -synced not in _AGAIN:
+            raise SyncFailed(-synced, os.strerror(-synced))
+        if synced < 0 or split:
+            self._sync_or_fail()
+
+    def _sync_or_fail(self) -> None:
+        try:
+            self.datasync()
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
+
+    def _run(self, entries: Sequence[Entry], keep: object = None) -> tuple[list[int], bool]:
+        """Results of the entries, and whether a link between them may not have held."""
+        try:
+            request = self._submitter.run(entries, keep)
+        except RingBroken:
+            self._fd = (
+                -1
+            )  # never closed: the number must not come to mean another file while entries may be carried out
+            raise
+        return request.results, request.split
+
+
+class UringFileSystem(PosixFileSystem):
+    """Two rings of its own, one for writes and syncs, one for reads. Raises OSError when there can be none."""
+
+    def __init__(self, make: Callable[[int], RingLike] = Ring) -> None:
+        with contextlib.ExitStack() as made:
+            self._writes, self._reads = (_checked(make(entries), made) for entries in (WRITE_ENTRIES, READ_ENTRIES))
+            made.pop_all()
+
+    @property
+    def submissions(self) -> int:
+        """Submissions of writes and syncs so far."""
+        return self._writes.submissions
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> PosixFile:
+        fd = open_descriptor(path, create=create, exclusive=exclusive, write=write)
+        return UringFile(fd, self._writes)
+
+    def read_many(self, reads: Sequence[Read]) -> list[bytes]:
+        if len(reads) < 2 or not all(isinstance(each.file, UringFile) and each.size > 0 for each in reads):
+            return read_each(reads)
+        found: list[bytes] = []
+        for begin in range(0, len(reads), self._reads.most_entries):
+            found += self._read_batch(reads[begin : begin + self._reads.most_entries])
+        return found
+
+    def _read_batch(self, reads: Sequence[Read]) -> list[bytes]:
+        buffers = [bytearray(each.size) for each in reads]
+        entries = [
+            Entry(OP_READ, each.file.descriptor(), each.offset, address_of(buffer), each.size)
+            for each, buffer in zip(reads, buffers, strict=True)
+            if isinstance(each.file, UringFile)
+        ]
+        results = self._reads.run(entries, buffers).results
+        return [_whole(*each) for each in zip(reads, buffers, results, strict=True)]
+
+    def close(self) -> None:
+        """Nothing of this file system may be in use."""
+        self._writes.close()
+        self._reads.close()
+
+
+def _whole(read: Read, buffer: bytearray, result: int) -> bytes:
+    """What was read, and what a short read left; only the end of the file ends it."""
+    if result == read.size:
+        return bytes(buffer)
+    if result >= 0:
+        rest = read.file.pread(read.size - result, read.offset + result) if result else b""
+        return bytes(memoryview(buffer)[:result]) + rest
+    if -result in _AGAIN:
+        return read.file.pread(read.size, read.offset)
+    raise _error(result)
+
+
+def _checked(ring: RingLike, made: contextlib.ExitStack) -> Submitter:
+    """A ring may be had and yet not be used (a sandbox that allows the one call and not the other): tried out."""
+    submitter = Submitter(ring)
+    made.callback(submitter.close)
+    (result,) = submitter.run([Entry(OP_NOP, -1)], None).results
+    if result < 0:
+        raise _error(result)
+    return submitter
+
+
+def _error(result: int) -> OSError:
+    return OSError(-result, os.strerror(-result))

@@ -1,0 +1,1 @@
+"""The read path: from a cursor to records, wherever they are."""

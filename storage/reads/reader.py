@@ -1,0 +1,273 @@
+"""The read path: from a cursor to records, with everything lost in between announced. Source: api.md §3 (read).
+
+A read plans on the event loop (arrays only), fetches bytes from the tail cache or, on the I/O pool, from the WAL or
+segments (cold ones: on a pool of their own), and checks what it fetched: topic_id, seq and checksum of every frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from storage.errors import (
+    InvalidRequest,
+    LogUnreadable,
+    RecordCorrupt,
+    RecordNotFound,
+    SegmentIncomplete,
+    SegmentUnreadable,
+    TopicNotFound,
+    Unreadable,
+)
+from storage.format.cutting import total
+from storage.log.fetch import WalFileGone
+from storage.log.position import split
+from storage.reads.scan import MAX_CORRUPT, Piece, Scan, cut
+from storage.records.spans import Span
+from storage.records.values import ReadQuery, ReadResult, StoredRecord, Tombstone
+from storage.segments.io import SegmentGone, look_into, said_by
+from storage.segments.store import id_of
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.manifest import COLD
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+
+#: A router that passes over records lets the loop go on after so many.
+ROUTING_SCAN_RECORDS = 4096
+
+
+class Reader:
+    """Reads logs of one engine."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+
+    async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:
+        """Records behind `query.from_seq`. Raises RecordCorrupt unless `skip_corrupt`; Unreadable when the first record
+        is there and the disk does not give it (behind others that it gives, the read ends).
+        """
+        wanted: set[int] = set()
+        missing: set[int] = set()
+        while True:
+            try:
+                return await self._read(topic, query, missing)
+            except SegmentGone:
+                if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
+                    raise TopicNotFound(topic.name) from None
+            except WalFileGone as gone:
+                # Trimmed between plan and fetch: what lay in it is dead by now, so a new plan does not want it.
+                if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
+                    raise TopicNotFound(topic.name) from None
+                # One that is wanted again is missing: what lay in it is damaged, record by record.
+                (missing if gone.file in wanted else wanted).add(gone.file)
+
+    async def _read(self, topic: Topic, query: ReadQuery, missing: Container[int]) -> ReadResult:
+        await self._engine.expiry.expire_if_possible(topic)
+        max_scan = self._engine.options.max_scan_records
+        if query.routing:
+            max_scan = min(max_scan, ROUTING_SCAN_RECORDS)
+        else:
+            topic.last_read_ts = self._engine.now_ms()
+        log = topic.log
+        since = None if query.from_ts is None else await self._not_before(log, query.from_ts)
+        from_seq, tombstone = self._begin(log, query, since)
+        head = log.head
+        last = head if query.to_seq is None else min(head, query.to_seq)
+        end = min(log.marks.next_loss(from_seq) or last + 1, last + 1)
+        scan = Scan(topic, query, self._engine.now_ms(), max_scan, missing)
+        begin = cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
+        # What is evicted during a wait ends the read: the next one gets the tombstone.
+        while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
+            try:
+                if cursor < log.held.absorbed:
+                    cursor = await self._read_segment(log, cursor + 1, end, scan)
+                    continue
+                pieces, reached = await self._fetch(topic, cursor + 1, end, scan, missing)
+            except Unreadable:
+                log.usage.unreadable_reads += 1
+                if cursor == begin and tombstone is None:
+                    raise
+                break  # what lies in front is given: the next read says what is behind
+            for piece in pieces:
+                cursor = scan.take(piece)
+                if scan.done:
+                    break
+            else:
+                cursor = reached
+        result = ReadResult(
+            topic=topic.name,
+            records=scan.records,
+            next_from_seq=max(cursor, from_seq),
+            head_seq=head,
+            earliest_seq=log.earliest_seq,
+            tombstone=tombstone,
+            corrupt_seqs=scan.corrupt or None,
+            records_scanned=scan.scanned,
+            cold_segments_read=len(scan.cold),
+            bytes=scan.size,
+            hops=scan.hops or None,
+        )
+        if not query.routing:
+            self._engine.catalog.usage.traffic.answered(result)
+        return result
+
+    async def seq_before(self, topic: Topic, ts: int) -> int:
+        """The seq in front of the first one committed at `ts` or later; the head when there is none."""
+        found = await self._first_since(topic.log, ts)
+        return topic.log.head if found is None else min(found - 1, topic.log.head)
+
+    async def _not_before(self, log: Log, ts: int) -> int | None:
+        """`_first_since`, or in front of it where that cannot be told: every record's time is looked at anyway."""
+        try:
+            return await self._first_since(log, ts)
+        except RecordCorrupt as error:
+            return max(log.marks.live_floor, error.detail["from_seq"])
+
+    async def _first_since(self, log: Log, ts: int) -> int | None:
+        """First seq committed at `ts` or later."""
+        for segment in log.held.manifest.behind(log.marks.live_floor):
+            if segment.last_ts >= ts:
+                if segment.first_ts >= ts:
+                    return segment.first_seq
+                id, search = id_of(log.topic_id, segment), self._engine.store.reader_of(segment).ts_search
+                return await look_into(self._engine, log, segment, search, id, segment.end_seq, ts)
+        return log.tail.first_seq_since(ts)
+
+    async def _read_segment(self, log: Log, first_seq: int, end_seq: int, scan: Scan) -> int:
+        """Examine records of the segment that `first_seq` is in, or behind; the last seq examined."""
+        segment = next(log.held.manifest.behind(first_seq), None)
+        if segment is None or segment.first_seq >= end_seq:
+            return min(log.held.absorbed, end_seq - 1)
+        if segment.first_seq > first_seq:
+            return segment.first_seq - 1
+        end = min(segment.end_seq, end_seq)
+        first_live = segment.first_live(first_seq)
+        if first_live is None or first_live >= end:
+            return end - 1
+        max_records, max_bytes = scan.appetite()
+        id = id_of(log.topic_id, segment)
+        if segment.tier == COLD:
+            scan.cold.add(segment.first_seq)
+        engine, read, end_of_all = self._engine, self._engine.store.reader_of(segment).read, segment.end_seq
+        try:
+            found = await look_into(engine, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
+        except (RecordCorrupt, SegmentUnreadable) as error:
+            if isinstance(error, SegmentUnreadable) and segment.tier == COLD:
+                raise _at(error, first_live) from error  # each try may take as long as that one
+            # The records in front of the damage are good; if this is none of them, it is where the damage begins.
+            try:
+                found = await look_into(engine, log, segment, read, id, end_of_all, first_live, 1, 1)
+            except SegmentIncomplete as error:
+                return scan.cut_off(segment.live_seqs(first_live, end, MAX_CORRUPT), end - 1, error)
+            except RecordCorrupt as error:
+                scan.damaged(first_live, error.detail["file"], error.detail["offset"])
+                return first_live
+            except SegmentUnreadable as error:
+                raise _at(error, first_live) from error
+        # What was deleted meanwhile may be flagged by now: it is left out, not taken for damage.
+        return scan.take_slice(id, found, segment.dead >> (found.first_seq - segment.first_seq), end)
+
+    def _begin(self, log: Log, query: ReadQuery, since: int | None) -> tuple[int, Tombstone | None]:
+        """Where to go on from, and what must be told first."""
+        earliest, head = log.earliest_seq, log.head
+        from_seq = query.from_seq
+        if from_seq > head or (query.epoch is not None and query.epoch != log.epoch):
+            gap_to = max(0, log.marks.evict_floor - 1)
+            return gap_to, Tombstone(
+                gap_from=1, gap_to=gap_to, reason="recreated", missed_estimate=0, earliest_seq=earliest, head_seq=head
+            )
+        if query.from_ts is not None:
+            from_seq = max(from_seq, head if since is None else min(since - 1, head))
+        tombstone = log.marks.tombstone(from_seq, earliest_seq=earliest, head_seq=head)
+        return (from_seq, None) if tombstone is None else (tombstone.gap_to, tombstone)
+
+    async def _fetch(
+        self, topic: Topic, first_seq: int, end_seq: int, scan: Scan, missing: Container[int]
+    ) -> tuple[list[Piece], int]:
+        """The next pieces a scan wants, and the last seq they examine. Raises WalFileGone, LogUnreadable."""
+        log = topic.log
+        wanted: list[Span] = []
+        stored: list[Span] = []
+        records, size = 0, 0
+        max_records, max_bytes = scan.appetite()
+        # Of deleted records in front of the first live one the bytes may be gone already, with their file.
+        first_live = log.tail.first_live(first_seq, end_seq)
+        for span in log.tail.spans(end_seq if first_live is None else first_live, end_seq):
+            there = len(span.sizes)
+            span = cut(span, max_records - records, max_bytes - size)
+            wanted.append(span)
+            if span.batch_seq not in log.cached and split(span.place)[0] not in missing:
+                stored.append(span)
+            records += len(span.sizes)
+            size += total(span.sizes)
+            # Not on to the next span from one that was cut, though there may be room left for less than a record of it.
+            if len(span.sizes) < there or records >= max_records or size >= max_bytes:
+                break
+        if not wanted:
+            return [], end_seq - 1
+        # All of this is looked at before the wait: what is evicted meanwhile was live when it was asked for.
+        cached = {span.first_seq: log.cached[span.batch_seq] for span in wanted if span.batch_seq in log.cached}
+        gone = [log.tail.dead_between(span.first_seq, len(span.sizes)) for span in wanted]
+        read, unread = await self._from_log(topic, stored)
+        pieces: list[Piece] = []
+        for span, dead in zip(wanted, gone, strict=True):
+            if span.first_seq in cached:
+                payload, offset = cached[span.first_seq]
+                pieces.append(Piece(span, payload, offset + span.offset, True, dead))
+                continue
+            if unread is not None and span.first_seq not in read:
+                if not pieces:
+                    raise unread
+                break
+            data, start = read.get(span.first_seq, (b"", 0))
+            pieces.append(Piece(span, data, start, False, dead))
+        last = pieces[-1].span
+        return pieces, last.first_seq + len(last.sizes) - 1
+
+    async def _from_log(
+        self, topic: Topic, spans: list[Span]
+    ) -> tuple[dict[int, tuple[bytes, int]], LogUnreadable | None]:
+        """`fetch`: where the disk fails, what it gives in front of that, and what to say of the rest."""
+        if not spans:
+            return {}, None
+        fetch, shard = self._engine.wal_files.fetch, topic.log.shard
+        with suppress(OSError):
+            return await fetch(shard, spans), None
+        read: dict[int, tuple[bytes, int]] = {}
+        for span in spans:
+            try:
+                read |= await fetch(shard, [span])
+            except OSError as error:
+                seq, file = span.first_seq, split(span.place)[0]
+                said = f"Record {seq} of {topic.name} cannot be read from WAL file {file}: {said_by(error)}"
+                return read, LogUnreadable(said, topic=topic.name, seq=seq, file=file)
+        return read, None
+
+    async def read_one(self, topic: Topic, seq: int) -> StoredRecord:
+        """The record `seq`. Raises RecordNotFound, with the reason, when it is not to be had."""
+        if seq < 1:
+            raise InvalidRequest("seq must be 1 or more.", field="seq")
+        await self._engine.expiry.expire_if_possible(topic)
+        log = topic.log
+        reason = "future" if seq > log.head else log.marks.lost_to(seq)
+        if reason is None and seq < self._engine.expiry.due(topic, loaded=True):
+            reason = "expired"
+        if reason is None and not log.held.holds(seq):
+            reason = "deleted"
+        if reason is not None:
+            raise RecordNotFound(f"{topic.name} has no record {seq}: {reason}.", reason=reason, seq=seq)
+        result = await self.read(topic, ReadQuery(from_seq=seq - 1, limit=1))
+        if not result.records or result.records[0].seq != seq:
+            raise RecordNotFound(
+                f"{topic.name} has no record {seq}: it went while it was being read.", reason="deleted", seq=seq
+            )
+        return result.records[0]
+
+
+def _at(error: SegmentUnreadable, seq: int) -> SegmentUnreadable:
+    """The same of this record."""
+    return SegmentUnreadable(error.message, **{**error.detail, "seq": seq})

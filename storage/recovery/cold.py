@@ -1,0 +1,75 @@
+"""Cold segments at a start: their .idx must be here, their .data must not. Blocking. Source: storage.md §4, §8."""
+
+from __future__ import annotations
+
+import contextlib
+
+from storage.errors import OpenError
+from storage.format import idx_entry
+from storage.format.idx_entry import ENTRY_SIZE
+from storage.segments import names
+from storage.segments.errors import SegmentCorrupt
+from storage.segments.files import make_folder, replace_file
+from storage.segments.names import SegmentId
+from storage.segments.store import SegmentStore, id_of
+from storage.segments.tiering.relocation import remove_hot_data
+from storage.segments.tiering.store import ColdMissing, ColdUnavailable
+from storage.state.manifest import Segment
+
+
+def settle_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None:
+    """Make what is kept here of a cold segment fit the manifest. Raises SegmentError, OpenError, OSError."""
+    id = id_of(topic_id, segment)
+    if store.cold is None:
+        raise OpenError(
+            f"Segment {names.data_name(id.first_seq, id.gen)} of log {topic_id} is in the cold tier, and none is "
+            "configured: start with the TOPICS_COLD_DIR that was used before."
+        )
+    try:
+        found = store.fs.file_size(names.path(store.root, id, names.IDX))
+    except FileNotFoundError:
+        found = -1
+    if found != segment.count * ENTRY_SIZE:
+        restore_idx(store, id, segment.count)
+    # The frame that made it cold is synced. A process killed before it had unlinked this leaves it behind.
+    if store.fs.exists(names.path(store.root, id, names.DATA)):
+        remove_hot_data(store.fs, store.root, id)
+
+
+def restore_idx(store: SegmentStore, id: SegmentId, count: int) -> None:
+    """Put a whole .idx in place: entries here that pass their check stay, the others come from the cold .idx.
+
+    SegmentCorrupt: that one has not got them either. OpenError: it cannot be had now.
+    """
+    assert store.cold is not None
+    path, key = names.path(store.root, id, names.IDX), store.cold.key(id, names.IDX)
+    try:
+        kept = store.cold.store.get(key)
+    except ColdMissing as error:
+        raise SegmentCorrupt(path, 0, "the index is damaged or missing, and so is the one in the cold tier") from error
+    except ColdUnavailable as error:
+        raise OpenError(f"{path} is damaged, and is to be taken from the cold tier. {error.message}") from error
+    if len(kept) != count * ENTRY_SIZE:
+        raise SegmentCorrupt(path, 0, f"the index in the cold tier has {len(kept)} bytes, not {count * ENTRY_SIZE}")
+    content = bytearray(kept)
+    here = _read(store, path)[: len(content)]
+    here = here[: len(here) // ENTRY_SIZE * ENTRY_SIZE]
+    damaged = set(idx_entry.damaged(here))
+    for index in range(len(here) // ENTRY_SIZE):
+        if index not in damaged:
+            at = index * ENTRY_SIZE
+            content[at : at + ENTRY_SIZE] = here[at : at + ENTRY_SIZE]
+    if bad := idx_entry.damaged(bytes(content)):
+        raise SegmentCorrupt(path, bad[0] * ENTRY_SIZE, "the entry fails its check, here and in the cold tier")
+    make_folder(store.fs, store.root, id.topic_id)
+    replace_file(store.fs, path, bytes(content))
+    store.forget(id)
+
+
+def _read(store: SegmentStore, path: str) -> bytes:
+    try:
+        file = store.fs.open(path, write=False)
+    except FileNotFoundError:
+        return b""
+    with contextlib.closing(file):
+        return file.pread(file.size(), 0)

@@ -1,0 +1,23 @@
+"""Consumers at the end of a recovery. Source: storage.md §6, §9."""
+
+from __future__ import annotations
+
+from storage.format import control
+from storage.state.catalog import Catalog
+
+
+def settle_consumers(catalog: Catalog) -> None:
+    """Each goes on where the log says; never beyond the head: salvage may have lost what had been there, and gives
+    those seqs out again. What the log has to be told of that stands in `catalog.unannounced`.
+    """
+    for topic in catalog.topics.values():
+        log = topic.log
+        for consumer in log.consumers.by_name.values():
+            if consumer.durable_seq > log.head:
+                log.consumers.set_durable(consumer, log.head)
+                log.section = None
+                frame = control.Consumer(
+                    consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=log.head
+                )
+                catalog.unannounced.append((topic.topic_id, frame))
+            consumer.reset()

@@ -1,0 +1,93 @@
+"""Moves all that the log holds of its records into segments, before any writer is open. Blocking; at a start only.
+
+There is no log yet to which Segment and CheckpointMark frames could go: the manifests change in memory, by the code
+that replays those frames, and whoever called makes them durable in snapshots. Until then the files written here hold
+more than any manifest says, which the next start cuts off or sweeps, and flags of deletions whose frames are durable.
+Source: storage.md §6 (another shard count), §4.
+"""
+
+from __future__ import annotations
+
+from storage.errors import WalCorrupt
+from storage.format.idx_entry import set_bits
+from storage.log.fetch import WalFileGone, WalReader
+from storage.options import Options
+from storage.platform import layout
+from storage.segments.absorption import Plan, plan_turn
+from storage.segments.copying import Copy, append, open_writer, read
+from storage.segments.store import SegmentStore
+from storage.segments.writer import MAX_JUMP, ActiveSegment
+from storage.state.log import Log
+from storage.state.manifest import Segment, opened
+from storage.state.retained import Written
+
+
+def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> int:
+    """On return the log needs nothing of the WAL any more: its records are in segments, its deletions flagged, synced.
+
+    Returns the number of seqs moved. Raises SegmentError, WalCorrupt, OSError; then what was written does not count.
+    """
+    for segment in log.held.manifest.segments:
+        _flag(store, log, segment)
+    writer: ActiveSegment | None = None
+    moved = 0
+    try:
+        while log.oldest_unabsorbed() is not None:
+            plan = _next(log, options)
+            job = plan.copy(log, store.root, log.tail.dead_bits(plan.first_seq, plan.last_seq + 1))
+            writer = _writer(store, job, writer)
+            moved += _move(wal, log, plan, job, writer)
+    finally:
+        if writer is not None:
+            writer.close()
+    log.tail.drop_below(log.head + 1)  # rows of dead records, which no segment needs to know of
+    return moved
+
+
+def _flag(store: SegmentStore, log: Log, segment: Segment) -> None:
+    bits = segment.begin_flips()
+    done = False
+    try:
+        store.flag(log.topic_id, segment, list(set_bits(bits)))
+        done = True
+    finally:
+        segment.end_flips(done=done)
+
+
+def _next(log: Log, options: Options) -> Plan:
+    """What to move next, into an active segment that has room for it."""
+    active, first_seq = log.held.manifest.active, log.oldest_unabsorbed()
+    assert first_seq is not None
+    full = active is not None and (
+        active.count >= options.segment_max_events
+        or active.data_bytes >= options.segment_max_bytes
+        or first_seq - active.end_seq > MAX_JUMP
+    )
+    plan = None if full else plan_turn(log, options)
+    if plan is None:
+        if active is not None:
+            log.take_segment(active.ended())
+        log.take_segment(opened(first_seq))
+        plan = plan_turn(log, options)
+    assert plan is not None, "an empty segment has room for any batch"
+    return plan
+
+
+def _writer(store: SegmentStore, job: Copy, writer: ActiveSegment | None) -> ActiveSegment:
+    if writer is not None:
+        if writer.id == job.id:
+            return writer
+        writer.close()
+    return open_writer(store.fs, job)
+
+
+def _move(wal: WalReader, log: Log, plan: Plan, job: Copy, writer: ActiveSegment) -> int:
+    try:
+        copied = append(writer, job, read(wal, log.shard, job))
+    except WalFileGone as error:
+        raise WalCorrupt(
+            f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset
+        ) from error
+    log.held.written = Written(plan.first_seq, job.dead, log.applied_place, copied.data_bytes)
+    log.absorb(plan.last_seq)
+    return plan.last_seq + 1 - plan.first_seq

@@ -1,0 +1,285 @@
+"""Reads a shard's files in order and decides where its log ends: evidence, then verdict. Source: storage.md §6.
+
+what is found behind the last whole unit of a file            verdict
+-----------------------------------------------------------   ---------------------------------------------
+nothing: the file ends there                                  goes on in the next file
+no valid frame in the whole file, all zero or empty           skipped, wherever it stands (prepared, not used)
+a later file holds a valid frame                              corruption: files are cut and synced at rotation
+a SyncPoint behind it says that it was durable                corruption
+a second place like this                                      corruption
+only zeros                                                    the end, undamaged
+anything else (torn frame, part of a batch, stale bytes)      the end, damaged: cut, into quarantine
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from storage.errors import UnsupportedFormat, WalCorrupt
+from storage.format.control import UnknownFrameType
+from storage.log.position import position, split
+from storage.log.reader import READ_BYTES, FrameStream, find_sync_point
+from storage.log.scan_inline import Job, Scanner
+from storage.log.units import BadUnit, Scan
+from storage.platform import layout
+from storage.platform.filesystem import File, FileSystem
+from storage.recovery.replay import Replay
+from storage.recovery.salvage import Salvage
+
+_ZEROS = bytes(READ_BYTES)
+_PAGE = bytes(4096)
+
+
+class LogEnd:
+    """How one shard's log ends, and what is to be done to its files before it goes on."""
+
+    def __init__(self, shard: int, directory: str, redo: int) -> None:
+        self.shard = shard
+        self.directory = directory
+        self.first_file: int | None = None
+        self.next_file = split(redo)[0]
+        #: End of the last whole unit.
+        self.place = redo
+        #: From here to `place` the last file's bytes may be in the page cache only: written again, then synced.
+        self.rewrite_from = split(redo)[1]
+        #: (file number, offset) to cut at: the end, and prepared files that were never used.
+        self.cuts: list[tuple[int, int]] = []
+        #: Salvage: (file number, offset, end) of damage to be filled in, without an end to be cut off; missing files.
+        self.holes: list[tuple[int, int, int | None]] = []
+        self.missing: list[int] = []
+        self.replayed: list[int] = []
+        #: Number of the file that ends within a write, with more than zeros behind it; 0: none does.
+        self.torn_file = 0
+        #: Whether there were frames that the snapshot knows nothing of.
+        self.beyond = False
+        self.loose_frames = 0
+        self.frames = 0
+        self.bytes = 0
+        self.last_ts = 0
+        self.max_topic_id = 0
+
+
+def find_end(
+    fs: FileSystem,
+    directory: str,
+    shard: int,
+    redo: int,
+    replay: Replay,
+    progress: Callable[[float], None],
+    salvage: Salvage | None,
+    scanner: Scanner,
+) -> LogEnd:
+    """Replay a shard from `redo` on, its files read by `scanner`. Changes nothing on disk.
+
+    Raises WalCorrupt, UnsupportedFormat, OSError.
+    """
+    end = LogEnd(shard, directory, redo)
+    numbers = layout.wal_numbers(fs.listdir(directory)) if fs.exists(directory) else []
+    end.first_file = numbers[0] if numbers else None
+    if numbers:
+        end.next_file = max(numbers[-1] + 1, end.next_file)
+    redo_file, redo_offset = split(redo)
+    gone = range(max([redo_file - 1, *numbers]) + 1, _begun(fs, directory) + 1)
+    if gone:
+        path = layout.join(directory, layout.wal_name(gone[0]))
+        _refuse(path, 0, "the file is missing, though it had been begun", salvage)
+        end.missing += gone
+        end.next_file = gone[-1] + 1
+    todo = [number for number in numbers if number >= redo_file]
+    if not todo or todo[0] != redo_file:
+        if redo == position(1, 0) or (not todo and redo_offset == 0):
+            return end  # nothing there, or nothing to tell it by: the caller judges
+        _refuse(layout.join(directory, layout.wal_name(redo_file)), redo_offset, "the file is missing", salvage)
+    end.missing += _gaps(directory, todo, salvage)
+    reader = _ShardReader(fs, directory, end, replay, progress, salvage, todo, scanner)
+    reader.run(redo_offset)
+    return end
+
+
+def _begun(fs: FileSystem, directory: str) -> int:
+    """Number of the newest file that was begun, as CURRENT tells; 0 = none. It is written before the first frame."""
+    path = layout.join(directory, layout.CURRENT)
+    if not fs.exists(path):
+        return 0
+    file = fs.open(path, write=False)
+    try:
+        name = file.pread(file.size(), 0).decode("ascii", "replace").strip()
+    finally:
+        file.close()
+    return max(layout.wal_numbers([name]), default=0)
+
+
+def _gaps(directory: str, numbers: list[int], salvage: Salvage | None) -> list[int]:
+    """Numbers missing between files: a refusal, or salvage's to fill."""
+    missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
+    for number in missing:
+        path = layout.join(directory, layout.wal_name(number))
+        _refuse(path, 0, "the file is missing, though later ones are there", salvage)
+    return missing
+
+
+def _refuse(path: str, offset: int, what: str, salvage: Salvage | None) -> None:
+    if salvage is None:
+        raise WalCorrupt(
+            f"{path}, offset {offset}: {what}. This had been synced, so it is damage, not an interrupted write. "
+            "Restore the directory, or start once with TOPICS_RECOVERY=salvage to give up what cannot be read.",
+            file=path,
+            offset=offset,
+        )
+    salvage.damage(path, offset, what)
+
+
+class _ShardReader:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        end: LogEnd,
+        replay: Replay,
+        progress: Callable[[float], None],
+        salvage: Salvage | None,
+        numbers: list[int],
+        scanner: Scanner,
+    ) -> None:
+        self._fs = fs
+        self._scanner = scanner
+        self._directory = directory
+        self._end = end
+        self._replay = replay
+        self._progress = progress
+        self._salvage = salvage
+        self._numbers = numbers
+        self._torn = False
+
+    def run(self, start: int) -> None:
+        for index, number in enumerate(self._numbers):
+            path = layout.join(self._directory, layout.wal_name(number))
+            file = self._fs.open(path, write=False)
+            try:
+                if file.size() < start:
+                    _refuse(path, file.size(), f"it ends before offset {start}, from which it is needed", self._salvage)
+                self._read(file, path, index, number, start)
+            finally:
+                file.close()
+            start = 0
+            self._progress((index + 1) / len(self._numbers))
+
+    def _read(self, file: File, path: str, index: int, number: int, start: int) -> None:
+        begin: int | None = start
+        while begin is not None:
+            scan = self._scan(file, path, number, begin)
+            if scan.frames:
+                self._took(number, scan, begin)
+            begin = self._judge(file, path, index, number, scan)
+
+    def _scan(self, file: File, path: str, number: int, start: int) -> Scan:
+        index, count, size = self._numbers.index(number), len(self._numbers), max(1, file.size())
+        job = Job(path, number, start, self._replay.known_below(number))
+        scan = self._scanner.scan(file, job, lambda: self._progress((index + scan.end / size) / count))
+        try:
+            for unit in scan.units():
+                self._replay.apply(number, unit)
+                if unit.offset & 0xFFFFF < unit.end - unit.offset:  # about every MiB
+                    self._progress((index + unit.end / size) / count)
+        except BadUnit as error:
+            _refuse(path, error.offset, str(error), self._salvage)
+            scan.reason = "bad"
+        except UnknownFrameType as error:
+            raise UnsupportedFormat(f"{path}: {error}; it was written by a newer version.") from error
+        return scan
+
+    def _took(self, number: int, scan: Scan, start: int) -> None:
+        end = self._end
+        if number not in end.replayed:
+            end.replayed.append(number)
+            end.rewrite_from = start
+        end.frames += scan.frames - scan.loose_frames
+        end.bytes += scan.end - start
+        end.last_ts = max(end.last_ts, scan.last_ts)
+        end.max_topic_id = max(end.max_topic_id, scan.max_topic_id)
+        end.place = position(number, scan.end)
+        if scan.sync_point is not None:
+            end.rewrite_from = max(end.rewrite_from, scan.sync_point.offset)
+
+    def _judge(self, file: File, path: str, index: int, number: int, scan: Scan) -> int | None:
+        """What to make of what stands behind the last whole unit; where to go on in this file (salvage), if so."""
+        if scan.reason == "":
+            return None
+        end = self._end
+        zero = is_zero(file, scan.end)
+        if zero and scan.frames == 0:
+            if file.size() > 0:
+                end.cuts.append((number, scan.end))  # at its first byte, or where the replay begins
+            return None
+        reason = self._damage(file, index, number, scan)
+        if reason is not None:
+            _refuse(path, scan.end, reason, self._salvage)
+            assert self._salvage is not None
+            self._salvage.loose(scan.loose_steps)
+            resumed = self._salvage.resume(file, path, scan.end, scan.loose_end)
+            end.holes.append((number, scan.end, resumed))
+            return resumed
+        self._torn = True
+        end.cuts.append((number, scan.end))
+        if not zero:
+            end.torn_file = number
+        end.loose_frames += scan.loose_frames
+        return None
+
+    def _damage(self, file: File, index: int, number: int, scan: Scan) -> str | None:
+        """Why this is no end but a hole; None when a log may end like this."""
+        what = _REASONS[scan.reason]
+        if any(self._holds_frame(later) for later in self._numbers[index + 1 :]):
+            return f"{what}, and later files go on"
+        if self._torn:
+            return f"{what}, and the file before is torn as well"
+        point = find_sync_point(file, number, scan.end)
+        if point is not None and point.offset > scan.end:
+            return f"{what}, though the log was durable up to offset {point.offset} here"
+        return None
+
+    def _holds_frame(self, number: int) -> bool:
+        file = self._fs.open(layout.join(self._directory, layout.wal_name(number)), write=False)
+        try:
+            return next(FrameStream(file, 0, 1 << 16).chunks(), None) is not None
+        finally:
+            file.close()
+
+
+_REASONS = {
+    "zero": "zeros stand where a frame should",
+    "length": "a frame's lengths do not fit one another",
+    "checksum": "a frame fails its checksum",
+    "overrun": "a frame is longer than the file",
+    "batch": "a batch is incomplete",
+    "bad": "frames do not make sense together",
+}
+
+
+def is_zero(file: File, start: int) -> bool:
+    """Whether nothing but zeros stands from `start` to the end of the file."""
+    return all(_ZEROS.startswith(data) for _, data in _pieces(file, start))
+
+
+def last_nonzero(file: File, start: int) -> int | None:
+    """Offset of the last byte from `start` on that is not zero."""
+    found: int | None = None
+    for offset, data in _pieces(file, start):
+        # Files are mostly zeros, and `rstrip`, which looks at each byte by itself, is a hundred times as slow as this.
+        if not _ZEROS.startswith(data):
+            end = len(data)
+            while data.endswith(_PAGE, 0, end):
+                end -= len(_PAGE)
+            begin = max(0, end - len(_PAGE))
+            found = offset + begin + len(data[begin:end].rstrip(b"\0")) - 1
+    return found
+
+
+def _pieces(file: File, start: int) -> Iterator[tuple[int, bytes]]:
+    offset, size = start, file.size()
+    while offset < size:
+        data = file.pread(min(len(_ZEROS), size - offset), offset)
+        if not data:
+            return
+        yield offset, data
+        offset += len(data)

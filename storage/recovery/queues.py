@@ -1,0 +1,38 @@
+"""Queues at the end of a recovery: what a crash has undone, which moves are open. Source: storage.md §5; api.md §6."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from storage.state.catalog import Catalog
+
+
+def settle_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
+    """`clean`: the last stop was one, and no frame follows its snapshot; else leases that are not durable are void.
+
+    topic_ids of queues with such leases, void by now or not.
+    """
+    volatile: list[int] = []
+    for topic in catalog.topics.values():
+        log = topic.log
+        queue = log.queue
+        if queue is not None:
+            if queue.touched and not topic.leases_durable:
+                volatile.append(topic.topic_id)
+            if not clean and not topic.leases_durable:
+                queue.forget_leases()
+                for seq, move in log.moves.out.items():
+                    queue.die(seq, move.deliveries, move.reason)
+            queue.prune(log.is_live)
+        for seq in [seq for seq in log.moves.out if not log.is_live(seq)]:
+            del log.moves.out[seq]
+            log.section = None
+    for topic in catalog.topics.values():
+        if topic.log.moves.came and topic.log.moves.forget_finished(partial(_is_open, catalog)):
+            topic.log.section = None
+    return volatile
+
+
+def _is_open(catalog: Catalog, source_id: int, seq: int) -> bool:
+    source = catalog.log(source_id)
+    return source is not None and seq in source.moves.out

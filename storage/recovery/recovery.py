@@ -1,0 +1,344 @@
+"""From the bytes in a data directory to the state they stand for. Source: storage.md §6.
+
+newest valid snapshot -> its sections -> replay of each shard from redo_from -> cut -> sync -> heads.
+
+Runs in a thread, before anything else touches the state. Doing it twice gives the same state. The verdict about
+how a shard's log ends is in `log_end.py`; what salvage does instead of refusing in `salvage.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from storage.config import Durability
+from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
+from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
+from storage.log.position import position, split
+from storage.log.scan_inline import Scanner
+from storage.log.scan_plan import ShardPart, open_scanner
+from storage.options import Options, Recovery
+from storage.platform import layout
+from storage.platform.directory import ShardTrust
+from storage.platform.filesystem import FileSystem
+from storage.records.values import LossCause
+from storage.recovery.consumers import settle_consumers
+from storage.recovery.log_end import LogEnd, find_end
+from storage.recovery.mend import mend
+from storage.recovery.queues import settle_jobs
+from storage.recovery.replay import Replay
+from storage.recovery.routers import settle_routers
+from storage.recovery.salvage import Salvage
+from storage.recovery.segments import settle
+from storage.segments.store import SegmentStore
+from storage.segments.tiering.tier import ColdTier
+from storage.snapshot import contents as snapshot
+from storage.state.catalog import Catalog
+from storage.state.keys import KeyRing
+from storage.state.log import Log
+from storage.state.watermarks import LossRange
+from storage.topics.partition_recovery import settle_partitions
+
+_log = structlog.get_logger("storage")
+
+
+class Recovered(NamedTuple):
+    """What recovery hands to the engine."""
+
+    catalog: Catalog
+    next_files: list[int]
+    kept: list[tuple[int, list[int]]]
+    next_snapshot: int
+    sections: dict[int, bytes]
+    losses: dict[int, list[LossRange]]
+    """Loss ranges found, by topic_id: applied already, to be written before ready."""
+    renewed: list[int]
+    """topic_ids that salvage gave a new epoch: to be written before ready."""
+    wounds: list[LogEnd]
+    """Shards with damage that salvage has skipped: to be healed when all of that is durable."""
+    volatile: list[int]
+    """topic_ids of queues whose leases the snapshot of a clean stop holds, though a crash voids them."""
+    last_ts: int
+    report: Report
+    store: SegmentStore
+
+
+class Report:
+    """What recovery saw and did."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.bytes = 0
+        self.discarded_bytes = 0
+        self.discarded_frames = 0
+        self.salvaged_bytes = 0
+        self.seconds = 0.0
+
+
+class Loaded(NamedTuple):
+    """A snapshot and what it says, or nothing."""
+
+    body: snapshot.Body | None
+    kept: list[tuple[int, list[int]]]
+    next_number: int
+    sections: list[snapshot.Section]
+    raw: dict[int, bytes]
+
+
+def recover(
+    fs: FileSystem,
+    root: str,
+    options: Options,
+    shards: int,
+    *,
+    loaded: Loaded | None = None,
+    came_up: bool = True,
+    trust: ShardTrust,
+    before_cutting: Callable[[ShardTrust], None] = lambda _: None,
+    now_ms: Callable[[int], int],
+    progress: Callable[[float], None],
+    cold: ColdTier | None = None,
+) -> Recovered:
+    """Rebuild the state. `shards`: the count that the log is laid out for. `came_up`: the start before this one did, so
+    that what its clean stop says of the files still holds. `trust`: where only the process died, so that the page cache
+    is as it left it; `before_cutting` is told what is left of that trust while the evidence is still there. `now_ms` is
+    told the greatest ts there is and answers the time from which idempotency keys live on.
+
+    Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything was changed, but for quarantine/), OSError.
+    """
+    loaded = loaded or load_snapshots(fs, root)
+    catalog = Catalog(shards)
+    catalog.usage.access = store = SegmentStore(fs, root, options.max_open_segments, cold)
+    catalog.usage.replaying = True
+    created_ms = _restore(catalog, loaded)
+    redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
+    report = Report()
+    salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
+    parts = _parts(root, shards, redo, catalog) if salvage is None else []
+    with closing(open_scanner(fs, options.recovery_processes, parts)) as scanner:
+        ends = [
+            _replay_shard(fs, root, shards, shard, redo[shard], catalog, report, salvage, progress, scanner)
+            for shard in range(shards)
+        ]
+    _check_beginning(ends, loaded)
+    settle_partitions(catalog, salvaging=salvage is not None)
+    last_ts = max([created_ms, *(end.last_ts for end in ends)])
+    catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
+    trust = trust.after([end.torn_file for end in ends], [end.next_file for end in ends])
+    before_cutting(trust)
+    for end in ends:
+        mend(fs, root, end, options, report)
+    clean = came_up and _was_clean(loaded, ends)
+    settle(store, catalog, redo, clean=clean)
+    catalog.usage.replaying = False
+    losses, renewed = _settle_heads(catalog, salvage, trust)
+    volatile = _settle_projections(catalog, clean=clean)
+    _renew_remembered(catalog, options, last_ts, now_ms(last_ts))
+    progress(1.0)
+    return Recovered(
+        catalog,
+        [end.next_file for end in ends],
+        loaded.kept,
+        loaded.next_number,
+        loaded.raw,
+        losses,
+        renewed,
+        [end for end in ends if end.holes or end.missing],
+        volatile if loaded.body is not None and loaded.body.clean else [],
+        last_ts,
+        report,
+        store,
+    )
+
+
+def _was_clean(loaded: Loaded, ends: list[LogEnd]) -> bool:
+    """Whether the snapshot is that of a clean stop, and nothing came behind it."""
+    return loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
+
+
+def load_snapshots(fs: FileSystem, root: str) -> Loaded:
+    """The newest valid snapshot, or the one before; none is fine as long as the WAL begins at its first file."""
+    directory = layout.meta_dir(root)
+    numbers = layout.snapshot_numbers(fs.listdir(directory)) if fs.exists(directory) else []
+    valid: list[tuple[int, snapshot.Body]] = []
+    for number in numbers:
+        path = layout.join(directory, layout.snapshot_name(number))
+        file = fs.open(path, write=False)
+        try:
+            data = file.pread(file.size(), 0)
+        finally:
+            file.close()
+        try:
+            body = snapshot.decode(data)
+            [snapshot.decode_section(raw) for raw in body.sections]
+            if body.states:
+                snapshot.decode_states(body.states)
+        except SnapshotUnsupported as error:
+            raise UnsupportedFormat(f"{path}: {error}") from error
+        except SnapshotDamaged as error:
+            _log.error("snapshot_damaged", file=path, error=str(error))
+            continue
+        valid.append((number, body))
+    next_number = (numbers[-1] if numbers else 0) + 1
+    if not valid:
+        return Loaded(None, [], next_number, [], {})
+    body = valid[-1][1]
+    kept = [(number, [position(*place) for place in each.redo_from]) for number, each in valid[-2:]]
+    sections = [snapshot.decode_section(raw) for raw in body.sections]
+    raw = {section.topic_id: encoded for section, encoded in zip(sections, body.sections, strict=True)}
+    return Loaded(body, kept, next_number, sections, {**raw, 0: body.states} if body.states else raw)
+
+
+def _restore(catalog: Catalog, loaded: Loaded) -> int:
+    """Take in what the snapshot says; when it was taken, in ms (0: there is none)."""
+    if loaded.body is None:
+        return 0
+    for section in loaded.sections:
+        snapshot.restore(catalog, section, loaded.body.created_ms)
+    snapshot.restore_states(catalog.states, loaded.body.states)
+    catalog.next_topic_id = max(catalog.next_topic_id, loaded.body.next_topic_id)
+    catalog.pending_deletes.update(loaded.body.pending_deletes)
+    return loaded.body.created_ms
+
+
+def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
+    """What is read ahead. Not for salvage, which wants units one by one, and looks into files itself."""
+    directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
+    replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
+    return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
+
+
+def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
+    """Place by topic_id below which the catalog holds everything of a log."""
+    places = {
+        log.topic_id: log.applied_place for topic in catalog.by_id.values() for log in topic.logs if log.shard == shard
+    }
+    return places if shard else {**places, 0: catalog.states.applied_place}
+
+
+def _replay_shard(
+    fs: FileSystem,
+    root: str,
+    shards: int,
+    shard: int,
+    redo: int,
+    catalog: Catalog,
+    report: Report,
+    salvage: Salvage | None,
+    progress: Callable[[float], None],
+    scanner: Scanner,
+) -> LogEnd:
+    directory = layout.shard_dir(root, shard, shards)
+    as_of = _as_of(catalog, shard)
+    replay = Replay(catalog, as_of, directory, salvage)
+    if salvage is not None:
+        salvage.shard = shard
+
+    def step(fraction: float) -> None:
+        progress((shard + fraction) / shards)
+
+    end = find_end(fs, directory, shard, redo, replay, step, salvage, scanner)
+    end.beyond = replay.beyond
+    report.frames += end.frames
+    report.bytes += end.bytes
+    latest = max(as_of.values(), default=0)
+    if latest > end.place and split(latest)[1] > 0:
+        _ends_too_early(end, split(latest), salvage)
+    return end
+
+
+def _ends_too_early(end: LogEnd, expected: tuple[int, int], salvage: Salvage | None) -> None:
+    number, offset = split(end.place)
+    path = layout.join(end.directory, layout.wal_name(number))
+    what = f"the log ends here, but the snapshot was taken at file {expected[0]}, offset {expected[1]}"
+    if salvage is None:
+        raise WalCorrupt(f"{path}, offset {offset}: {what}: synced frames are missing.", file=path, offset=offset)
+    salvage.damage(path, offset, what)
+    # New frames belong behind what the snapshot knows of, and the numbers in between must not be missed later.
+    end.missing += range(end.next_file, expected[0] + 1)
+    end.next_file = max(end.next_file, expected[0] + 1)
+
+
+def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
+    """Without a snapshot the log itself must tell everything from its first frame on."""
+    if loaded.body is not None:
+        return
+    lost = [end for end in ends if end.first_file not in (None, 1)]
+    bare = [end for end in ends if end.first_file is None]
+    # A shard for whose first file there was no room has none; one whose files are gone was refused before.
+    if lost or (bare and loaded.next_number > 1):
+        raise MetadataLost(
+            "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told "
+            "apart any more. Nothing was changed; restore meta/ or the whole directory from a backup."
+        )
+
+
+def _settle_heads(
+    catalog: Catalog, salvage: Salvage | None, trust: ShardTrust
+) -> tuple[dict[int, list[LossRange]], list[int]]:
+    """Seqs that may have been handed out and are not here are lost, and said to be."""
+    losses: dict[int, list[LossRange]] = {}
+    renewed: list[int] = []
+    for topic in catalog.topics.values():
+        log = topic.log
+        found: list[LossRange] = salvage.losses(log) if salvage else []
+        certain = topic.config.durability is Durability.FSYNC or (trust[log.shard] and not log.ephemeral)
+        if not certain and log.reserved > log.head:
+            found = [*found, (log.head + 1, log.reserved, str(LossCause.CRASH))]
+        if log.half_written is not None:
+            # Written out of memory when its class was to change, and that was not finished: they are as lost as the
+            # rest of what was in memory, and what was deleted there stays so.
+            found = [*found, (log.half_written, max(log.head, log.half_written), str(LossCause.CRASH))]
+        if found:
+            log.evict(loss=found)
+            losses[log.topic_id] = found
+        if log.ephemeral:
+            log.written_out(log.head)
+        if salvage is not None and log.shard in salvage.shards:
+            _renew_epoch(catalog, log)
+            renewed.append(log.topic_id)
+    if salvage is not None:
+        salvage.report_ownerless()
+    return losses, renewed
+
+
+def _settle_projections(catalog: Catalog, *, clean: bool) -> list[int]:
+    settle_routers(catalog, clean=clean)
+    settle_consumers(catalog)
+    return settle_jobs(catalog, clean=clean)
+
+
+def _renew_epoch(catalog: Catalog, log: Log) -> None:
+    log.epoch = catalog.next_topic_id
+    catalog.next_topic_id += 1
+    log.section = None
+
+
+def _renew_remembered(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
+    """However long the broker was down, what was known at its end is known."""
+    _renew_keys(catalog, last_ts, now_ms)
+    _renew_producers(catalog, options, last_ts, now_ms)
+
+
+def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
+    """Keys that were live at the last frame live one whole window from now on: downtime does not count."""
+    for topic in catalog.topics.values():
+        ring = topic.log.keys
+        if ring is None:
+            continue
+        window_ms = topic.config.idempotency_window_ms
+        live = [msgspec.structs.replace(each, ts=now_ms) for each in ring.live(last_ts, window_ms)]
+        catalog.usage.keys += len(live) - ring.rows
+        topic.log.keys = KeyRing.of(live, window_ms) if live else None
+
+
+def _renew_producers(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
+    """Producers that were not forgotten at the last frame are idle from now on."""
+    for topic in catalog.by_id.values():
+        if (table := topic.log.producers) is not None:
+            catalog.usage.producers -= table.renew(last_ts, options.producer_id_expiration_ms, now_ms)
+            topic.log.section = None

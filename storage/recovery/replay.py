@@ -1,0 +1,147 @@
+"""Applies replayed units: what a snapshot section holds already is only indexed, the rest goes through `apply`.
+
+Source: storage.md §5 (last paragraph), §6.
+"""
+
+from __future__ import annotations
+
+from storage.errors import WalCorrupt
+from storage.format import control
+from storage.log.apply import apply_unit
+from storage.log.position import MAX_OFFSET, position, split
+from storage.log.submission import ControlStep, PlaceStep, RunStep, SinglesStep, Step, Unit
+from storage.log.units import ScannedUnit
+from storage.platform import layout
+from storage.records.batches import Singles
+from storage.recovery.salvage import Salvage
+from storage.state.catalog import Catalog
+from storage.state.log import Log
+from storage.state.lookup import tag_match
+
+
+class Replay:
+    """Replays one shard. `as_of`: place by topic_id below which the snapshot's section knows everything.
+
+    `beyond`: something was applied that the snapshot, should it be that of a clean stop, did not know.
+    """
+
+    def __init__(self, catalog: Catalog, as_of: dict[int, int], directory: str, salvage: Salvage | None) -> None:
+        self._catalog = catalog
+        self._as_of = as_of
+        self._directory = directory
+        self._salvage = salvage
+        self._next_topic_id = catalog.next_topic_id
+        self.beyond = False
+
+    def known_below(self, number: int) -> int:
+        """Offset in a file below which units come one by one: the snapshot may know them, salvage wants them."""
+        if self._salvage is not None:
+            return MAX_OFFSET
+        file, offset = split(max(self._as_of.values(), default=0))
+        return offset if file == number else MAX_OFFSET if file > number else 0
+
+    def apply(self, number: int, scanned: ScannedUnit) -> None:
+        """One whole, verified unit. Raises WalCorrupt when its seqs do not follow on."""
+        unit = scanned.unit
+        if not unit.steps:
+            return
+        topic_id = unit.steps[0].topic_id
+        place = position(number, scanned.offset)
+        log = self._catalog.log(topic_id)
+        if log is not None and place < self._as_of.get(topic_id, 0):
+            self._index(log, unit, place)
+            return
+        if topic_id == 0 and self._is_state(unit.steps[0]) and place < self._as_of.get(0, 0):
+            return
+        self.beyond = self.beyond or self._is_news(unit.steps[0])
+        if log is None and self._salvage is not None:
+            self._salvage.ownerless(unit.steps)
+        if log is not None:
+            unit = self._following_on(log, unit, number, scanned.offset)
+            if log.ephemeral and log.half_written is None:
+                log.half_written = _first_append(unit)
+        apply_unit(self._catalog, unit, place, position(number, scanned.end))
+
+    def _is_news(self, step: Step) -> bool:
+        """Whether a clean stop's snapshot did not know of it. Where no section says up to where it knows a log, it knew
+        that the log had been deleted, if it had given the id out; and a mark may say nothing that is not known."""
+        if isinstance(step, ControlStep) and isinstance(step.value, control.CheckpointMark):
+            return any(self._is_further(topic_id, seq) for topic_id, seq in step.value.absorbed.items())
+        if step.topic_id == 0:
+            return self._is_state(step)
+        return step.topic_id in self._as_of or step.topic_id >= self._next_topic_id
+
+    @staticmethod
+    def _is_state(step: Step) -> bool:
+        return isinstance(step, ControlStep) and isinstance(step.value, control.State)
+
+    def _is_further(self, topic_id: int, absorbed: int) -> bool:
+        log = self._catalog.log(topic_id) if topic_id in self._as_of else None
+        return topic_id >= self._next_topic_id or (log is not None and absorbed > log.held.absorbed)
+
+    def _index(self, log: Log, unit: Unit, place: int) -> None:
+        """Below as_of: head, counts, keys and floors are in the section; only places and delete flags are not."""
+        for step in unit.steps:
+            if isinstance(step, RunStep):
+                if step.run.last_seq >= log.marks.live_floor and step.run.last_seq > log.held.absorbed:
+                    log.index_only(step.run, place, step.offset)
+                    for start, end, _ in log.marks.loss:
+                        for seq in range(max(start, step.run.first_seq), min(end, step.run.last_seq) + 1):
+                            log.tail.delete(seq)
+            elif isinstance(step, ControlStep) and isinstance(step.value, control.Delete):
+                self._flag(log, step.value, place)
+
+    @staticmethod
+    def _flag(log: Log, value: control.Delete, place: int) -> None:
+        if value.match is None and value.seqs is None:
+            return
+        last = log.delete_end(value)
+        log.held.deferred.append((value, place))
+        seqs = value.seqs if value.seqs is not None else log.tags.find(tag_match(value.match or []), last)
+        for seq in seqs:
+            if max(log.marks.live_floor, log.held.absorbed + 1) <= seq <= last:
+                log.tail.delete(seq)
+
+    def _following_on(self, log: Log, unit: Unit, number: int, offset: int) -> Unit:
+        """The unit without runs that are there already; a jump needs a reservation (or salvage)."""
+        steps = unit.steps
+        head = log.head
+        for step in steps:
+            if isinstance(step, ControlStep):
+                if isinstance(step.value, control.EvictWatermark):
+                    head = max([head, *(end for _, end, _ in step.value.loss or ())])
+                continue
+            if isinstance(step, PlaceStep):
+                continue
+            run = step.run if isinstance(step, RunStep) else step.singles
+            if isinstance(run, Singles) and run.first_seq <= head < run.last_seq:
+                run = run.without(head - run.first_seq + 1)
+                step = SinglesStep(log.topic_id, run)
+                steps = list[Step]((step,))
+            if run.last_seq <= head:
+                steps = [each for each in steps if each is not step]
+                continue
+            if run.first_seq != head + 1:
+                self._jump(log, head, run.first_seq, number, offset)
+            head = run.last_seq
+        return unit if steps is unit.steps else Unit(None, steps)
+
+    def _jump(self, log: Log, head: int, first_seq: int, number: int, offset: int) -> None:
+        if first_seq > head + 1 and (log.reserved >= first_seq - 1 or self._salvage is not None):
+            return  # salvage looks for what is missing when all that is there has been read
+        path = layout.join(self._directory, layout.wal_name(number))
+        raise WalCorrupt(
+            f"{path}, offset {offset}: seq {first_seq} of log {log.topic_id} follows seq {head}: records are missing.",
+            file=path,
+            offset=offset,
+        )
+
+
+def _first_append(unit: Unit) -> int | None:
+    """First seq of the records in a unit."""
+    for step in unit.steps:
+        if isinstance(step, RunStep):
+            return step.run.first_seq
+        if isinstance(step, SinglesStep):
+            return step.singles.first_seq
+    return None

@@ -1,0 +1,173 @@
+"""Another number of log shards than before: at a start, behind the replay, before a writer is open.
+
+1. The old layout is replayed, cut and synced as at any start.
+2. Every log's records go from the log into segments, its deletions are flagged (`draining`).
+3. Two snapshots, one after the other, say all there is. They have the new count; each shard's replay begins at byte 0
+   of a file that is still to be made, numbered above every log file there is.
+4. What is left of the old layout is removed: older snapshots, log files, folders (`leftovers`).
+
+The newest valid snapshot says which layout counts. A crash (c) or an error leaves:
+
+    c in 1, 2     a directory of the old count. What was written into segments is cut off or swept
+    c in 3        the newest is of the old count: as above; or of the new one, and it needs nothing of the old log. Yet
+                  the log files and the snapshot before it are those of the old layout, and should the new snapshot
+                  be damaged they are all there is. So nobody may write before a second one is there: the next start
+                  does all this again, to the same or another count, although the log of its layout is empty
+    c in 4        two snapshots of the new count; the next start removes the rest
+
+No old log file is ever taken for one of the new layout, in folders that both use: numbers never restart.
+Source: storage.md §6.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from storage.errors import MetadataLost
+from storage.log.fetch import WalReader
+from storage.log.position import position, split
+from storage.options import Options
+from storage.platform import layout
+from storage.platform.filesystem import FileSystem
+from storage.recovery import leftovers
+from storage.recovery.draining import drain
+from storage.recovery.mend import heal
+from storage.recovery.recovery import Loaded, Recovered
+from storage.recovery.segments import refusing_damage
+from storage.snapshot import contents as snapshot
+from storage.snapshot import file as snapshot_file
+from storage.state.catalog import Catalog, shard_of
+
+_log = structlog.get_logger("storage")
+
+
+def recorded_shards(fs: FileSystem, root: str, made_with: int, loaded: Loaded) -> int:
+    """The count that the directory's log is laid out for: the newest snapshot's, else the one it was made with.
+
+    Raises MetadataLost when no snapshot tells what the log files in other folders are.
+    """
+    if loaded.body is not None:
+        return loaded.body.shards
+    strays = leftovers.stray_logs(fs, root, made_with)
+    if strays:
+        raise MetadataLost(
+            f"{strays[0]} holds log files, and no snapshot in meta/ can be read that says so: the directory was made "
+            f"with {made_with} shards. Nothing was changed; restore meta/ or the whole directory from a backup."
+        )
+    return made_with
+
+
+def is_due(fs: FileSystem, root: str, made_with: int, loaded: Loaded, wanted: int) -> bool:
+    """Whether the layout has to be made anew: another count is wanted, or an earlier change came to a sudden end."""
+    recorded = loaded.body.shards if loaded.body else made_with
+    if wanted != recorded or any(len(redo) != recorded for _, redo in loaded.kept):
+        return True
+    alone = len(loaded.kept) == 1
+    return alone and (recorded != made_with or bool(leftovers.stray_logs(fs, root, recorded)))
+
+
+def clean_up(fs: FileSystem, root: str, loaded: Loaded) -> None:
+    """Remove what a change (or a trim) that came to a sudden end has left, if any. Raises OSError."""
+    if len(loaded.kept) == 2:
+        _remove_all_but(fs, root, loaded.kept)
+
+
+def reshard(
+    fs: FileSystem,
+    root: str,
+    options: Options,
+    recovered: Recovered,
+    shards: int,
+    *,
+    now_ms: int,
+    progress: Callable[[float], None],
+) -> Recovered:
+    """What `recovered` says, in a directory laid out for `shards`, and in two snapshots; nothing is in the log.
+
+    Raises WalCorrupt, OSError; then a start finds the old layout or the new one, and all of the state in either.
+    """
+    before = recovered.catalog.shards
+    moved, recovered = lay_out_anew(fs, root, options, recovered, shards, now_ms=now_ms, progress=progress)
+    _log.info("shards_changed", before=before, after=shards, records_moved=moved)
+    return recovered
+
+
+def lay_out_anew(
+    fs: FileSystem,
+    root: str,
+    options: Options,
+    recovered: Recovered,
+    shards: int,
+    *,
+    now_ms: int,
+    progress: Callable[[float], None],
+) -> tuple[int, Recovered]:
+    """The records moved, and what `reshard` returns; the count may be the one it was."""
+    catalog = recovered.catalog
+    moved = _drain(fs, root, options, recovered, progress)
+    first = max(2, *recovered.next_files, leftovers.highest_number(fs, root) + 1)
+    _lay_out(catalog, shards, position(first, 0))
+    redo = [position(first, 0)] * shards
+    into = catalog.routes.into
+    sections = {
+        topic.topic_id: snapshot.capture(topic, now_ms, into.get(topic.topic_id, ()))
+        for topic in catalog.topics.values()
+    }
+    states = snapshot.capture_states(catalog.states)
+    body = snapshot.encode(
+        snapshot.Body(
+            created_ms=now_ms,
+            shards=shards,
+            next_topic_id=catalog.next_topic_id,
+            pending_deletes=sorted(catalog.pending_deletes | catalog.superseded.keys()),
+            clean=False,
+            redo_from=[split(place) for place in redo],
+            sections=list(sections.values()),
+            states=states,
+        )
+    )
+    number = recovered.next_snapshot
+    kept = [(number, redo), (number + 1, redo)]
+    for each, _ in kept:
+        progress(1.0)
+        snapshot_file.write(fs, root, each, body)
+    for end in recovered.wounds:
+        heal(fs, root, end, options)  # sets the damage aside; its loss is announced in both snapshots
+    _remove_all_but(fs, root, kept)
+    return moved, recovered._replace(
+        next_files=[first] * shards, kept=kept, next_snapshot=number + 2, sections={**sections, 0: states}, wounds=[]
+    )
+
+
+def _drain(fs: FileSystem, root: str, options: Options, recovered: Recovered, progress: Callable[[float], None]) -> int:
+    shards = recovered.catalog.shards
+    wal = WalReader(fs, [layout.shard_dir(root, shard, shards) for shard in range(shards)])
+    moved = 0
+    with contextlib.closing(wal), refusing_damage():
+        for topic in recovered.catalog.topics.values():
+            for log in topic.logs:
+                progress(1.0)
+                moved += drain(recovered.store, wal, log, options)
+    return moved
+
+
+def _lay_out(catalog: Catalog, shards: int, begin: int) -> None:
+    """Each log belongs to its new shard, of which nothing is written yet."""
+    catalog.shards = shards
+    for topic in catalog.topics.values():
+        for log in topic.logs:
+            assert log.wal_needed_from() is None, f"log {log.topic_id} still needs the log of the old layout"
+            log.shard = shard_of(log.topic_id, shards)
+            log.applied_place = begin
+            log.section = None
+    if catalog.states.applied_place:
+        catalog.states.applied_place = begin
+        catalog.states.section = None
+
+
+def _remove_all_but(fs: FileSystem, root: str, kept: list[tuple[int, list[int]]]) -> None:
+    first_files = [min(split(place)[0] for place in places) for places in zip(*(redo for _, redo in kept), strict=True)]
+    leftovers.remove(fs, root, [number for number, _ in kept], first_files)

@@ -1,0 +1,66 @@
+"""Routers at the end of a recovery, and what is to be written about them before anybody is served.
+
+Source: storage.md §6; api.md §4 (ephemeral dest).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.errors import StorageFailed, StorageFull
+from storage.format import control
+from storage.log.encode import encode_controls
+from storage.state.catalog import Catalog
+from storage.state.routers.router import Router
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+
+def settle_routers(catalog: Catalog, *, clean: bool) -> None:
+    """Drop those whose source or dest is gone; begin at the source's head where what was copied was in memory only.
+
+    `clean`: the last stop was one, and no frame follows its snapshot. What the log has to be told stands in
+    `catalog.unannounced`.
+    """
+    for router in list(catalog.routes.by_id.values()):
+        source, dest = catalog.by_id.get(router.source_id), catalog.by_id.get(router.dest_id)
+        if source is None or dest is None or catalog.routes.by_name.get(router.name) is not router:
+            catalog.routes.drop(router)
+            if dest is not None:
+                _announce(catalog, router, control.RouterDelete(router_id=router.router_id))
+            continue
+        if dest.log.ephemeral and not clean:
+            _set(catalog, router, source.log.head)
+        elif router.cursor > source.log.head:
+            # Salvage has lost what the source had said; its seqs are given out again.
+            _set(catalog, router, source.log.head)
+            _announce(catalog, router, control.RouterCursor(router_id=router.router_id, source_seq=source.log.head))
+        router.position = router.cursor
+
+
+def _set(catalog: Catalog, router: Router, cursor: int) -> None:
+    router.cursor = cursor
+    catalog.by_id[router.dest_id].log.section = None
+
+
+def _announce(catalog: Catalog, router: Router, value: control.Control) -> None:
+    catalog.by_id[router.dest_id].log.section = None
+    catalog.unannounced.append((router.dest_id, value))
+
+
+async def announce_routers(engine: EngineCore) -> None:
+    """Write what `settle_routers` has changed; durable on return. Where that cannot be, the next start does it anew."""
+    pending: list[asyncio.Future[int | None]] = []
+    told = list(engine.catalog.unannounced)
+    for dest_id, value in told:
+        log = engine.catalog.by_id[dest_id].log
+        encoded = encode_controls([value], dest_id, engine.now_ms())
+        pending.append(engine.submit_controls(log, encoded, frees=not isinstance(value, control.RouterCursor)))
+    engine.catalog.unannounced.clear()
+    outcomes = await asyncio.gather(*pending, return_exceptions=True)
+    for (_, value), outcome in zip(told, outcomes, strict=True):
+        later = isinstance(outcome, StorageFull | StorageFailed) and not isinstance(value, control.TopicCreate)
+        if isinstance(outcome, BaseException) and not later:
+            raise outcome  # among them: a partition that begins anew, without which nothing may be written to it

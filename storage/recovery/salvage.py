@@ -1,0 +1,141 @@
+"""What recovery does about damage when told to go on (TOPICS_RECOVERY=salvage).
+
+It gives up as little as can be, and says so: it resumes only where frames chain to the end of the file or to the next
+damage. What was lost in between becomes loss ranges (cause salvage), every log of the shard gets a new epoch (what its
+tail lost cannot be known), and each piece of damage is logged with its file and offsets. Source: storage.md §6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.format.wal_frame import MORE, OVERHEAD, FrameType, encode
+from storage.log.reader import CHUNK_BYTES, parse
+from storage.log.submission import ControlStep, RunStep, Step
+from storage.platform.filesystem import File, FileSystem
+from storage.records.values import LossCause
+from storage.state.watermarks import LossRange
+
+if TYPE_CHECKING:
+    from storage.recovery.recovery import Report
+    from storage.state.log import Log
+
+_log = structlog.get_logger("storage")
+
+
+class Salvage:
+    """Collects what was given up."""
+
+    def __init__(self, fs: FileSystem, report: Report) -> None:
+        self._fs = fs
+        self._report = report
+        #: Shards with damage.
+        self.shards: set[int] = set()
+        self.shard = 0
+        self._ownerless: dict[int, tuple[int, int]] = {}
+
+    def damage(self, path: str, offset: int, what: str) -> None:
+        """Something that had been synced cannot be read."""
+        self.shards.add(self.shard)
+        _log.error("wal_damage", file=path, offset=offset, what=what)
+
+    def ownerless(self, steps: list[Step]) -> None:
+        """Frames of a log that is not known: of a topic deleted further on, or of one whose TopicCreate is lost."""
+        for step in steps:
+            if isinstance(step, RunStep):
+                first_seq, _ = self._ownerless.get(step.topic_id, (step.run.first_seq, 0))
+                self._ownerless[step.topic_id] = (first_seq, step.run.last_seq)
+            elif isinstance(step, ControlStep) and step.type == FrameType.TOPIC_DELETE:
+                self._ownerless.pop(step.topic_id, None)
+
+    def report_ownerless(self) -> None:
+        """Say which logs are given up as a whole, because the frame that made them is lost."""
+        for topic_id, (first_seq, last_seq) in self._ownerless.items() if self.shards else ():
+            _log.error("log_lost", topic_id=topic_id, first_seq=first_seq, last_seq=last_seq)
+
+    def losses(self, log: Log) -> list[LossRange]:
+        """Seqs of a replayed log that should be there and are not: not lost before, nor deleted (those have rows)."""
+        if log.shard not in self.shards:
+            return []
+        log.recount()
+        found: list[LossRange] = []
+        for first, last in log.tail.gaps(max(log.marks.live_floor, log.held.absorbed + 1), log.head + 1):
+            for start, end, _ in [*log.marks.loss, (last + 1, last + 1, "")]:
+                if first < min(start, last + 1):
+                    found.append((first, min(start, last + 1) - 1, str(LossCause.SALVAGE)))
+                first = max(first, end + 1)
+        for first, last, _ in found:
+            _log.error("records_lost", topic_id=log.topic_id, first_seq=first, last_seq=last)
+        return found
+
+    def loose(self, steps: list[Step]) -> None:
+        """What a batch held whose end is damaged: given up with it, for it is all or nothing."""
+        for step in steps:
+            if isinstance(step, ControlStep):
+                _log.error("control_frame_lost", topic_id=step.topic_id, type=FrameType(step.type).name)
+            elif isinstance(step, RunStep):
+                run = step.run
+                _log.error("records_given_up", topic_id=step.topic_id, first_seq=run.first_seq, last_seq=run.last_seq)
+
+    def resume(self, file: File, path: str, start: int, batch_end: int) -> int | None:
+        """Offset behind `start` where whole units begin again; None when there is none in this file.
+
+        `batch_end`: where the batch that is damaged there would have ended, 0 = unknown.
+        """
+        size = file.size()
+        offset = max(start + 1, batch_end)
+        while offset < size:
+            data = file.pread(min(CHUNK_BYTES * 2, size - offset), offset)
+            if not data:
+                break
+            found = _first_unit(data, last=offset + len(data) >= size)
+            if found is not None:
+                skipped = offset + found - start
+                self._report.salvaged_bytes += skipped
+                _log.error("wal_skipped", file=path, offset=start, bytes=skipped)
+                return offset + found
+            offset += max(1, min(CHUNK_BYTES, len(data)))
+        self._report.salvaged_bytes += size - start
+        _log.error("wal_skipped", file=path, offset=start, bytes=size - start)
+        return None
+
+
+def filler(size: int) -> bytes:
+    """A frame of exactly `size` bytes that says nothing. In the place of damage it keeps every offset behind as it was.
+
+    An EvictWatermark of no log, without floors; what pads it is in its node, or under a key that is ignored.
+    """
+    if size <= OVERHEAD + 256:
+        return encode(FrameType.EVICT_WATERMARK, 0, 0, 0, 0, node=b"\0" * (size - OVERHEAD - 1), data=b"\x80")
+    room = size - OVERHEAD - len(b"\x81\xa3pad\xc6") - 4
+    return encode(
+        FrameType.EVICT_WATERMARK, 0, 0, 0, 0, data=b"\x81\xa3pad\xc6" + room.to_bytes(4, "big") + bytes(room)
+    )
+
+
+def _first_unit(data: bytes, *, last: bool) -> int | None:
+    """Where in `data` a unit begins: a frame from which frames chain on, that is not the inside of a batch."""
+    stop = len(data) - OVERHEAD if last else min(len(data) - OVERHEAD, CHUNK_BYTES)
+    at = 0
+    while at <= stop:
+        # A frame's first eight bytes hold a length whose upper byte is nearly always 0 and a type of 1 to 17.
+        if not 1 <= data[at + 4] <= 17:
+            at += 1
+            continue
+        frames, end, _ = parse(data, at)
+        if not frames:
+            at += 1
+            continue
+        inside = True
+        for frame in frames:
+            if frame[1] == FrameType.BATCH or (inside and frame[1] == FrameType.SYNC_POINT) or not inside:
+                return frame[0]
+            if not frame[2] & MORE:
+                # The end of a batch whose beginning is lost, or single: a lone first one is believed to be single.
+                if frame is frames[0]:
+                    return frame[0]
+                inside = False
+        at = max(end, at + 1)
+    return None

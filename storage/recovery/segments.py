@@ -1,0 +1,191 @@
+"""Segments at a start: what the manifests say against what is in the folders. Source: storage.md §4, §6.
+
+After the replay the manifest of every log is as its last frame left it. Here its files are made to fit: what is behind
+the last mark is cut, missing indexes are made anew, files that nobody names go; then deletions are compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Generator
+
+import structlog
+
+from storage.errors import StorageError, WalCorrupt
+from storage.platform import layout
+from storage.platform.filesystem import FileSystem
+from storage.recovery.cold import restore_idx, settle_cold
+from storage.segments import check, names
+from storage.segments.errors import SegmentCorrupt, SegmentError
+from storage.segments.store import SegmentStore, id_of
+from storage.state.catalog import Catalog
+from storage.state.log import Log
+from storage.state.lookup import plan
+from storage.state.manifest import COLD, UNKNOWN, Segment
+
+_log = structlog.get_logger("storage")
+
+
+def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: bool) -> None:
+    """Make the files of all live logs fit their manifests, and count what is alive. Raises WalCorrupt, OSError.
+
+    `clean`: the last stop was a clean one, so that files and counts are known to be right.
+    """
+    folders = _folders(store.fs, store.root)
+    for topic in catalog.topics.values():
+        for log in topic.logs:
+            log.held.replaying = False
+            if log.topic_id in folders or len(log.held.manifest):
+                with refusing_damage():
+                    settle_log(store, log, redo[log.shard], clean=clean)
+    # What a later log has the address of, or no topic counts, is deleted before ready: then its folder goes.
+    known = catalog.by_id.keys() | catalog.superseded.keys() | catalog.pending_deletes
+    for topic_id in folders:
+        if topic_id not in known:
+            _set_aside(store.fs, store.root, topic_id)
+    if store.cold is None:  # else the relocator looks for their objects as well
+        catalog.pending_deletes &= folders.keys()
+
+
+@contextlib.contextmanager
+def refusing_damage() -> Generator[None]:
+    """A start is refused for what is wrong with segments: WalCorrupt where bytes are, OSError where writing failed."""
+    try:
+        yield
+    except SegmentCorrupt as error:
+        raise WalCorrupt(
+            f"{error.file}, offset {error.offset}: {error.what}. This had been synced, so it is damage.",
+            file=error.file,
+            offset=error.offset,
+        ) from error
+    except SegmentError as error:
+        raise OSError(str(error)) from error
+
+
+def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:
+    """One log's part of `settle`. Raises SegmentError, OSError."""
+    fs, root, manifest = store.fs, store.root, log.held.manifest
+    if not clean:
+        check.sweep(fs, root, log.topic_id, {id_of(log.topic_id, each) for each in manifest.segments})
+    for segment in manifest.segments:
+        id = id_of(log.topic_id, segment)
+        if segment.tier == COLD:
+            settle_cold(store, log.topic_id, segment)
+        elif not clean:
+            if segment.sealed:
+                check.settle_sealed(fs, root, id, segment.end_seq, segment.data_bytes)
+            else:
+                segment.data_bytes = check.settle_active(fs, root, id, segment.end_seq)
+    floor = log.marks.live_floor
+    doubtful = [
+        (segment, _flagged(store, log, segment))
+        for segment in manifest.segments
+        if segment.count and not (clean and segment.live == segment.alive(floor, segment.end_seq))
+    ]
+    for segment, _ in doubtful:
+        if not segment.live and segment.end_seq > floor:
+            segment.live = UNKNOWN  # all of it was deleted, which its files may not know of yet
+    touched = _delete_deferred(store, log)
+    unmeasured = {segment for segment in manifest.segments if segment.assumed}
+    for segment, flagged in doubtful:
+        if _compare(log, segment, flagged, redo, believed=clean or segment not in touched):
+            unmeasured.add(segment)
+    for segment in manifest.segments:
+        if segment in unmeasured:
+            _measure(log, segment)
+    if len(manifest) or not clean:  # segments that the replay saw dropped count for something in what it made
+        log.recount()
+
+
+def _delete_deferred(store: SegmentStore, log: Log) -> set[Segment]:
+    """Deletes that were replayed, on the segments that are there; those that any of them was looked up in."""
+    floor = log.marks.live_floor
+    touched: set[Segment] = set()
+    for request, place in log.held.deferred:
+        last = log.delete_end(request)
+        for wanted in plan(log.held, request, floor, last):
+            touched.add(wanted.segment)
+            seqs = wanted.seqs if wanted.match is None else store.tagged(log.topic_id, wanted.segment, wanted.match)
+            for seq in seqs:
+                if floor <= seq <= last and wanted.segment.delete(seq, seq, place):
+                    wanted.segment.live = UNKNOWN
+    log.held.deferred.clear()
+    return touched
+
+
+def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
+    """Bits of what is deleted in the files or not there."""
+    id = id_of(log.topic_id, segment)
+    try:
+        return store.reader_of(segment).dead_bits(id, segment.end_seq)
+    except SegmentCorrupt:
+        # A flag that was being set when the process ended; if it is more than that, .data says so.
+        store.forget(id)
+        if segment.tier == COLD:
+            restore_idx(store, id, segment.count)
+        else:
+            check.rebuild_idx(store.fs, store.root, id, segment.end_seq, segment.data_bytes)
+        return store.reader_of(segment).dead_bits(id, segment.end_seq)
+
+
+def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: bool) -> bool:
+    """Deletions that the files do not know of for good are to be flagged; what lives is counted: whether it is
+    another number than before."""
+    segment.flips, segment.pin = 0, None
+    # Their Delete frames were replayed, so they lie behind `redo`. Flags that are there already may come from a process
+    # killed before it synced them: unless `believed`, the frames stay until all flags have been written again.
+    segment.to_flip(segment.dead & ~flagged if believed else segment.dead | flagged, redo)
+    segment.dead |= flagged
+    before, segment.live = segment.live, segment.alive(log.marks.live_floor, segment.end_seq)
+    return segment.live != before
+
+
+def _measure(log: Log, segment: Segment) -> None:
+    """Count the bytes that live. Where they cannot be read they are assumed, as they are for caps: the engine starts,
+    and whoever reads those records is told. The next start tries again, and is not refused for it."""
+    try:
+        log.held.details(segment)
+        segment.assumed = False
+    except (SegmentError, StorageError, OSError) as error:
+        lasting = isinstance(error, SegmentCorrupt) or (isinstance(error, OSError) and error.errno == errno.EIO)
+        if not lasting and not segment.assumed:
+            raise
+        segment.assume()
+        _log.error("segment_sizes_assumed", topic_id=log.topic_id, error=str(error))
+    segment.live_bytes = segment.bytes_between(log.marks.live_floor, segment.end_seq)
+    segment.details = None
+
+
+def _folders(fs: FileSystem, root: str) -> dict[int, str]:
+    folder = names.topics_folder(root)
+    if not fs.exists(folder):
+        return {}
+    return {topic_id: names.folder(root, topic_id) for topic_id in names.topic_ids(fs.listdir(folder))}
+
+
+def _set_aside(fs: FileSystem, root: str, topic_id: int) -> None:
+    """A folder of no log that is known: not ours to read nor to remove."""
+    source = names.folder(root, topic_id)
+    target = layout.join(layout.quarantine_dir(root), f"topic-{topic_id:016x}")
+    if not fs.exists(layout.quarantine_dir(root)):
+        fs.mkdir(layout.quarantine_dir(root))
+        fs.sync_dir(root)
+    if fs.exists(target):
+        return  # one of that name lies there already: this one stays where it is, unread
+    _log.warning("stranger_set_aside", folder=source, moved_to=target)
+    fs.rename(source, target)
+    fs.sync_dir(layout.quarantine_dir(root))
+    fs.sync_dir(names.topics_folder(root))
+
+
+def remove_folder(fs: FileSystem, root: str, topic_id: int) -> None:
+    """Everything of a deleted log. Durable on return; may be repeated. Raises OSError."""
+    folder = names.folder(root, topic_id)
+    with contextlib.suppress(FileNotFoundError):
+        for name in fs.listdir(folder):
+            fs.unlink(layout.join(folder, name))
+        fs.sync_dir(folder)
+        fs.rmdir(folder)
+    if fs.exists(names.topics_folder(root)):
+        fs.sync_dir(names.topics_folder(root))

@@ -1,0 +1,127 @@
+"""What an engine writes before it is ready, and before it stops. Source: storage.md §3, §6."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.config import Durability
+from storage.errors import StorageFailed, StorageFull
+from storage.format import control
+from storage.log.encode import encode_controls
+from storage.recovery.mend import heal
+from storage.recovery.recovery import Recovered
+from storage.recovery.routers import announce_routers
+from storage.state.catalog import Topic, shard_of
+from storage.state.log import Log
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+
+async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
+    """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return.
+
+    Also the deletion of topics whose name a later one has: else they would be back when that one is gone.
+    """
+    pending: list[tuple[int, asyncio.Future[int | None]]] = []
+    for topic_id, name in engine.catalog.superseded.items():
+        shard = engine.shards[shard_of(topic_id, len(engine.shards))]
+        gone = encode_controls([control.TopicDelete(name=name)], topic_id, engine.now_ms())
+        pending.append((topic_id, engine.submit_unit(shard, topic_id, gone, frees=True)))
+    for topic in engine.catalog.topics.values():
+        log = topic.log
+        values: list[control.Control] = []
+        if log.topic_id in recovered.losses:
+            values.append(control.EvictWatermark(loss=recovered.losses[log.topic_id]))
+        if log.topic_id in recovered.renewed:
+            values.append(_config_update(topic))
+        if values:
+            frames = encode_controls(values, log.topic_id, engine.now_ms())
+            pending.append((log.topic_id, engine.submit_controls(log, frames, frees=True)))
+    await announce_routers(engine)
+    outcomes = await asyncio.gather(*(done for _, done in pending), return_exceptions=True)
+    for (topic_id, _), outcome in zip(pending, outcomes, strict=True):
+        if isinstance(outcome, StorageFull) and not recovered.renewed:
+            # No room even for this. The next start would find the same; before that log goes on, it is written.
+            engine.debts[topic_id] = recovered.losses.get(topic_id, [])
+        elif isinstance(outcome, BaseException):
+            raise outcome
+    if recovered.renewed or recovered.wounds:
+        # Both kept snapshots then say what is left. Until they do, a start must find the damage as it was.
+        await engine.snapshotter.take()
+        await engine.snapshotter.take()
+        for end in recovered.wounds:
+            await engine.run_io(heal, engine.fs, engine.path, end, engine.options)
+
+
+async def end_leases_with_this_process(engine: EngineCore, recovered: Recovered) -> None:
+    """A snapshot of a clean stop holds leases that are not durable: whatever ends this process next voids them.
+
+    A frame behind that snapshot says so by being there, before a job can be given to anybody. Claims write none, and
+    without it a kill would bring back leases that others have taken over meanwhile, tokens and all.
+    """
+    pending: list[asyncio.Future[int | None]] = []
+    for topic_id in recovered.volatile:
+        log = engine.catalog.by_id[topic_id].log
+        value = control.HeadWatermark(reserved=max(log.reserved, log.assigned_head))
+        frame = encode_controls([value], topic_id, engine.now_ms())
+        pending.append(engine.submit_controls(log, frame, frees=True))
+    for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        # A shard that has stopped hands out nothing; and no disk is so full that this is kept from it for long.
+        if isinstance(outcome, StorageFull):
+            _log.warning("leases_not_ended", error=str(outcome))
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, StorageFailed):
+            raise outcome
+
+
+async def settle_debt(engine: EngineCore, log: Log) -> None:
+    """Announce what a full disk had no room for at the start. Raises StorageFull when there is still none."""
+    losses = engine.debts.get(log.topic_id)
+    if losses is None:
+        return  # another write was faster
+    frame = encode_controls([control.EvictWatermark(loss=losses)], log.topic_id, engine.now_ms())
+    await engine.submit_controls(log, frame, frees=True)
+    engine.debts.pop(log.topic_id, None)
+
+
+def _config_update(topic: Topic) -> control.ConfigUpdate:
+    return control.ConfigUpdate(
+        name=topic.title,
+        topic=topic.root_id,
+        partition=topic.partition,
+        partitions=topic.config.partitions,
+        epoch=topic.log.epoch,
+        config=topic.config.to_map(),
+    )
+
+
+async def hand_back_reservations(engine: EngineCore) -> None:
+    """A clean stop: seqs reserved and not used may be handed out after the next start."""
+    pending: list[asyncio.Future[int | None]] = []
+    for topic in engine.catalog.topics.values():
+        log = topic.log
+        # Writes that are still on their way come before this frame in the log: theirs are not handed back.
+        used = log.assigned_head
+        unused = topic.config.durability is not Durability.FSYNC and log.reserved > used
+        if unused and engine.shards[log.shard].log.failed is None and not topic.provisional:
+            value = control.HeadWatermark(reserved=used)
+            pending.append(
+                engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
+            )
+    if pending:
+        await asyncio.gather(*pending)
+
+
+def start_rounds(engine: EngineCore) -> None:
+    """What is looked after again and again begins."""
+    options, start = engine.options, engine.supervisor.start
+    start("expiry", options.expiry_interval_ms / 1000, engine.expiry.tick)
+    start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), engine.snapshotter.tick)
+    start("upkeep", options.checkpoint_interval_ms / 1000, engine.upkeep.tick)
+    if engine.store.cold is not None:
+        start("relocator", options.checkpoint_interval_ms / 1000, engine.relocator.tick)

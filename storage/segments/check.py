@@ -1,0 +1,260 @@
+"""What recovery makes of segment files: cut to what the manifest and the marks say, .idx rebuilt, the rest swept.
+
+    found                                              verdict
+    .data or .idx longer than marked                   cut: written, never marked; it is absorbed again from the log
+    .data missing or shorter than marked               SegmentCorrupt: it was synced before the mark
+    .idx missing, shorter than marked, or damaged      the entries that fail their check are made anew from .data
+    a frame needed for that is not valid               SegmentCorrupt: two things are damaged at once
+    files of no segment in the manifest                unlinked
+
+Every step can be cut short by a crash and taken again. `sweep` comes first: it makes the names durable that a process
+killed before its own sync left behind, so that nothing is appended to a file whose name may vanish. An OSError passes
+as it is, since it says nothing of the bytes; SegmentBroken tells that the .idx made anew could not be written, and the
+one there was is still in place.
+Blocking. Source: storage.md §4, §6.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from itertools import groupby
+
+from storage.format import idx_entry, segment_frame
+from storage.format.idx_entry import ENTRY_SIZE, Entry
+from storage.format.segment_frame import OVERHEAD, SegmentFrame
+from storage.format.wal_frame import LENGTH, FrameError
+from storage.platform import layout
+from storage.platform.filesystem import File, FileSystem
+from storage.segments import names
+from storage.segments.errors import SegmentCorrupt
+from storage.segments.files import make_folder, replace_file
+from storage.segments.names import SegmentId
+
+_CHUNK_BYTES = 1 << 20
+
+
+def settle_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> int:
+    """Make the files of the segment that is still appended to hold [first_seq, end_seq) and nothing else.
+
+    Returns the bytes of .data. `end_seq` is what the last mark says. After a power cut [first_seq, end_seq) is there;
+    a cut that a killed process made and had not synced may have come undone, and is then made by the next call.
+    Raises SegmentCorrupt, OSError, SegmentBroken.
+    """
+    count = end_seq - id.first_seq
+    if not count:
+        _make_empty(fs, root, id)
+        return 0
+    entries = _read_idx(fs, names.path(root, id, names.IDX), count)
+    whole = len(entries) == count * ENTRY_SIZE
+    if not whole or idx_entry.damaged(entries):
+        # The last entry tells where .data ends; without it only a last record at end_seq - 1 proves that all is there.
+        last = entries[-ENTRY_SIZE:] if whole else b""
+        data_bytes = None if not last or idx_entry.damaged(last) else idx_entry.unpack(last, 0).end
+        entries = _rebuild(fs, root, id, end_seq, entries, data_bytes)
+    data_bytes = idx_entry.unpack(entries, count - 1).end
+    _cut(fs, names.path(root, id, names.DATA), data_bytes)
+    _cut(fs, names.path(root, id, names.IDX), count * ENTRY_SIZE)
+    return data_bytes
+
+
+def settle_sealed(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int) -> None:
+    """The same for a sealed one, by size alone: two stats when nothing is wrong. Raises as `settle_active`.
+
+    `data_bytes` is from the manifest. Damage inside the files is found by whoever reads them.
+    """
+    if end_seq == id.first_seq:
+        _make_empty(fs, root, id)  # sealed before anything came into it: it may never have had files
+        return
+    idx_bytes = (end_seq - id.first_seq) * ENTRY_SIZE
+    data_path, idx_path = names.path(root, id, names.DATA), names.path(root, id, names.IDX)
+    size = _size(fs, data_path)
+    if size is None or size < data_bytes:
+        raise _too_short(data_path, size, data_bytes)
+    if size > data_bytes:
+        _cut(fs, data_path, data_bytes)
+    size = _size(fs, idx_path)
+    if size is None or size < idx_bytes:
+        rebuild_idx(fs, root, id, end_seq, data_bytes)
+    elif size > idx_bytes:
+        _cut(fs, idx_path, idx_bytes)
+
+
+def rebuild_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int) -> None:
+    """Put a whole .idx in place: entries that pass their check are kept, the others come from the frames of .data.
+
+    Deleted frames become deleted entries. Raises SegmentCorrupt, having changed nothing, when .data does not give them.
+    """
+    kept = _read_idx(fs, names.path(root, id, names.IDX), end_seq - id.first_seq)
+    _rebuild(fs, root, id, end_seq, kept, data_bytes)
+
+
+def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId]) -> list[str]:
+    """Unlink the segment files of a log that belong to none of `keep`, and unfinished ones; their names.
+
+    Files of other names stay: they are nobody's to remove. Durable on return. Raises OSError.
+    """
+    folder = names.folder(root, topic_id)
+    try:
+        found = fs.listdir(folder)
+    except FileNotFoundError:
+        return []
+    gone: list[str] = []
+    for name in found:
+        parsed = names.parse_name(name.removesuffix(layout.TMP_SUFFIX))
+        unfinished = name.endswith(layout.TMP_SUFFIX)
+        if parsed and (unfinished or SegmentId(topic_id, parsed[0], parsed[1]) not in keep):
+            fs.unlink(layout.join(folder, name))
+            gone.append(name)
+    # Also when nothing was found: a process killed after an unlink may owe this sync.
+    fs.sync_dir(folder)
+    return gone
+
+
+def _make_empty(fs: FileSystem, root: str, id: SegmentId) -> None:
+    """Nothing is marked: whatever the files hold goes, and missing ones are made."""
+    folder = make_folder(fs, root, id.topic_id)
+    for ext in (names.DATA, names.IDX):
+        path = names.path(root, id, ext)
+        if fs.exists(path):
+            _cut(fs, path, 0)
+        else:
+            fs.open(path, create=True).close()
+    fs.sync_dir(folder)
+
+
+def _cut(fs: FileSystem, path: str, size: int) -> None:
+    """Cut a file to `size` bytes, durably; SegmentCorrupt when it has fewer."""
+    found = _size(fs, path)
+    if found is None or found < size:
+        raise _too_short(path, found, size)
+    if found == size:
+        return
+    file = fs.open(path)
+    try:
+        file.truncate(size)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _size(fs: FileSystem, path: str) -> int | None:
+    try:
+        return fs.file_size(path)
+    except FileNotFoundError:
+        return None
+
+
+def _too_short(path: str, size: int | None, wanted: int) -> SegmentCorrupt:
+    found = "the file is missing" if size is None else f"the file ends after {size} bytes"
+    return SegmentCorrupt(path, size or 0, f"{found}, {wanted} were marked")
+
+
+def _read_idx(fs: FileSystem, path: str, count: int) -> bytes:
+    """The first `count` entries, or as many whole ones as there are."""
+    try:
+        file = fs.open(path, write=False)
+    except FileNotFoundError:
+        return b""
+    with contextlib.closing(file):
+        found = file.pread(count * ENTRY_SIZE, 0)
+    return found[: len(found) // ENTRY_SIZE * ENTRY_SIZE]
+
+
+def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, kept: bytes, data_bytes: int | None) -> bytes:
+    """Write the .idx of [first_seq, end_seq) anew, keeping the valid entries of `kept`; returns its bytes."""
+    path = names.path(root, id, names.DATA)
+    try:
+        file = fs.open(path, write=False)
+    except FileNotFoundError as error:
+        raise _too_short(path, None, data_bytes or OVERHEAD) from error
+    with contextlib.closing(file):
+        size = file.size()
+        if data_bytes is not None and size < data_bytes:
+            raise _too_short(path, size, data_bytes)
+        entries = _Mend(path, file, id, end_seq, kept).entries(data_bytes)
+    if data_bytes is None and not entries[-1].len:
+        raise SegmentCorrupt(path, entries[-1].offset, f"nothing tells whether seq {end_seq - 1} had a record")
+    offsets, lens, stamps, flags = zip(*entries, strict=True)
+    content = idx_entry.build(offsets, lens, stamps, flags)
+    replace_file(fs, names.path(root, id, names.IDX), content)
+    return content
+
+
+class _Mend:
+    """Fills the gaps between valid index entries from the frames that lie between them."""
+
+    def __init__(self, path: str, file: File, id: SegmentId, end_seq: int, kept: bytes) -> None:
+        self._path = path
+        self._file = file
+        self._id = id
+        self._count = end_seq - id.first_seq
+        missing = set(idx_entry.damaged(kept))
+        missing.update(range(len(kept) // ENTRY_SIZE, self._count))
+        self._known = {index: idx_entry.unpack(kept, index) for index in range(self._count) if index not in missing}
+
+    def entries(self, data_bytes: int | None) -> list[Entry]:
+        """All of them, from the frames below `data_bytes`; None: as far as they go."""
+        made: list[Entry] = []
+        for known, run in groupby(range(self._count), self._known.__contains__):
+            if known:
+                made.extend(map(self._known.__getitem__, run))
+                continue
+            indexes = list(run)
+            following = self._known.get(indexes[-1] + 1)
+            stop = following.offset if following else data_bytes
+            made.extend(self._from_frames(indexes, made[-1] if made else Entry(0, 0, 0, 0), stop))
+        return made
+
+    def _from_frames(self, indexes: list[int], before: Entry, stop: int | None) -> Iterator[Entry]:
+        """Entries for a run of indexes, from the frames in .data[before.end:stop], all of which they must take."""
+        offset, ts = before.end, before.ts
+        frames = iter_frames(self._path, self._file, offset, self._file.size() if stop is None else stop)
+        frame: SegmentFrame | None = None
+        for index in indexes:
+            # Asked for one at a time: what lies behind the last seq may be a torn write that nobody was promised.
+            frame = frame or self._next(frames, offset, index, indexes[-1])
+            if frame is None or frame.seq != self._id.first_seq + index:
+                yield Entry(offset, 0, ts, 0)
+                continue
+            ts = frame.ts
+            yield Entry(offset, frame.size, ts, segment_frame.idx_flags(frame.flags, frame.deleted))
+            offset += frame.size
+            frame = None
+        if stop is not None and offset != stop:
+            what = f"the records up to seq {self._id.first_seq + indexes[-1]} end here, not at {stop}"
+            raise SegmentCorrupt(self._path, offset, what)
+
+    def _next(self, frames: Iterator[SegmentFrame], offset: int, index: int, last: int) -> SegmentFrame | None:
+        """The next frame, of entry `index` or later; None when there is none up to entry `last`."""
+        frame = next(frames, None)
+        if frame is None:
+            return None
+        least = self._id.first_seq + index
+        if frame.topic_id != self._id.topic_id or frame.seq < least:
+            what = f"a frame of log {frame.topic_id}, seq {frame.seq}, where seq {least} or a later one must be"
+            raise SegmentCorrupt(self._path, offset, what)
+        return frame if frame.seq <= self._id.first_seq + last else None
+
+
+def iter_frames(path: str, file: File, start: int, stop: int) -> Iterator[SegmentFrame]:
+    """The frames that lie one behind the other in [start, stop) of a .data file, each verified as it is asked for.
+
+    Raises SegmentCorrupt at one that is not valid or passes `stop`. At most _CHUNK_BYTES or one frame are in memory.
+    """
+    buffer, base = b"", start
+    at = start
+    while at < stop:
+        if at + OVERHEAD > base + len(buffer):
+            buffer, base = file.pread(min(_CHUNK_BYTES, stop - at), at), at
+        left = len(buffer) - (at - base)
+        if left >= OVERHEAD:
+            (length,) = LENGTH.unpack_from(buffer, at - base)
+            if left < length + 4 <= stop - at:
+                buffer, base = file.pread(max(length + 4, min(_CHUNK_BYTES, stop - at)), at), at
+        try:
+            frame = segment_frame.decode(buffer, at - base)
+        except FrameError as error:
+            raise SegmentCorrupt(path, at, str(error)) from error
+        yield frame
+        at += frame.size

@@ -1,0 +1,69 @@
+"""All records of a segment in few large reads of .data, for those who go through it. Source: storage.md §4."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from storage.segments.errors import SegmentCorrupt
+from storage.segments.handles import SegmentFiles
+
+CHUNK_BYTES = 4 << 20
+#: Bytes that are not wanted are read along rather than two reads made, up to so many between two frames.
+GAP_BYTES = 64 << 10
+
+
+class Columns(NamedTuple):
+    """The verified entries of a segment, by field. Frames lie one behind the other, in order."""
+
+    offsets: Sequence[int]
+    lens: Sequence[int]
+    stamps: Sequence[int]
+    flags: Sequence[int]
+
+
+class Chunk(NamedTuple):
+    """Bytes of .data from `base` on, which hold the frames of the entries `numbers`."""
+
+    numbers: Sequence[int]
+    data: bytes
+    base: int
+
+
+def columns(files: SegmentFiles, count: int) -> Columns:
+    """The first `count` entries. Raises SegmentCorrupt, also when they are sound but not one behind the other."""
+    if not count:
+        return Columns((), (), (), ())
+    entries = files.entries(0, count)
+    found = Columns(entries.offsets, entries.lens, entries.stamps, entries.flags)
+    places = list(accumulate(found.lens, initial=0))
+    places.pop()
+    if places != [*found.offsets]:
+        number = next(number for number, place in enumerate(places) if place != found.offsets[number])
+        raise SegmentCorrupt(
+            files.idx_path,
+            files.entry_offset(number),
+            f"the entry says offset {found.offsets[number]} of .data, those before it come to {places[number]}",
+        )
+    return found
+
+
+def chunks(files: SegmentFiles, entries: Columns, wanted: Sequence[int]) -> Iterator[Chunk]:
+    """The frames of the `wanted` entries: numbers of entries that have one, ascending.
+
+    A chunk has at most CHUNK_BYTES, or one frame.
+    """
+    offsets, lens = entries.offsets, entries.lens
+    begins = [offsets[number] for number in wanted]
+    ends = [offsets[number] + lens[number] for number in wanted]
+    # The places behind which a gap is too long to be read along.
+    stops = [at for at in range(1, len(wanted)) if begins[at] - ends[at - 1] > GAP_BYTES]
+    start = 0
+    for stop in (*stops, len(wanted)):
+        while start < stop:
+            base = begins[start]
+            end = max(start + 1, bisect_right(ends, base + CHUNK_BYTES, lo=start, hi=stop))
+            yield Chunk(wanted[start:end], files.read_data(base, ends[end - 1]), base)
+            start = end

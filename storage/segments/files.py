@@ -1,0 +1,100 @@
+"""What all writers of segment files do alike: make files and folders durable, finish writes, tell failures apart.
+
+An OSError of a file being written that means "no space" passes as it is: nothing of the write counts, and it may be
+tried again. Any other, and any failed sync whatever its errno, raises SegmentBroken: what the file's pages hold is
+unknown from then on, so that it must never be synced again (storage.md §3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Generator
+
+from storage.platform import layout
+from storage.platform.filesystem import Buffer, File, FileSystem, write_whole
+from storage.segments import names
+from storage.segments.errors import SegmentBroken
+from storage.segments.names import SegmentId
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def make_folder(fs: FileSystem, root: str, topic_id: int) -> str:
+    """The folder of a log, durable with all above it. Raises OSError."""
+    # A folder that is there already may owe its entry to a process killed before it synced the parent.
+    for parent, path in (
+        (root, names.topics_folder(root)),
+        (names.topics_folder(root), names.folder(root, topic_id)),
+    ):
+        with contextlib.suppress(FileExistsError):
+            fs.mkdir(path)
+        fs.sync_dir(parent)
+    return path
+
+
+def create_files(fs: FileSystem, root: str, id: SegmentId) -> tuple[File, File]:
+    """A new .data and a new .idx, empty, open, their names not yet durable. Raises OSError, and leaves neither then.
+
+    EEXIST: one of them is there. Only the caller knows whether the manifest names it or a failure left it.
+    """
+    with contextlib.ExitStack() as made:
+        opened: list[File] = []
+        for ext in (names.DATA, names.IDX):
+            path = names.path(root, id, ext)
+            file = fs.open(path, create=True, exclusive=True)
+            made.callback(discard, fs, file, path)
+            opened.append(file)
+        made.pop_all()
+    return opened[0], opened[1]
+
+
+def discard(fs: FileSystem, file: File, path: str) -> None:
+    """Close and unlink a file that has not become part of anything. A failure leaves it for the sweep."""
+    with contextlib.suppress(OSError):
+        file.close()
+    with contextlib.suppress(OSError):
+        fs.unlink(path)
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Generator[None]:
+    """Around writes and truncations of a file: see above for what it raises."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
+        raise SegmentBroken(f"{path}: {error}") from error
+
+
+def write_all(file: File, path: str, data: Buffer, offset: int) -> None:
+    """Write all of it, in as many calls as that takes."""
+    with writing(path):
+        write_whole(file, data, offset)
+
+
+def datasync(file: File, path: str) -> None:
+    """Have what was written before survive anything. Raises SegmentBroken."""
+    try:
+        file.datasync()
+    except OSError as error:
+        raise SegmentBroken(f"{path}: {error}") from error
+
+
+def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
+    """Put a file in place as a whole: the old or the new one is found after a crash. Raises OSError, SegmentBroken."""
+    temporary = path + layout.TMP_SUFFIX
+    # A new inode: the pages of one left by an earlier try may have failed to be written.
+    with contextlib.suppress(FileNotFoundError):
+        fs.unlink(temporary)
+    file = fs.open(temporary, create=True, exclusive=True)
+    try:
+        write_all(file, temporary, data, 0)
+        datasync(file, temporary)
+        file.close()
+        fs.rename(temporary, path)
+    except BaseException:
+        discard(fs, file, temporary)
+        raise
+    fs.sync_dir(path.rpartition("/")[0])

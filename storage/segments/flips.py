@@ -1,0 +1,92 @@
+"""Marks records of a segment as deleted, in place.
+
+In .data one byte a record is overwritten and synced, then in .idx bytes 16-19 of its entry, and synced. A crash in
+between leaves records that are deleted in .data and not yet in .idx: the Delete frame does not count as absorbed
+before `flip` has returned, so it is replayed and flips again. The other way round never happens. Source: storage.md §4.
+
+The .data of a cold segment cannot be changed: there `flip_idx` puts a new .idx in place, which alone decides (§8).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from storage.format import idx_entry
+from storage.format.idx_entry import ENTRY_SIZE, IdxDamaged
+from storage.format.segment_frame import DELETED
+from storage.platform.filesystem import FileSystem
+from storage.segments import names
+from storage.segments.errors import SegmentCorrupt
+from storage.segments.files import datasync, replace_file, write_all
+from storage.segments.names import SegmentId
+
+_DELETE_BYTE = bytes((DELETED,))
+_TAIL_AT = 16
+
+
+def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> None:
+    """Delete the records of the seqs first_seq + index; on return that survives anything. Doing it again is harmless.
+
+    Indexes that have no record are left alone.
+
+    SegmentCorrupt: an entry is damaged or its frame is not there; nothing was changed.
+    OSError: the disk is full (copy-on-write file systems); it may be tried again.
+    SegmentBroken: a write or sync failed: the segment must be rewritten, its files never synced again (nor through
+    the ActiveSegment that has them open).
+    """
+    if not indexes:
+        return
+    data_path, idx_path = names.path(root, id, names.DATA), names.path(root, id, names.IDX)
+    with contextlib.ExitStack() as opened:
+        idx = fs.open(idx_path)
+        opened.callback(idx.close)
+        data = fs.open(data_path)
+        opened.callback(data.close)
+        first = min(indexes)
+        entries = idx.pread((max(indexes) - first + 1) * ENTRY_SIZE, first * ENTRY_SIZE)
+        data_bytes = data.size()
+        tails: list[tuple[int, bytes]] = []
+        delete_bytes: list[int] = []
+        for index in sorted(set(indexes)):
+            try:
+                entry = idx_entry.unpack(entries, index - first)
+                tail = idx_entry.deleted_tail(entries, index - first)
+            except IdxDamaged as error:
+                raise SegmentCorrupt(idx_path, index * ENTRY_SIZE, "the entry fails its check") from error
+            if not entry.len:
+                continue
+            if entry.end > data_bytes:
+                raise SegmentCorrupt(data_path, data_bytes, f"seq {id.first_seq + index} should end at {entry.end}")
+            delete_bytes.append(entry.end - 1)
+            tails.append((index * ENTRY_SIZE + _TAIL_AT, tail))
+        # Also what is flipped already is written again: it may have come from a process killed before it synced, or
+        # from a sync that failed, and then nothing but a new write brings it to the disk.
+        for offset in delete_bytes:
+            write_all(data, data_path, _DELETE_BYTE, offset)
+        datasync(data, data_path)
+        for offset, tail in tails:
+            write_all(idx, idx_path, tail, offset)
+        datasync(idx, idx_path)
+
+
+def flip_idx(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> None:
+    """The same for a cold segment, in .idx alone: the old one or the new one is found after a crash.
+
+    SegmentCorrupt: an entry is damaged; nothing was changed. OSError, SegmentBroken: the new file could not be
+    written, and the one there was is still in place: it may be tried again.
+    """
+    if not indexes:
+        return
+    path = names.path(root, id, names.IDX)
+    with contextlib.closing(fs.open(path, write=False)) as idx:
+        entries = idx.pread(idx.size(), 0)
+    content = bytearray(entries)
+    for index in indexes:
+        try:
+            entry, tail = idx_entry.unpack(entries, index), idx_entry.deleted_tail(entries, index)
+        except IdxDamaged as error:
+            raise SegmentCorrupt(path, index * ENTRY_SIZE, "the entry fails its check") from error
+        if entry.len:
+            content[index * ENTRY_SIZE + _TAIL_AT : (index + 1) * ENTRY_SIZE] = tail
+    replace_file(fs, path, bytes(content))

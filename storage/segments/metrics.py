@@ -1,0 +1,70 @@
+"""What the engine counts about segments. See `storage.metrics`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.metric_table import METRICS, Family
+from storage.state.manifest import COLD
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+def collect_segments(engine: Engine) -> list[Family]:
+    """Families about segments and the workers that look after them; none before the engine is ready."""
+    if not engine.ready:
+        return []
+    values = [*_absorbing(engine), *_keeping(engine), *_states(engine)]
+    return [METRICS.whole(name, value) for name, value in values]
+
+
+def _absorbing(engine: Engine) -> list[tuple[str, float]]:
+    absorber, copying = engine.absorber, engine.absorber.copying
+    return [
+        ("topics_segments_opened", absorber.opened),
+        ("topics_segments_sealed", absorber.sealed),
+        ("topics_segments_broken", absorber.broken),
+        ("topics_absorbed_records", absorber.records),
+        ("topics_absorbed_bytes", absorber.bytes),
+        ("topics_checkpoints", engine.upkeep.rounds),
+        ("topics_checkpoint_seconds", engine.upkeep.last_seconds),
+        ("topics_absorb_failures", absorber.failures),
+        ("topics_absorb_process_turns", copying.copies),
+        ("topics_absorb_process_starts", copying.started),
+        ("topics_absorb_process_deaths", copying.died),
+        ("topics_absorb_process_running", int(copying.pid is not None)),
+    ]
+
+
+def _keeping(engine: Engine) -> list[tuple[str, float]]:
+    housekeeping, relocator, reclaim = engine.housekeeping, engine.relocator, engine.reclaim
+    cold, backups = engine.store.cold, engine.backups
+    return [
+        ("topics_segments_dropped", housekeeping.dropped),
+        ("topics_segments_rewritten", housekeeping.rewritten),
+        ("topics_flagged_records", housekeeping.flagged),
+        ("topics_segments_relocated", relocator.relocated),
+        ("topics_segments_relocated_bytes", relocator.relocated_bytes),
+        ("topics_consumed_records", reclaim.records),
+        ("topics_consumed_failures", reclaim.failures),
+        ("topics_cold_segments_removed", relocator.removed),
+        ("topics_cold_reads", cold.reads if cold else 0),
+        ("topics_cold_errors", cold.errors if cold else 0),
+        ("topics_backups", backups.taken),
+        ("topics_backups_failed", backups.failed),
+        ("topics_backup_newest_ms", backups.newest_ms),
+    ]
+
+
+def _states(engine: Engine) -> list[tuple[str, float]]:
+    logs = [topic.log for topic in engine.catalog.topics.values()]
+    cold = sum(segment.tier == COLD for log in logs for segment in log.held.manifest.segments)
+    unabsorbed = sum(log.head - max(log.held.absorbed, log.marks.live_floor - 1) for log in logs)
+    return [
+        ("topics_segments", sum(len(log.held.manifest) for log in logs)),
+        ("topics_segments_cold", cold),
+        ("topics_segments_open", engine.store.reader.open_segments),
+        ("topics_unabsorbed_records", unabsorbed),
+        ("topics_pending_deletes", len(engine.catalog.pending_deletes)),
+    ]

@@ -1,0 +1,185 @@
+"""Reads segments: slices of records, sizes, tags, times. Blocking, for I/O threads, several at once.
+
+What a caller names must have been marked: nothing at or behind `end_seq` is looked at. Segments that were dropped or
+rewritten since the caller looked at the manifest raise FileNotFoundError; reads under way finish on the old files.
+Index entries are verified here, frames by the caller, who knows what to do about a damaged one. Source: storage.md §4.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from storage.format import idx_entry
+from storage.format.idx_entry import DELETED, ENTRY_SIZE, HAS_TAG, Entries
+from storage.platform.filesystem import FileSystem
+from storage.records.values import TagMatch
+from storage.segments.chunks import columns
+from storage.segments.handles import OpenCold, OpenSegments, SegmentFiles
+from storage.segments.names import SegmentId
+from storage.segments.payloads import payloads
+from storage.segments.tags import TagSidecars
+
+_FLAGS_AT = 16
+#: Where all that was asked for are holes, so many entries are looked at in one go.
+_HOLE_STRIDE = 4096
+#: From one in so many on, entries are verified by going through all of them rather than one by one.
+_SPARSE = 8
+
+
+class SegmentSlice(NamedTuple):
+    """Records as they lie in a segment.
+
+    `entries` are those of seq `first_seq` and the ones behind it; seqs between the one asked for and `first_seq` have
+    no record. An entry with len 0 has none either, and one with the bit DELETED is deleted; the frame of any other is
+    data[entry.offset - base : entry.end - base], unverified. Go on at first_seq + len(entries).
+    """
+
+    first_seq: int
+    entries: Entries
+    data: bytes
+    base: int
+
+
+class Details(NamedTuple):
+    """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
+
+    payloads: array[int]
+    stamps: array[int]
+
+
+class SegmentReader:
+    """All reading of segments goes through here. Every method may be called from any thread, several at once.
+
+    `id` names the segment; `end_seq` says how far it reaches: [id.first_seq, end_seq). Raises SegmentCorrupt (file,
+    offset, what) for an index entry that fails its check and for files that are shorter than `end_seq` says,
+    FileNotFoundError for a segment that is not there, other OSErrors as they come.
+
+    With `cold` for cold segments: what needs their .data then takes as long as that takes, and raises what that raises.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, max_open: int, cold: OpenCold | None = None) -> None:
+        self._open = OpenSegments(fs, root, max_open, cold)
+        self.sidecars = TagSidecars(fs, root, self._open)
+
+    @property
+    def open_segments(self) -> int:
+        """Segments whose files are kept open."""
+        return len(self._open)
+
+    def read(self, id: SegmentId, end_seq: int, first_seq: int, max_records: int, max_bytes: int) -> SegmentSlice:
+        """Up to `max_records` seqs from `first_seq` on, and their frames: at most `max_bytes`, but one at least.
+
+        Seqs without a record are left out at the beginning and cost no bytes elsewhere. Without any record from
+        `first_seq` on, first_seq of the slice is `end_seq`. One read of .idx and one of .data, but for long gaps.
+        """
+        begin, end = first_seq - id.first_seq, end_seq - id.first_seq
+        if not 0 <= begin < end or max_records < 1:
+            raise ValueError(f"{max_records} records from {first_seq} on, of a segment [{id.first_seq}, {end_seq})")
+        with self._open.lease(id) as files:
+            entries = files.entries(begin, min(max_records, end - begin))
+            while (skipped := _leading_holes(entries)) == len(entries) and begin + skipped < end:
+                begin += skipped
+                entries = files.entries(begin, min(max(max_records, _HOLE_STRIDE), end - begin))
+            entries = entries.between(skipped, skipped + max_records)
+            first_seq = id.first_seq + begin + skipped
+            if not entries:
+                return SegmentSlice(first_seq, entries, b"", 0)
+            base = entries[0].offset
+            if entries[-1].end - base > max_bytes:
+                count = bisect_right(range(len(entries)), base + max_bytes, key=lambda number: entries[number].end)
+                entries = entries.between(0, max(1, count))
+            return SegmentSlice(first_seq, entries, files.read_data(base, entries[-1].end), base)
+
+    def sizes(self, id: SegmentId, end_seq: int) -> Details:
+        """Payload and time of every record, deleted ones included.
+
+        A damaged frame is not an error here, since what is kept is counted by it, but by the reads of the record: a
+        length that cannot be is taken for the most that would fit.
+        """
+        with self._open.lease(id) as files:
+            entries = columns(files, end_seq - id.first_seq)
+            return Details(payloads(files, entries), array("Q", entries.stamps))
+
+    def tagged(self, id: SegmentId, end_seq: int, match: TagMatch) -> list[int]:
+        """Seqs of the live records whose tag matches, ascending. For sealed segments.
+
+        Makes the .tag sidecar where there is none (one that cannot be written is no error). On a segment that is still
+        written to the answer is right, but the sidecar is made anew whenever it has grown.
+        Raises SegmentCorrupt when the frame of a live record with a tag fails its check while the sidecar is made:
+        whether it matches cannot be told.
+        """
+        count = end_seq - id.first_seq
+        with self._open.lease(id) as files:
+            tags = self.sidecars.of(files, count)
+            seqs = tags.prefix(match.text) if match.prefix else tags.exact(match.text)
+            numbers = [seq - id.first_seq for seq in seqs]
+            return [id.first_seq + number for number in _live_with_tag(files, numbers)]
+
+    def dead_bits(self, id: SegmentId, end_seq: int) -> int:
+        """A bitset: bit i is set when the record first_seq + i is deleted or there is none. Verified for those alone:
+        a damaged entry must not hide a record, and that of a live one is found by whoever reads it.
+        """
+        count = end_seq - id.first_seq
+        with self._open.lease(id) as files:
+            buffer = files.read_idx(0, count)
+            bits = idx_entry.dead_bits(buffer)
+            if bits.bit_count() * _SPARSE > count:
+                for number in idx_entry.damaged(buffer):
+                    if bits >> number & 1:
+                        raise files.damaged_entry(number)
+            elif bits:
+                for number in idx_entry.set_bits(bits):
+                    files.entry_in(buffer, number, 0)
+            return bits
+
+    def frames(self, id: SegmentId, end_seq: int) -> int:
+        """How many records have a frame, deleted ones included."""
+        with self._open.lease(id) as files:
+            lens = files.entries(0, end_seq - id.first_seq).lens
+            return len(lens) - lens.count(0)
+
+    def stamps(self, id: SegmentId, end_seq: int) -> array[int]:
+        """The time of every entry, from .idx alone."""
+        with self._open.lease(id) as files:
+            return files.entries(0, end_seq - id.first_seq).stamps
+
+    def stamps_edge(self, id: SegmentId, end_seq: int) -> tuple[int, int]:
+        """Times in ms of the first and the last entry. One without a record has that of the record before it, or 0."""
+        with self._open.lease(id) as files:
+            return files.entry(0).ts, files.entry(end_seq - id.first_seq - 1).ts
+
+    def ts_search(self, id: SegmentId, end_seq: int, ts: int) -> int:
+        """The first seq with a time of `ts` or later, `end_seq` when there is none. A few reads of one entry each."""
+        with self._open.lease(id) as files:
+            count = end_seq - id.first_seq
+            return id.first_seq + bisect_left(range(count), ts, key=lambda number: files.entry(number).ts)
+
+    def forget(self, id: SegmentId) -> None:
+        """The segment goes, or has gone: close its files. Reads under way finish on them."""
+        self._open.forget(id)
+
+    def close(self) -> None:
+        """Close all files; those in use when their readers have finished."""
+        self._open.close()
+
+
+def _leading_holes(entries: Entries) -> int:
+    return next((number for number, size in enumerate(entries.lens) if size), len(entries))
+
+
+def _live_with_tag(files: SegmentFiles, numbers: list[int]) -> list[int]:
+    """Those of the ascending entry numbers whose entries say live and tagged. (One without a record has no flag.)"""
+    if not numbers:
+        return []
+    first, span = numbers[0], numbers[-1] - numbers[0] + 1
+    if span > _SPARSE * len(numbers):
+        return [number for number in numbers if files.entry(number).flags & (HAS_TAG | DELETED) == HAS_TAG]
+    buffer = files.read_idx(first, span)
+    damaged = set(idx_entry.damaged(buffer))
+    for number in numbers if damaged else ():
+        if number - first in damaged:
+            raise files.damaged_entry(number)
+    flags = buffer[_FLAGS_AT::ENTRY_SIZE]
+    return [number for number in numbers if flags[number - first] & (HAS_TAG | DELETED) == HAS_TAG]

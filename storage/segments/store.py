@@ -1,0 +1,142 @@
+"""The segments of an engine's logs: opened for reading once, asked by seq. Source: storage.md §4 (reads).
+
+Everything here is blocking and may be called from several threads. What is wrong with the files is raised as
+`segment.errors` say, what is wrong with the cold store as `cold.store` says. Which segments are cold their `tier` says,
+and no other is ever asked for in the cold store: calls about hot ones never wait for it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+
+from storage.format.idx_entry import DELETED, HAS_TAG, Entry
+from storage.format.record import payload_size
+from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD, SegmentFrame, decode
+from storage.format.wal_frame import FrameError
+from storage.platform.filesystem import FileSystem
+from storage.records.values import TagMatch
+from storage.segments import names
+from storage.segments.errors import SegmentBroken, SegmentCorrupt
+from storage.segments.flips import flip, flip_idx
+from storage.segments.lengths import read_lengths, write_lengths
+from storage.segments.names import SegmentId
+from storage.segments.reader import SegmentReader, SegmentSlice
+from storage.segments.tiering.tier import ColdTier
+from storage.state.manifest import COLD, Details, Segment
+
+_WALK_RECORDS = 4096
+_WALK_BYTES = 4 << 20
+#: From so many records of one segment on, all are measured at once.
+_MANY = 256
+
+
+def id_of(topic_id: int, segment: Segment) -> SegmentId:
+    """What the segment's files are called."""
+    return SegmentId(topic_id, segment.first_seq, segment.gen)
+
+
+def decode_frame(id: SegmentId, piece: SegmentSlice, entry: Entry) -> SegmentFrame:
+    """The verified frame of an entry. Raises SegmentCorrupt."""
+    try:
+        return decode(piece.data, entry.offset - piece.base)
+    except FrameError as error:
+        raise SegmentCorrupt(names.file_name(id.first_seq, id.gen, names.DATA), entry.offset, str(error)) from error
+
+
+class SegmentStore:
+    """Implements `manifest.Access`, and reads records."""
+
+    def __init__(self, fs: FileSystem, root: str, max_open: int, cold: ColdTier | None = None) -> None:
+        self.fs = fs
+        self.root = root
+        self.cold = cold
+        #: For hot segments.
+        self.reader = SegmentReader(fs, root, max_open)
+        self._cold_reader = SegmentReader(fs, root, max_open, cold.data if cold else None)
+
+    def reader_of(self, segment: Segment) -> SegmentReader:
+        """Who reads it as things are now."""
+        return self._cold_reader if segment.tier == COLD else self.reader
+
+    def forget(self, id: SegmentId) -> None:
+        """See `SegmentReader.forget`."""
+        self.reader.forget(id)
+        self._cold_reader.forget(id)
+
+    def details(self, topic_id: int, segment: Segment) -> Details:
+        if not segment.count:
+            return Details(array("I"), array("Q"))
+        if segment.tier != COLD:
+            return self._measured(topic_id, segment)
+        found = self.kept_details(topic_id, segment)
+        if found is None:
+            found = self._measured(topic_id, segment)
+            with suppress(OSError, SegmentBroken):  # then it is measured again the next time
+                self.keep_sizes(topic_id, segment, found)
+        return found
+
+    def _measured(self, topic_id: int, segment: Segment) -> Details:
+        found = self.reader_of(segment).sizes(id_of(topic_id, segment), segment.end_seq)
+        return Details(found.payloads, found.stamps)
+
+    def kept_details(self, topic_id: int, segment: Segment) -> Details | None:
+        """Those of a cold segment from what is kept of it here; None where the cold store must be asked."""
+        id = id_of(topic_id, segment)
+        payloads = read_lengths(self.fs, self.root, id, segment.count, segment.data_bytes)
+        return None if payloads is None else Details(payloads, self._cold_reader.stamps(id, segment.end_seq))
+
+    def keep_sizes(self, topic_id: int, segment: Segment, details: Details) -> None:
+        """Write the sidecar that `kept_details` reads. Raises OSError, SegmentBroken."""
+        write_lengths(self.fs, self.root, id_of(topic_id, segment), segment.data_bytes, details.payloads)
+
+    def flag(self, topic_id: int, segment: Segment, indexes: Sequence[int]) -> None:
+        """Mark records as deleted in the files: see `flips.flip` and, of a cold segment, `flips.flip_idx`."""
+        id = id_of(topic_id, segment)
+        if segment.tier == COLD:
+            flip_idx(self.fs, self.root, id, indexes)
+            self._cold_reader.forget(id)
+        else:
+            flip(self.fs, self.root, id, indexes)
+
+    def tagged(self, topic_id: int, segment: Segment, match: TagMatch) -> list[int]:
+        if not segment.count:
+            return []
+        if not segment.sealed:  # a sidecar would be out of date with the next records
+            return self._walk(id_of(topic_id, segment), segment.end_seq, match)
+        return self.reader_of(segment).tagged(id_of(topic_id, segment), segment.end_seq, match)
+
+    def _walk(self, id: SegmentId, end_seq: int, match: TagMatch) -> list[int]:
+        """Seqs whose tag matches, without a sidecar: every tag is looked at."""
+        found: list[int] = []
+        seq = id.first_seq
+        while seq < end_seq:
+            piece = self.reader.read(id, end_seq, seq, _WALK_RECORDS, _WALK_BYTES)
+            for seq, entry in enumerate(piece.entries, piece.first_seq):
+                if entry.len and entry.flags & (HAS_TAG | DELETED) == HAS_TAG:
+                    frame = decode_frame(id, piece, entry)
+                    if match.matches(frame.tag):
+                        found.append(seq)
+            seq = piece.first_seq + len(piece.entries)
+        return found
+
+    def sizes(self, topic_id: int, segment: Segment, seqs: Sequence[int]) -> list[int]:
+        if len(seqs) >= _MANY or (seqs and segment.tier == COLD):
+            payloads = self.details(topic_id, segment).payloads
+            return [payloads[seq - segment.first_seq] for seq in seqs]
+        id = id_of(topic_id, segment)
+        return [_size(self.reader.read(id, segment.end_seq, seq, 1, 1)) for seq in seqs]
+
+    def close(self) -> None:
+        self.reader.close()
+        self._cold_reader.close()
+
+
+def _size(found: SegmentSlice) -> int:
+    entry, data = found.entries[0], found.data
+    _, _, _, _, _, node_len, tag_len, data_len = HEADER.unpack_from(data, 0)
+    if OVERHEAD + node_len + tag_len + data_len != entry.len:
+        return max(0, entry.len - OVERHEAD)  # damaged: whoever reads it is told
+    begin = HEADER_SIZE + node_len + tag_len
+    return payload_size(data, begin, begin + data_len)

@@ -1,0 +1,119 @@
+"""The .tag sidecar in use: loaded at first use, made from .data where it is missing, damaged or of something else.
+
+A sidecar is derived, so nothing depends on its being written: where it cannot be, the search is answered from memory
+and the next one makes it again. It counts the bytes of .data it was made of; a segment that has grown since does not
+take it for its own. Crash behaviour: written under another name, synced, renamed, the folder synced; what a crash
+leaves under the other name is unlinked by the next maker, or swept. Source: storage.md §4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from storage.format import segment_frame, tag_file
+from storage.format.idx_entry import DELETED, HAS_TAG
+from storage.format.tag_file import TagFile, TagFileDamaged, TagFileUnsupported
+from storage.platform.filesystem import FileSystem
+from storage.segments import names
+from storage.segments.chunks import chunks, columns
+from storage.segments.errors import SegmentBroken, SegmentCorrupt
+from storage.segments.files import replace_file
+from storage.segments.handles import OpenSegments, SegmentFiles
+from storage.segments.names import SegmentId
+
+_LOCKS = 16
+
+
+class TagSidecars:
+    """Finds, or makes, the sidecar of an open segment. Every method may be called from any thread."""
+
+    def __init__(self, fs: FileSystem, root: str, segments: OpenSegments) -> None:
+        self._fs = fs
+        self._root = root
+        self._segments = segments
+        # One maker at a time for a segment: others that want its tags would only do the same work. Readers take none.
+        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
+        self._counting = threading.Lock()
+        #: How many sidecars were made that could not be written.
+        self.unwritten = 0
+
+    def of(self, files: SegmentFiles, count: int) -> TagFile:
+        """Tags of the first `count` records and no others, valid within the caller's lease.
+
+        Raises SegmentCorrupt when a live record with a tag, or an index entry, fails its check, and OSError.
+        """
+        data_bytes = files.entry(count - 1).end if count else 0
+        if files.tags is not None and _fits(files.tags, files.id, data_bytes):
+            return files.tags
+        with self._locks[hash(files.id) % _LOCKS]:
+            if files.tags is not None:
+                if _fits(files.tags, files.id, data_bytes):
+                    return files.tags
+                # The segment has grown. Others may be using the old sidecar: it stays until they have finished.
+                self._segments.forget(files.id)
+            path = names.path(self._root, files.id, names.TAG)
+            tags = self._load(files, path, data_bytes)
+            if tags is not None:
+                return tags
+            content = tag_file.encode(files.id.first_seq, files.id.gen, data_bytes, _pairs(files, count))
+            try:
+                self._write(files.id, path, content)
+                tags = self._load(files, path, data_bytes)
+            except (OSError, SegmentBroken):
+                with self._counting:
+                    self.unwritten += 1
+            return tags or TagFile.open(content)
+
+    def _load(self, files: SegmentFiles, path: str, data_bytes: int) -> TagFile | None:
+        """The sidecar on disk, if it is readable, sound, and of this segment as it is now."""
+        try:
+            file = self._segments.open_file(path)
+        except FileNotFoundError:
+            return None
+        kept = False
+        try:
+            tags = TagFile.open(file.pread, file.size())
+            if not _fits(tags, files.id, data_bytes):
+                return None
+            if files.tags is not None:
+                return TagFile.open(file.pread(file.size(), 0))
+            files.keep_tags(tags, file)
+            kept = True
+        except (TagFileDamaged, TagFileUnsupported, OSError):
+            return None  # what it said is in .data
+        finally:
+            if not kept:
+                file.close()
+        return tags
+
+    def _write(self, id: SegmentId, path: str, content: bytes) -> None:
+        replace_file(self._fs, path, content)
+        if not self._fs.exists(names.path(self._root, id, names.IDX)):
+            # The segment was removed meanwhile: its .idx goes before its .tag, so one of the two sees the other.
+            self._fs.unlink(path)
+
+
+def _fits(tags: TagFile, id: SegmentId, data_bytes: int) -> bool:
+    return (tags.first_seq, tags.gen, tags.data_bytes) == (id.first_seq, id.gen, data_bytes)
+
+
+def _pairs(files: SegmentFiles, count: int) -> Iterator[tuple[bytes, int]]:
+    """(tag, seq) of the live records among the first `count`. Deleted ones never come back; theirs are left out."""
+    entries = columns(files, count)
+    offsets, lens, first_seq = entries.offsets, entries.lens, files.id.first_seq
+    verify, unpack = segment_frame.verify, segment_frame.HEADER.unpack_from
+    wanted = [number for number, flags in enumerate(entries.flags) if flags & (HAS_TAG | DELETED) == HAS_TAG]
+    for numbers, data, base in chunks(files, entries, wanted):
+        for number in numbers:
+            at = offsets[number] - base
+            # A tag that is not what was written would hide its record from every search: better say so.
+            if not verify(data, at, lens[number]):
+                raise SegmentCorrupt(files.data_path, offsets[number], "the frame fails its check")
+            _, _, topic_id, seq, _, node_len, tag_len, _ = unpack(data, at)
+            if topic_id != files.id.topic_id or seq != first_seq + number or not tag_len:
+                raise SegmentCorrupt(
+                    files.data_path, offsets[number], f"it is not record {first_seq + number} with a tag"
+                )
+            tag_at = at + segment_frame.HEADER_SIZE + node_len
+            yield data[tag_at : tag_at + tag_len], seq

@@ -1,0 +1,1 @@
+"""The cold tier: sealed segments move to a directory or an object store and are read from there (storage.md §8)."""

@@ -1,0 +1,62 @@
+"""Tells the directory that is a data directory's cold store from an empty mount point in its place.
+
+    <cold dir>/<cluster id>/.topics-cold    the cluster id and a newline: here are, or will be, its segments
+    DATA_DIR/meta/cold-store                the same: segments of this data directory are where the first one is
+
+The first is synced before the second is written, and both before the first segment moves: where there is a note, there
+was a marker. A start that finds the note alone is refused: segments would be missing, and others would move to a place
+that is hidden as soon as the right file system is mounted. While a broker runs, a store without its marker is
+unavailable. Object stores are not asked: a start does not wait for them, and nothing mounts them.
+Source: storage.md §8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from storage.errors import OpenError
+from storage.platform import layout
+from storage.platform.filesystem import FileSystem
+from storage.segments.files import replace_file
+from storage.segments.tiering.directory import MARKER, DirectoryStore
+from storage.segments.tiering.store import ColdUnavailable
+
+
+class Marker:
+    """Of one data directory and the directory it has as cold store. Blocking."""
+
+    def __init__(self, fs: FileSystem, root: str, store: DirectoryStore, cluster_id: str) -> None:
+        self._fs = fs
+        self._store = store
+        self._folder = f"{store.describe()}/{cluster_id}"
+        self._path = f"{self._folder}/{MARKER}"
+        self._note = layout.join(layout.meta_dir(root), layout.COLD_STORE)
+        self._content = f"{cluster_id}\n".encode()
+
+    def check(self) -> None:
+        """At a start; changes nothing. Raises OpenError when the store that was used before is not there; OSError."""
+        if not self._fs.exists(self._note):
+            return
+        if not self._fs.exists(self._path):
+            raise OpenError(
+                f"{self._path} is not there, so this is not the cold store that segments of this data directory are "
+                "in. Is its file system mounted, and TOPICS_COLD_DIR right? If the store was moved without that file, "
+                "make it."
+            )
+        self._store.expect(self._path)
+
+    def settle(self, used: bool) -> None:
+        """Before anything moves: both files are there and durable on return.
+
+        `used`: segments are there already, by a version that wrote no marker. Raises ColdError, OSError, SegmentError.
+        """
+        if not self._fs.exists(self._note):
+            root = self._store.describe()
+            if used and not self._fs.is_dir(self._folder):
+                raise ColdUnavailable("", f"{self._folder} is not there: is the file system mounted?")
+            with contextlib.suppress(FileExistsError):
+                self._fs.mkdir(self._folder)
+            self._fs.sync_dir(root)
+            replace_file(self._fs, self._path, self._content)
+            replace_file(self._fs, self._note, self._content)
+        self._store.expect(self._path)

@@ -1,0 +1,317 @@
+"""An object store as cold store, through obstore: S3, Google Cloud Storage, Azure Blob Storage, and their like.
+
+Credentials, region and endpoint come from the environment, by the names each provider gives them (AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL; GOOGLE_APPLICATION_CREDENTIALS; AZURE_STORAGE_ACCOUNT_NAME,
+AZURE_STORAGE_ACCOUNT_KEY; or the role of the machine). http is spoken only to an endpoint given as http://.
+
+Time: requests that fail or stall are tried again RETRIES times with growing pauses, and a call is given up after
+`timeout_s`, plus what its bytes may take at BYTES_PER_S; of a listing, each page. An upload in parts then has
+`timeout_s` more to be taken back. What was given up may still happen in the store.
+
+An upload of more than PART_BYTES goes in parts and appears once the last has arrived. One that fails or takes too long
+is taken back. One killed midway, or of a store that does not even answer that, leaves parts that are invisible but paid
+for: set a lifecycle rule on the bucket that drops incomplete uploads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from storage.errors import OpenError
+from storage.platform.filesystem import File, FileSystem
+from storage.segments.tiering.store import (
+    ColdError,
+    ColdMissing,
+    ColdUnavailable,
+    check_key,
+    check_prefix,
+    check_range,
+    is_key,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
+
+    Remote = S3Store | GCSStore | AzureStore
+
+T = TypeVar("T")
+
+SCHEMES = ("s3", "gs", "az")
+TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+#: With pauses that at most double from 0.1 s: what keeps failing is reported within seconds, and as what it is.
+RETRIES = 4
+#: The slowest transfer that is waited for.
+BYTES_PER_S = 1 << 20
+#: More than this is uploaded in parts of this size, so many at once: memory an upload takes.
+PART_BYTES = 8 << 20
+PARTS_AT_ONCE = 4
+
+#: Of an error's text only this is passed on: an HTTP status, what the network did, and a word such as SlowDown.
+_STATUS = re.compile(r"\b(?:status|HTTP status)[^0-9\n]{0,40}([1-5]\d\d)\b|\b([45]\d\d) [A-Z][a-z]+")
+_NETWORK = re.compile(r"HttpError \{\s*kind: ([A-Za-z]{1,20})")
+_CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+
+
+class ObjectStore:
+    """ColdStore in a bucket (storage/segments/tiering/store.py says what each call promises)."""
+
+    def __init__(self, remote: Remote, place: str, fs: FileSystem, timeout_s: float) -> None:
+        self._remote = remote
+        self._place = place
+        self._fs = fs
+        self._timeout_s = timeout_s
+
+    def put(self, key: str, path: str) -> None:
+        check_key(key)
+        try:
+            source = self._fs.open(path, write=False)
+        except OSError as error:
+            raise ColdUnavailable(key, f"the local file cannot be read: {error.strerror}") from error
+        try:
+            size = source.size()
+            if size <= PART_BYTES:
+                self._put_small(key, b"".join(_pieces(source, size)))
+            else:
+                self._put_large(key, source, size)
+        except OSError as error:
+            raise ColdUnavailable(key, f"the local file cannot be read: {error.strerror}") from error
+        finally:
+            source.close()
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        self._put_small(check_key(key), data)
+
+    def get(self, key: str) -> bytes:
+        check_key(key)
+
+        async def whole() -> bytes:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                found = await self._remote.get_async(key)
+                limit.reschedule((limit.when() or 0) + found.meta["size"] / BYTES_PER_S)
+                return bytes(await found.bytes_async())
+
+        return self._call(key, whole)
+
+    def get_range(self, key: str, offset: int, size: int) -> bytes:
+        check_key(key)
+        check_range(offset, size)
+        if not size:
+            return b""
+
+        async def part() -> bytes:
+            async with asyncio.timeout(self._allowed_s(size)):
+                try:
+                    return bytes(await self._remote.get_range_async(key, start=offset, length=size))
+                except FileNotFoundError:
+                    raise
+                except Exception:
+                    # Stores refuse a range that begins behind the end, each in its own words.
+                    if await self._ends_by(key, offset):
+                        return b""
+                    raise
+
+        return self._call(key, part)
+
+    def size(self, key: str) -> int:
+        check_key(key)
+
+        async def head() -> int:
+            async with asyncio.timeout(self._timeout_s):
+                try:
+                    return (await self._remote.head_async(key))["size"]
+                except FileNotFoundError:
+                    # That answer has no text: only another can tell a missing bucket from a missing object.
+                    return (await self._remote.get_async(key)).meta["size"]
+
+        return self._call(key, head)
+
+    def delete(self, key: str) -> None:
+        check_key(key)
+
+        async def drop() -> None:
+            async with asyncio.timeout(self._timeout_s):
+                await self._remote.delete_async(key)
+
+        try:
+            self._call(key, drop)
+        except ColdMissing:
+            return
+
+    def list(self, prefix: str) -> list[str]:
+        check_prefix(prefix)
+
+        async def pages() -> list[str]:
+            found: list[str] = []
+            # An overload of it speaks of a type that is not installed.
+            stream = self._remote.list(prefix or None)  # pyright: ignore[reportUnknownMemberType]
+            while True:
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        page = await anext(stream)
+                except StopAsyncIteration:
+                    return sorted(found)
+                found += (entry["path"] for entry in page)
+
+        return [key for key in self._call(prefix, pages) if is_key(key)]
+
+    def describe(self) -> str:
+        return self._place
+
+    # ---- steps
+
+    async def _ends_by(self, key: str, offset: int) -> bool:
+        """Whether the object is known to have no byte at `offset`."""
+        try:
+            return (await self._remote.head_async(key))["size"] <= offset
+        except Exception:
+            return False
+
+    def _put_small(self, key: str, data: bytes) -> None:
+        async def send() -> None:
+            async with asyncio.timeout(self._allowed_s(len(data))):
+                await self._remote.put_async(key, data, use_multipart=False)
+
+        self._call(key, send)
+
+    def _put_large(self, key: str, source: File, size: int) -> None:
+        unread: list[OSError] = []
+        given_up = threading.Event()
+
+        def read() -> Iterator[bytes]:
+            try:
+                yield from _pieces(source, size)
+            except OSError as error:
+                unread.append(error)
+                raise
+
+        def pieces() -> Iterator[bytes]:
+            for piece in read():
+                # An upload that ends for want of a piece is taken back, and its parts with it; one cancelled is not.
+                if given_up.is_set():
+                    raise TimeoutError
+                yield piece
+
+        async def upload() -> None:
+            await self._remote.put_async(
+                key,
+                pieces(),
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=PARTS_AT_ONCE,
+            )
+
+        async def send() -> None:
+            uploading = asyncio.ensure_future(upload())
+            await asyncio.wait([uploading], timeout=self._allowed_s(size))
+            given_up.set()
+            async with asyncio.timeout(self._timeout_s):
+                await uploading
+
+        try:
+            self._call(key, send)
+        except ColdError:
+            if unread:
+                raise unread[0] from None
+            raise
+
+    def _call(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` gives, in a loop of this thread's own: so a request can be given up. Raises ColdError."""
+
+        async def run() -> T:
+            return await work()
+
+        try:
+            return asyncio.run(run())
+        except Exception as error:
+            failure = self._failure(key, error)
+        # Not within the except: the error itself, with what the store said, must not travel on as the context.
+        raise failure
+
+    def _failure(self, key: str, error: Exception) -> ColdError:
+        text = str(error)
+        network = _NETWORK.search(text)
+        if isinstance(error, TimeoutError) or (network and network[1] == "Timeout"):
+            return ColdUnavailable(key, f"no answer in time (timeout {self._timeout_s:g} s)")
+        code = _CODE.search(text)
+        if isinstance(error, FileNotFoundError) and not (code and "Bucket" in code[1]):
+            return ColdMissing(key)
+        status = _STATUS.search(text)
+        said = [f"HTTP {status[1] or status[2]}"] if status else []
+        said += [code[1]] if code else []
+        said += [network[1]] if network else []
+        kind = type(error).__name__.removesuffix("Error")
+        return ColdUnavailable(key, f"{kind} error" + (f" ({', '.join(said)})" if said else ""))
+
+    def _allowed_s(self, size: int) -> float:
+        return self._timeout_s + size / BYTES_PER_S
+
+
+def open_url(url: str, fs: FileSystem, timeout_s: float = TIMEOUT_S) -> ObjectStore:
+    """The store at s3://bucket/prefix, gs:// or az://. Asks it nothing. Raises ValueError, or OpenError."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("a cold store's address is no URL") from None
+    if parts.scheme not in SCHEMES or not parts.netloc or timeout_s <= 0:
+        raise ValueError(f"a cold store's address is {', '.join(f'{name}://bucket/prefix' for name in SCHEMES)}")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        # Not shown: it may well be a credential.
+        raise ValueError("a cold store's address has no user, query or fragment; credentials go into the environment")
+    prefix = check_prefix(parts.path.strip("/"))
+    try:
+        from obstore.exceptions import BaseError
+    except ModuleNotFoundError:
+        raise OpenError(
+            f"A cold tier at {parts.scheme}:// needs the extra `cold`: pip install 'topics-broker[cold]'"
+        ) from None
+    try:
+        remote = _remote(parts.scheme, parts.netloc, prefix or None, timeout_s)
+    except (BaseError, ValueError):
+        remote = None
+    if remote is None:
+        raise OpenError(
+            f"The cold store {parts.scheme}://{parts.netloc} cannot be opened: the settings in the environment "
+            "(AWS_*, GOOGLE_*, AZURE_*) are incomplete or wrong."
+        )
+    place = f"{parts.scheme}://{parts.netloc}" + (f"/{prefix}" if prefix else "")
+    return ObjectStore(remote, place, fs, timeout_s)
+
+
+def _remote(scheme: str, bucket: str, prefix: str | None, timeout_s: float) -> Remote:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    options: ClientConfig = {
+        "allow_http": True,
+        "connect_timeout": _duration(min(timeout_s / 2, CONNECT_TIMEOUT_S)),
+        # A connection that stands still is given up in time for another try.
+        "read_timeout": _duration(timeout_s / 2),
+        # Slow is not stalled: how long all of it may take, the calls say.
+        "timeout": "1day",
+    }
+    retries: RetryConfig = {"max_retries": RETRIES}
+    if scheme == "s3":
+        return S3Store(bucket, prefix=prefix, client_options=options, retry_config=retries)
+    if scheme == "gs":
+        return GCSStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
+    return AzureStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def _pieces(source: File, size: int) -> Iterator[bytes]:
+    """A local file's bytes. Raises OSError, also when it is shorter than it was: a part must not pass for the whole."""
+    offset = 0
+    while offset < size:
+        piece = source.pread(min(PART_BYTES, size - offset), offset)
+        if not piece:
+            raise OSError(None, f"it ends at {offset}, not at {size}")
+        yield piece
+        offset += len(piece)

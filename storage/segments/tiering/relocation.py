@@ -1,0 +1,162 @@
+"""What moves a segment to the cold tier, and what the tier says of a log. Blocking, for the cold pool; or pure.
+
+Source: storage.md §8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from storage.platform.filesystem import File, FileSystem
+from storage.records.values import TagMatch
+from storage.segments import names
+from storage.segments.errors import SegmentCorrupt
+from storage.segments.names import SegmentId
+from storage.segments.store import SegmentStore, id_of
+from storage.segments.tiering.store import ColdMissing, ColdStore, ColdUnavailable
+from storage.segments.tiering.tier import ColdTier
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.manifest import COLD, Segment
+from storage.state.watermarks import LossRange
+
+#: Read back and compared at a time.
+_PIECE_BYTES = 4 << 20
+
+_log = structlog.get_logger("storage")
+
+
+class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
+    """topic.json: which of a log's objects count, for those who read the tier without a broker.
+
+    Records with seq < end_seq are in these segments, or gone; later ones are not all here. `topic`: the topic_id of
+    partition 0, which no other topic of that name has had.
+    """
+
+    cluster_id: str
+    name: str
+    topic: int
+    partition: int
+    partitions: int
+    epoch: int
+    floors: dict[str, int]
+    loss: list[LossRange]
+    segments: list[dict[str, int]]
+    end_seq: int
+
+
+def topic_file(cluster_id: str, topic: Topic, log: Log) -> bytes:
+    """The content of a log's topic.json as things are now. Pure."""
+    named: list[dict[str, int]] = []
+    end_seq, behind_hot = 1, False
+    for segment in log.held.manifest.segments:
+        if segment.tier == COLD:
+            named.append({"first_seq": segment.first_seq, "end_seq": segment.end_seq, "gen": segment.gen})
+            end_seq = end_seq if behind_hot else segment.end_seq
+        else:
+            behind_hot = True
+    content = TopicFile(
+        cluster_id=cluster_id,
+        name=topic.title,
+        topic=topic.root_id,
+        partition=log.partition,
+        partitions=topic.config.partitions,
+        epoch=log.epoch,
+        floors=dict(log.marks.floors),
+        loss=list(log.marks.loss),
+        segments=named,
+        end_seq=end_seq,
+    )
+    return msgspec.json.encode(content)
+
+
+def beyond_retention(segments: Sequence[Segment], keep: int, keep_bytes: int) -> Sequence[Segment]:
+    """The sealed segments, oldest first, that are not among the newest `keep`, nor within `keep_bytes` (0 = off)."""
+    sealed = segments if not segments or segments[-1].sealed else segments[:-1]
+    border, size = len(sealed), 0
+    while border and len(sealed) - border < keep:
+        size += sealed[border - 1].data_bytes
+        if keep_bytes and size > keep_bytes:
+            break
+        border -= 1
+    return sealed[:border]
+
+
+def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, go_on: Callable[[], None]) -> None:
+    """Put .data and .idx, and read them back; what stays here instead of .data is made first.
+
+    The files must not change meanwhile. `go_on` raises what ends it early. Raises ColdUnavailable (it may be tried
+    again), SegmentError, OSError.
+    """
+    id = id_of(topic_id, segment)
+    paths = {ext: names.path(store.root, id, ext) for ext in (names.DATA, names.IDX)}
+    if (size := store.fs.file_size(paths[names.DATA])) != segment.data_bytes:
+        raise SegmentCorrupt(paths[names.DATA], size, f"the file has {size} bytes, not {segment.data_bytes}")
+    store.keep_sizes(topic_id, segment, store.details(topic_id, segment))
+    try:
+        store.tagged(topic_id, segment, TagMatch(b"\0"))  # makes .tag where there is none
+    except SegmentCorrupt as error:  # a damaged record stays one wherever it is; searches by tag will say so
+        _log.warning("segment_without_tags", file=error.file, offset=error.offset, error=error.what)
+    for ext, path in paths.items():
+        go_on()
+        cold.store.put(cold.key(id, ext), path)
+    for ext, path in paths.items():
+        _compare(store.fs, path, cold.store, cold.key(id, ext), go_on)
+
+
+def _compare(fs: FileSystem, path: str, store: ColdStore, key: str, go_on: Callable[[], None]) -> None:
+    """Raises ColdUnavailable when the object is not what the file is."""
+    with contextlib.closing(fs.open(path, write=False)) as file:
+        try:
+            same = store.size(key) == file.size() and _same_bytes(file, store, key, go_on)
+        except ColdMissing as error:
+            raise ColdUnavailable(key, "what was put is not there") from error
+    if not same:
+        raise ColdUnavailable(key, "what is read back is not what was put")
+
+
+def _same_bytes(file: File, store: ColdStore, key: str, go_on: Callable[[], None]) -> bool:
+    size = file.size()
+    for offset in range(0, size, _PIECE_BYTES):
+        go_on()
+        count = min(_PIECE_BYTES, size - offset)
+        if file.pread(count, offset) != store.get_range(key, offset, count):
+            return False
+    return True
+
+
+def put_idx(fs: FileSystem, root: str, cold: ColdTier, id: SegmentId, *, compare: bool) -> None:
+    """Put the whole .idx anew; with `compare` only when the object is another. Raises ColdUnavailable, OSError."""
+    with contextlib.closing(fs.open(names.path(root, id, names.IDX), write=False)) as file:
+        content = file.pread(file.size(), 0)
+    key = cold.key(id, names.IDX)
+    if compare:
+        with contextlib.suppress(ColdMissing):
+            if cold.store.get(key) == content:
+                return
+    cold.store.put_bytes(key, content)
+
+
+def remove_hot_data(fs: FileSystem, root: str, id: SegmentId) -> None:
+    """Unlink the .data of a segment whose tier is cold by a synced frame. May be repeated. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        fs.unlink(names.path(root, id, names.DATA))
+    with contextlib.suppress(FileNotFoundError):
+        fs.sync_dir(names.folder(root, id.topic_id))
+
+
+def remove_objects(cold: ColdTier, id: SegmentId) -> None:
+    """A segment that no manifest names any more. May be repeated. Raises ColdUnavailable."""
+    for ext in (names.DATA, names.IDX):
+        cold.store.delete(cold.key(id, ext))
+
+
+def remove_log(cold: ColdTier, topic_id: int) -> None:
+    """Everything of a deleted log, what names the rest first. May be repeated. Raises ColdUnavailable."""
+    cold.store.delete(cold.topic_key(topic_id))
+    for key in cold.store.list(cold.log_folder(topic_id)):
+        cold.store.delete(key)

@@ -1,0 +1,301 @@
+"""The worker that moves segments to the cold tier, and keeps there what the manifests say and nothing else.
+
+Of one segment, each step durable before the next:
+
+    1  .len and .tag, which stay here         crash: derived files more
+    2  .data and .idx put, read back          crash: objects that nobody names: put again, or removed by `_take_stock`
+    3  Segment{tier: cold}                    from here on reads go there, but for those that find .data here
+    4  .data here unlinked                    crash before: the next start does it
+    5  topic.json                             crash before: the next start's first round does it
+
+While a segment is being copied it is claimed (`Housekeeping.busy`), since its files must not change. A deletion in a
+cold segment changes the .idx here; the one there follows (`index_changed`). A drop, or a topic's deletion, comes here
+once its frame is synced (`gone`, `take_deleted`). What was not done when the process ended is found again by comparing
+a listing of the store with the manifests, and deleted topics by `pending_deletes`.
+
+Everything is done by one worker, one thing after the other: so nothing that is removed can be an upload under way.
+Source: storage.md §8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from storage.errors import ShuttingDown, StorageError
+from storage.log.encode import encode_controls
+from storage.segments.errors import SegmentError
+from storage.segments.housekeeping import needs_rewrite
+from storage.segments.names import SegmentId
+from storage.segments.store import id_of
+from storage.segments.tiering import relocation
+from storage.segments.tiering.debts import Owed, owed_by
+from storage.segments.tiering.store import ColdError
+from storage.segments.tiering.tier import ColdTier
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.manifest import COLD, HOT, Segment
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+#: Logs that may fail in one round before the store is taken to be out of order, and left alone until the next.
+_MAX_TROUBLE = 3
+#: Topics looked at before others get their turn on the loop.
+_SLICE = 1000
+
+
+class Relocator:
+    """One round at a time. Without a cold tier nothing is ever done."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+        self._round: asyncio.Task[None] | None = None
+        self._stopping = False
+        #: Logs that have objects in the store; None until it has been listed.
+        self._present: set[int] | None = None
+        self._owed: dict[int, Owed] = {}
+        self._leftover: list[SegmentId] = []
+        self._troubled: set[int] = set()
+        #: Deleted logs whose folder here is gone, and whose objects are still to be removed.
+        self.deleted: set[int] = set()
+        #: Counters for the metrics: segments moved and their bytes, objects of segments removed.
+        self.relocated = 0
+        self.relocated_bytes = 0
+        self.removed = 0
+
+    # -- what others tell, on the loop -----------------------------------------------------------------------------
+
+    def gone(self, id: SegmentId, tier: str) -> None:
+        """By a synced frame this segment is in no manifest any more."""
+        owed = self._owed.get(id.topic_id)
+        if self._engine.store.cold is not None and (tier == COLD or (owed is not None and id in owed.attempted)):
+            owed = self._owes(id.topic_id)
+            owed.garbage.add(id)
+            owed.attempted.discard(id)
+            owed.indexes.pop(id, None)
+            owed.topic_file = True
+
+    def index_changed(self, id: SegmentId) -> None:
+        """Deletions were flagged in the .idx of a cold segment."""
+        self._owes(id.topic_id).indexes[id] = False
+
+    def take_deleted(self, topic_id: int) -> bool:
+        """The folder of a deleted log is gone. True: its objects are removed too, and then it is forgotten."""
+        if self._engine.store.cold is None or (self._present is not None and topic_id not in self._present):
+            return False
+        self.deleted.add(topic_id)
+        return True
+
+    def _owes(self, topic_id: int) -> Owed:
+        return self._owed.setdefault(topic_id, Owed())
+
+    # -- rounds ----------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """One round, which goes on when its caller goes away. Raises what could not be done; it is tried again."""
+        if self._engine.relief.puts_off("relocator"):
+            return
+        await self.settled()
+        self._round = asyncio.ensure_future(self.work())
+        await asyncio.shield(self._round)
+
+    def begin_stop(self) -> None:
+        """Begin nothing more: the round under way ends at its next step."""
+        self._stopping = True
+
+    async def settled(self) -> None:
+        """No round is under way any more."""
+        while self._round is not None and not self._round.done():
+            await asyncio.wait([self._round])
+        if self._round is not None and not self._round.cancelled():
+            self._round.exception()  # whoever waited for the round was told
+
+    async def work(self) -> None:
+        """See the module."""
+        cold = self._engine.store.cold
+        if cold is None:
+            return
+        if self._present is None:
+            if cold.settle is not None:
+                await self._run(cold.settle, any(_has_cold(topic) for topic in self._engine.catalog.topics.values()))
+            self._present = await self._take_stock(cold)
+        await self._remove_hot_data()
+        await self._remove_logs(cold)
+        failure: Exception | None = None
+        trouble = 0
+        # Those that failed go last, lest they keep all others from their turn.
+        for topic in sorted(await self._due(), key=lambda topic: topic.topic_id in self._troubled):
+            if self._stopping or trouble >= _MAX_TROUBLE:
+                break
+            try:
+                await self._look_after(cold, topic)
+                self._troubled.discard(topic.topic_id)
+            except (StorageError, SegmentError, OSError) as error:
+                self._troubled.add(topic.topic_id)
+                failure = error
+                trouble += 1
+        if failure is not None and not self._stopping:
+            raise failure
+
+    async def _due(self) -> list[Topic]:
+        """Topics for which there is something to do."""
+        found: list[Topic] = []
+        for number, topic in enumerate(list(self._engine.catalog.topics.values()), 1):
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+            logs = () if topic.provisional else topic.logs
+            if any(log.topic_id in self._owed or self._next(log) is not None for log in logs):
+                found.append(topic)
+        return found
+
+    async def _run(self, job: Any, *arguments: Any, **options: Any) -> Any:
+        """On the cold pool; a request that failed is counted."""
+        try:
+            return await self._engine.run_cold(lambda: job(*arguments, **options))
+        except ColdError:
+            cold = self._engine.store.cold
+            assert cold is not None
+            cold.count_error()
+            raise
+
+    def _go_on(self) -> None:
+        if self._stopping:
+            raise ShuttingDown()
+
+    async def _look_after(self, cold: ColdTier, topic: Topic) -> None:
+        engine = self._engine
+        for log in topic.logs:
+            if engine.shards[log.shard].log.failed is not None:
+                continue
+            while not self._stopping and (segment := self._next(log)) is not None:
+                if not await self._relocate(cold, log, segment):
+                    break
+                await self._put_topic_file(cold, topic, log)
+            owed = self._owed.get(log.topic_id)
+            if owed is not None:
+                await self._pay(cold, topic, log, owed)
+
+    def _next(self, log: Log) -> Segment | None:
+        """The oldest segment that is to move. Those in front of it have: so the tier has no holes."""
+        options, housekeeping = self._engine.options, self._engine.housekeeping
+        segments = log.held.manifest.segments
+        if len(segments) <= options.hot_retain_segments and not options.hot_retain_bytes:
+            return None
+        for segment in relocation.beyond_retention(segments, options.hot_retain_segments, options.hot_retain_bytes):
+            if segment.tier == HOT and segment.live:
+                pinned = self._engine.backups.pins.holds(id_of(log.topic_id, segment))
+                waits = pinned or segment in housekeeping.busy or needs_rewrite(log, segment)
+                return None if waits else segment
+        return None
+
+    async def _relocate(self, cold: ColdTier, log: Log, segment: Segment) -> bool:
+        """Steps 1 to 4; whether the segment has moved."""
+        engine, id = self._engine, id_of(log.topic_id, segment)
+        engine.housekeeping.busy.add(segment)
+        try:
+            owed = self._owes(log.topic_id)
+            owed.attempted.add(id)
+            assert self._present is not None
+            self._present.add(log.topic_id)
+            await self._run(relocation.copy, engine.store, cold, log.topic_id, segment, self._go_on)
+            self._go_on()
+            if not self._names(id, HOT) or engine.backups.pins.holds(id):
+                return False  # the topic was deleted; or this has to wait, and is put again
+            frame = encode_controls([segment.frame("tier", tier=COLD)], log.topic_id, engine.now_ms())
+            await engine.submit_controls(log, frame, frees=True)
+            if not self._names(id, COLD):
+                return False
+            owed.attempted.discard(id)
+            owed.topic_file = True
+            self._leftover.append(id)
+        finally:
+            engine.housekeeping.busy.discard(segment)
+        self.relocated += 1
+        self.relocated_bytes += segment.data_bytes
+        await self._remove_hot_data()
+        return True
+
+    def _names(self, id: SegmentId, tier: str) -> bool:
+        """Whether the log is there, and its manifest has this segment in that tier."""
+        log = self._engine.catalog.log(id.topic_id)
+        segment = log.held.manifest.named(id.first_seq) if log is not None else None
+        return segment is not None and (segment.gen, segment.tier) == (id.gen, tier)
+
+    async def _remove_hot_data(self) -> None:
+        engine = self._engine
+        while self._leftover:
+            id = self._leftover[0]
+            await engine.run_cold(relocation.remove_hot_data, engine.fs, engine.path, id)
+            self._leftover.pop(0)
+            engine.store.forget(id)  # whoever opened it until now must not keep its bytes from being freed
+
+    # -- the store as the manifests are ------------------------------------------------------------------------------
+
+    async def _pay(self, cold: ColdTier, topic: Topic, log: Log, owed: Owed) -> None:
+        engine = self._engine
+        for id in list(owed.indexes):
+            compare = owed.indexes.pop(id)
+            if self._names(id, COLD):
+                try:
+                    await self._run(relocation.put_idx, engine.fs, engine.path, cold, id, compare=compare)
+                except BaseException:
+                    if self._names(id, COLD):
+                        owed.indexes.setdefault(id, compare)
+                    raise
+        await self._put_topic_file(cold, topic, log)
+        for id in list(owed.garbage):
+            if not self._names(id, COLD):
+                await self._run(relocation.remove_objects, cold, id)
+                self.removed += 1
+            owed.garbage.discard(id)
+        if not owed:
+            self._owed.pop(log.topic_id, None)
+
+    async def _put_topic_file(self, cold: ColdTier, topic: Topic, log: Log) -> None:
+        owed = self._owes(log.topic_id)
+        if not owed.topic_file:
+            return
+        content = relocation.topic_file(cold.cluster_id, topic, log)
+        owed.topic_file = False
+        try:
+            await self._run(cold.store.put_bytes, cold.topic_key(log.topic_id), content)
+        except BaseException:
+            owed.topic_file = True
+            raise
+
+    async def _remove_logs(self, cold: ColdTier) -> None:
+        assert self._present is not None
+        for topic_id in list(self.deleted):
+            if topic_id in self._present:
+                await self._run(relocation.remove_log, cold, topic_id)
+            self._present.discard(topic_id)
+            self._owed.pop(topic_id, None)
+            self._troubled.discard(topic_id)
+            self._engine.catalog.pending_deletes.discard(topic_id)
+            self.deleted.discard(topic_id)
+
+    async def _take_stock(self, cold: ColdTier) -> set[int]:
+        """What an earlier process owes the store, from what is in it. The ids of the logs that have objects."""
+        found: dict[int, set[str]] = {}
+        for key in await self._run(cold.store.list, cold.folder):
+            parsed = cold.parse(key)
+            if parsed is not None:
+                found.setdefault(parsed[0], set()).add(parsed[1])
+        engine = self._engine
+        for topic in engine.catalog.topics.values():
+            for log in topic.logs:
+                owed = owed_by(log, found.get(log.topic_id, set()))
+                if owed is not None:
+                    self._owed[log.topic_id] = owed
+        for topic_id in found.keys() - engine.catalog.by_id.keys() - engine.catalog.pending_deletes:
+            _log.warning("stranger_in_cold_tier", folder=cold.log_folder(topic_id))  # not ours to remove
+        return set(found)
+
+
+def _has_cold(topic: Topic) -> bool:
+    return any(segment.tier == COLD for log in topic.logs for segment in log.held.manifest.segments)

@@ -1,0 +1,169 @@
+"""What a log's segments hold, as those who fetch whole files need to know it. Pure. Source: api.md §8.
+
+A record is *withheld* when somebody asked for its deletion: by tag or seq (a bit of the segment's `dead`, whether or
+not the files are flagged by now), or with everything below a seq (the floor of that cause; nothing is flagged for
+it). What a cap or ttl has taken is not withheld: readers drop what lies below `earliest_seq`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from storage.errors import RequestError
+from storage.log.position import position
+from storage.log.shard_log import ShardLog
+from storage.records.values import LossCause
+from storage.state.catalog import Topic
+from storage.state.log import Log
+from storage.state.manifest import Segment
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+#: Of the frames in .data and the entries in .idx (docs/format.md).
+FILE_FORMAT = 1
+
+
+class SegmentNotFound(RequestError):
+    """There is no sealed segment that begins with that seq."""
+
+    code = "not_found"
+
+
+class LossView(msgspec.Struct, frozen=True, kw_only=True, rename={"from_seq": "from", "to_seq": "to"}):
+    """Seqs from_seq to to_seq (inclusive) are lost inside the log."""
+
+    from_seq: int
+    to_seq: int
+    cause: str
+
+
+class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
+    """Seqs first_seq <= seq < end_seq, in files of `generation`. Sizes are bytes of .data, times ms.
+
+    `records` have a frame and are not withheld; `live` of these lie above all floors. Only a sealed one is given out.
+    """
+
+    first_seq: int
+    end_seq: int
+    records: int
+    live: int
+    bytes: int
+    first_ts: int
+    last_ts: int
+    sealed: bool
+    tier: str
+    generation: int
+    format: int = FILE_FORMAT
+
+
+class TailView(msgspec.Struct, frozen=True, kw_only=True):
+    """Seqs first_seq <= seq < end_seq that are in no segment: for `Engine.read`."""
+
+    first_seq: int
+    end_seq: int
+
+
+class SegmentsView(msgspec.Struct, frozen=True, kw_only=True):
+    """A log at one instant. A crash takes nothing up to `durable_seq`."""
+
+    cluster_id: str
+    topic_id: int
+    epoch: int
+    earliest_seq: int
+    evict_floor: int
+    head_seq: int
+    durable_seq: int
+    loss: list[LossView]
+    segments: list[SegmentView]
+    tail: TailView
+
+
+def view_of(engine: EngineCore, topic: Topic) -> SegmentsView:
+    """The segments of a topic's log now."""
+    log = topic.log
+    return SegmentsView(
+        cluster_id=engine.cluster_id,
+        topic_id=log.topic_id,
+        epoch=log.epoch,
+        earliest_seq=log.earliest_seq,
+        evict_floor=log.marks.evict_floor,
+        head_seq=log.head,
+        durable_seq=durable_seq(log, synced_place(engine.shards[log.shard].log)),
+        loss=[LossView(from_seq=begin, to_seq=end, cause=cause) for begin, end, cause in log.marks.loss],
+        # One that was opened and never written to is none yet: it may even have no files.
+        segments=[_view(log, segment) for segment in log.held.manifest.segments if segment.count],
+        tail=TailView(first_seq=log.held.absorbed + 1, end_seq=log.head + 1),
+    )
+
+
+def _view(log: Log, segment: Segment) -> SegmentView:
+    return SegmentView(
+        first_seq=segment.first_seq,
+        end_seq=segment.end_seq,
+        records=segment.count - withheld(log, segment).bit_count(),
+        live=segment.live,
+        bytes=segment.data_bytes,
+        first_ts=segment.first_ts,
+        last_ts=segment.last_ts,
+        sealed=segment.sealed,
+        tier=segment.tier,
+        generation=segment.gen,
+    )
+
+
+def withheld(log: Log, segment: Segment) -> int:
+    """A bitset: bit i is set when the record first_seq + i has no frame or must not leave any more."""
+    below = log.marks.floors.get(LossCause.DELETE, 1) - segment.first_seq
+    return segment.dead | ((1 << min(segment.count, below)) - 1) if below > 0 else segment.dead
+
+
+def sealed(topic: Topic, first_seq: int) -> Segment:
+    """The sealed segment that begins with `first_seq`. Raises SegmentNotFound, whose detail says why."""
+    segment = topic.log.held.manifest.named(first_seq)
+    if segment is not None and not segment.sealed:
+        raise SegmentNotFound(
+            f"Segment {first_seq} of {topic.name} is still written to; its files are given out once it is sealed.",
+            reason="active",
+            first_seq=first_seq,
+        )
+    if segment is None or not segment.count:
+        raise SegmentNotFound(
+            f"{topic.name} has no segment that begins with seq {first_seq}: never, or not any more.",
+            reason="absent",
+            first_seq=first_seq,
+        )
+    return segment
+
+
+def durable_seq(log: Log, synced: int) -> int:
+    """The last seq that survives anything, when the log's shard is durable below the place `synced`."""
+    # What is in segments was synced before it was marked, and what is below the floor is not there to be lost.
+    first = max(log.held.absorbed + 1, log.marks.live_floor)
+    last = min(log.head, log.durable_head) if log.ephemeral else log.head
+    low, high = first, last + 1
+    while low < high:  # the first seq whose batch, or the next one in the log, is not synced
+        seq = (low + high) // 2
+        place = log.tail.oldest_place(seq)
+        if place is not None and place < synced:
+            low = seq + 1
+        else:
+            high = seq
+    if low > last or log.tail.oldest_place(low) is None:
+        return max(log.held.absorbed, last)  # nothing is written of the seqs from there on: they are lost for good
+    return low - 1
+
+
+def synced_place(log: ShardLog) -> int:
+    """Everything of the shard below this place is durable. A sync never ends inside a batch.
+
+    The writer's thread moves on meanwhile. Read amid a change of files this may be too high, but only for places in
+    the new file, where nothing that has been published can be yet: the old one was synced before.
+    """
+    while True:
+        active = log._active  # pyright: ignore[reportPrivateUsage]
+        synced = log._synced  # pyright: ignore[reportPrivateUsage]
+        if log._active is active:  # pyright: ignore[reportPrivateUsage]
+            return log.end_place if active is None else position(active.number, synced)

@@ -1,0 +1,279 @@
+"""What a metadata snapshot holds, and how a log becomes a section of it and back. Pure. Source: storage.md §5.
+
+Body (MessagePack map): created_ms, shards, next_topic_id, pending_deletes, clean, redo_from ([file, offset] a shard),
+sections (one MessagePack map a log, as bin). Payloads are never in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from storage.config import TopicConfig
+from storage.format import control, snapshot_header
+from storage.log.position import position, split
+from storage.state.catalog import Catalog, Topic
+from storage.state.consumers import section as consumer_section
+from storage.state.consumers.section import ConsumerSection
+from storage.state.keys import KeyRing, Remembered
+from storage.state.manifest import Manifest, SegmentState
+from storage.state.producer_table import ProducerSection, ProducerTable
+from storage.state.queues import section as queue_section
+from storage.state.queues.section import MovesSection, QueueSection
+from storage.state.routers import section as router_section
+from storage.state.routers.router import Router
+from storage.state.routers.section import RouterSection
+from storage.state.state_table import OwnStates, StatesSection, StateTable
+
+
+class Keys(msgspec.Struct, frozen=True, kw_only=True):
+    """Live idempotency keys in columns: 16-byte digests and payload hashes, u64 seqs, u32 counts, u64 ms left."""
+
+    digests: bytes
+    hashes: bytes
+    first_seqs: bytes
+    counts: bytes
+    remaining_ms: bytes
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One log. Everything its shard's frames below `as_of` say is in here, nothing of what is above.
+
+    What has a default is left out where it is that: such sections are as they were before there were any of it.
+    """
+
+    topic_id: int
+    name: str
+    topic: int
+    partition: int
+    partitions: int
+    config: dict[str, Any]
+    epoch: int
+    head_seq: int
+    reserved: int
+    last_ts: int
+    last_write_ts: int | None
+    absorbed: int
+    segments: list[SegmentState] = []
+    floors: dict[str, int]
+    loss: list[tuple[int, int, str]]
+    live_count: int
+    live_bytes: int
+    paused: bool
+    as_of: tuple[int, int]
+    keys: Keys | None
+    queue: QueueSection | None = None
+    moves: MovesSection | None = None
+    routers: list[RouterSection] = []
+    consumers: list[ConsumerSection] = []
+    producers: list[ProducerSection] = []
+    states: list[tuple[str, str, bytes]] = []
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A whole snapshot. `states`: the section of what belongs to no log; empty where nothing does."""
+
+    created_ms: int
+    shards: int
+    next_topic_id: int
+    pending_deletes: list[int]
+    clean: bool
+    redo_from: list[tuple[int, int]]
+    sections: list[bytes]
+    states: bytes = b""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_body = msgspec.msgpack.Decoder(Body)
+_section = msgspec.msgpack.Decoder(Section)
+_states = msgspec.msgpack.Decoder(StatesSection)
+
+
+def encode(body: Body) -> bytes:
+    """The snapshot file."""
+    return snapshot_header.seal(_encoder.encode(body))
+
+
+def decode(file: bytes) -> Body:
+    """Raises SnapshotDamaged, SnapshotUnsupported."""
+    try:
+        return _body.decode(snapshot_header.unseal(file))
+    except msgspec.DecodeError as error:
+        raise snapshot_header.SnapshotDamaged(f"its body does not decode: {error}") from error
+
+
+def decode_section(data: bytes) -> Section:
+    """One section. Raises SnapshotDamaged."""
+    try:
+        return _section.decode(data)
+    except msgspec.DecodeError as error:
+        raise snapshot_header.SnapshotDamaged(f"a section does not decode: {error}") from error
+
+
+def decode_states(data: bytes) -> StatesSection:
+    """The section of what belongs to no log. Raises SnapshotDamaged."""
+    try:
+        return _states.decode(data)
+    except msgspec.DecodeError as error:
+        raise snapshot_header.SnapshotDamaged(f"the section of no log does not decode: {error}") from error
+
+
+def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean: bool = False) -> bytes:
+    """The section of a topic's log as it is now; unchanged logs give the same bytes again.
+
+    `routers` are those into it. `clean`: nothing follows it, so leases that are not durable are in it, too.
+    """
+    log = topic.log
+    volatile = log.queue is not None and not topic.leases_durable
+    if log.section is not None and not (clean and volatile):
+        return log.section
+    head, count, size = log.head, log.count, log.bytes
+    if log.ephemeral:
+        # What is in memory only is gone after any restart: only what the WAL holds counts.
+        head = log.durable_head
+        count, size = log.held.totals(log.marks.live_floor, head + 1, log.marks.live_floor)
+    section = Section(
+        topic_id=log.topic_id,
+        name=topic.title,
+        topic=topic.root_id,
+        partition=log.partition,
+        partitions=topic.config.partitions,
+        config=topic.config.to_map(),
+        epoch=log.epoch,
+        head_seq=head,
+        reserved=log.reserved,
+        last_ts=log.last_ts,
+        last_write_ts=log.last_write_ts,
+        absorbed=log.held.absorbed,
+        segments=log.held.manifest.states(),
+        floors=dict(log.marks.floors),
+        loss=list(log.marks.loss),
+        live_count=count,
+        live_bytes=size,
+        paused=topic.paused,
+        as_of=split(log.applied_place),
+        keys=_keys(log.keys, now_ms, topic.config.idempotency_window_ms, head),
+        queue=None if log.queue is None else queue_section.capture(log.queue, leases=clean or not volatile),
+        moves=queue_section.capture_moves(log.moves),
+        routers=router_section.capture(routers),
+        consumers=consumer_section.capture(log.consumers),
+        producers=log.producers.capture(head) if log.producers is not None else [],
+        states=log.states.capture() if log.states is not None else [],
+    )
+    encoded = _encoder.encode(section)
+    if log.keys is None and not (clean and volatile):  # what is left of a key's window changes by itself
+        log.section = encoded
+    return encoded
+
+
+def capture_states(own: OwnStates) -> bytes:
+    """The section of what belongs to no log, as it is now; empty when no frame has ever said anything of it."""
+    if own.section is None:
+        section = StatesSection(as_of=split(own.applied_place), values=own.table.capture())
+        own.section = _encoder.encode(section) if own.applied_place else b""
+    return own.section
+
+
+def restore_states(own: OwnStates, data: bytes) -> None:
+    """What `capture_states` gave. Raises SnapshotDamaged."""
+    if data:
+        section = decode_states(data)
+        own.table = StateTable.of(section.values)
+        own.applied_place = position(*section.as_of)
+        own.section = data
+
+
+def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
+    """The log of a section, without its records: they come from the WAL."""
+    creation = control.TopicCreate(
+        name=section.name,
+        topic=section.topic,
+        partition=section.partition,
+        partitions=section.partitions,
+        epoch=section.epoch,
+        config=section.config,
+        paused=section.paused,
+    )
+    topic = catalog.add(section.topic_id, creation)
+    log = topic.log
+    log.head = log.assigned_head = section.head_seq
+    log.durable_head = section.head_seq
+    log.reserved = section.reserved
+    log.last_ts = section.last_ts
+    log.last_write_ts = section.last_write_ts
+    log.marks.merge(section.floors, section.loss)
+    log.held.absorbed = section.absorbed
+    log.held.manifest = Manifest(section.segments)
+    log.assigned_floor = log.marks.live_floor
+    log.count = log.assigned_count = section.live_count
+    log.bytes = log.assigned_bytes = section.live_bytes
+    log.take_usage()
+    log.applied_place = position(*section.as_of)
+    if section.queue is not None and log.queue is not None:
+        queue_section.restore(log.queue, section.queue)
+    if section.moves is not None:
+        queue_section.restore_moves(log.moves, section.moves)
+        if log.queue is not None:
+            for seq, move in log.moves.out.items():
+                log.queue.die(seq, move.deliveries, move.reason)
+    for router in section.routers:
+        catalog.routes.add(router_section.restore(router, topic.topic_id))
+    consumer_section.restore(log.consumers, section.consumers)
+    catalog.usage.consumers += len(log.consumers)
+    if section.producers:
+        log.producers = ProducerTable.of(section.producers)
+        catalog.usage.producers += len(log.producers)
+    if section.states:
+        log.states = StateTable.of(section.states)
+    if section.keys is not None:
+        window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
+        log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)
+        catalog.usage.keys += log.keys.rows
+    return topic
+
+
+def _keys(ring: KeyRing | None, now_ms: int, window_ms: int, head: int) -> Keys | None:
+    live = ring.live(now_ms, window_ms) if ring is not None else []
+    rows = [each for each in live if each.first_seq <= head]  # the others' records are in memory only, too
+    if not rows:
+        return None
+    return Keys(
+        digests=b"".join(each.digest for each in rows),
+        hashes=b"".join(each.hash for each in rows),
+        first_seqs=_little(array("Q", (each.first_seq for each in rows))),
+        counts=_little(array("I", (each.count for each in rows))),
+        remaining_ms=_little(array("Q", (each.ts + window_ms - now_ms for each in rows))),
+    )
+
+
+def _little(values: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tobytes()
+
+
+def _array(code: str, data: bytes) -> array[int]:
+    values: array[int] = array(code)
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _remembered(keys: Keys, created_ms: int, window_ms: int) -> list[Remembered]:
+    left = _array("Q", keys.remaining_ms)
+    columns = zip(_array("Q", keys.first_seqs), _array("I", keys.counts), left, strict=True)
+    return [
+        Remembered(
+            keys.digests[row * 16 : row * 16 + 16],
+            keys.hashes[row * 16 : row * 16 + 16],
+            first_seq,
+            count,
+            max(0, created_ms + remaining - window_ms),
+        )
+        for row, (first_seq, count, remaining) in enumerate(columns)
+    ]

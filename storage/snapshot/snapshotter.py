@@ -1,0 +1,186 @@
+"""Takes snapshots and trims the WAL behind them. Source: storage.md §5.
+
+1. For each shard note what is applied; capture every log's section on the loop, in slices.
+2. Sync all shards: what the sections say is durable before the snapshot that says it.
+3. tmp, fsync, rename, directory fsync. 4. Delete what lies wholly below redo_from of both kept snapshots.
+
+A crash between any two steps leaves the snapshot before, and a WAL that reaches back to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.log.encode import EncodedUnit
+from storage.log.position import position, split
+from storage.log.submission import Unit
+from storage.platform import layout
+from storage.snapshot import contents as snapshot
+from storage.snapshot import file as snapshot_file
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+SLICE_NS = 2_000_000
+
+
+class Snapshotter:
+    """`kept` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them.
+
+    To be made when nothing is committed, on the I/O pool: it is a long way through all topics.
+    """
+
+    def __init__(
+        self, engine: EngineCore, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
+    ) -> None:
+        self._engine = engine
+        self._kept = kept
+        self._next_number = next_number
+        self._saved = sections
+        #: Logs that the WAL had to keep something of when that was last asked.
+        self._needing = {id for id, topic in engine.catalog.by_id.items() if topic.log.wal_needed_from() is not None}
+        self._running = asyncio.Lock()
+        self._last_ns = engine.clock.monotonic_ns()
+        self._last_wal_bytes = 0
+        self._last_commits = 0
+        #: Snapshots taken, WAL files deleted, seconds the last one took.
+        self.taken = 0
+        self.trimmed_files = 0
+        self.last_seconds = 0.0
+
+    async def tick(self) -> None:
+        """Take a snapshot when it is due: by time, by WAL bytes, and while a full disk waits for space."""
+        engine = self._engine
+        elapsed_ms = (engine.clock.monotonic_ns() - self._last_ns) // 1_000_000
+        grown = sum(shard.log.stats.bytes for shard in engine.shards) - self._last_wal_bytes
+        changed = engine.publisher.commits != self._last_commits
+        full = any(shard.log.full for shard in engine.shards)
+        timely = elapsed_ms >= engine.options.snapshot_interval_ms and (changed or len(self._kept) < 2)
+        if timely or grown >= engine.options.snapshot_wal_bytes or (full and self._trimmable()):
+            await self.take()
+
+    def _trimmable(self) -> bool:
+        """Whether one or two more snapshots would free a WAL file."""
+        oldest = self._kept[0][1] if len(self._kept) >= 2 else [0] * len(self._engine.shards)
+        return any(
+            split(now)[0] > max(1, split(then)[0])
+            for now, then in zip(self.redo_places(self._stopped()), oldest, strict=True)
+        )
+
+    def _stopped(self) -> frozenset[int]:
+        return frozenset(shard.index for shard in self._engine.shards if shard.log.failed is not None)
+
+    def redo_places(self, stopped: frozenset[int]) -> list[int]:
+        """Per shard the lowest place that a replay has to begin at.
+
+        A log begins to need its WAL with a commit, and no other way: of those that were not touched since they needed
+        nothing, none is looked at.
+        """
+        engine = self._engine
+        places = [shard.applied_place for shard in engine.shards]
+        touched = engine.publisher.touched
+        asked: set[int] = self._needing | touched
+        self._needing: set[int] = set()
+        touched.clear()
+        for topic_id in asked:
+            log = engine.catalog.log(topic_id)
+            needed = None if log is None else log.wal_needed_from()
+            if log is not None and needed is not None:
+                self._needing.add(topic_id)
+                places[log.shard] = min(places[log.shard], needed)
+        last = self._kept[-1][1] if self._kept else [position(1, 0)] * len(places)
+        # Nothing of a stopped shard is captured again: it is recovered from its last section on.
+        return [last[index] if index in stopped else place for index, place in enumerate(places)]
+
+    async def take(self, *, clean: bool = False) -> tuple[int, list[int]]:
+        """One snapshot, durable on return, and the trim it allows. Raises StorageError or OSError; retried later.
+
+        Its number, and where the replay of each shard begins.
+        """
+        async with self._running:
+            begin = self._engine.clock.monotonic_ns()
+            commits = self._engine.publisher.commits
+            wal_bytes = sum(shard.log.stats.bytes for shard in self._engine.shards)
+            # Looked at once: a shard that stops from here on fails the whole snapshot, at its barrier.
+            stopped = self._stopped()
+            redo = self.redo_places(stopped)
+            body, sections = await self._capture(redo, stopped, clean=clean)
+            await self._sync_shards(stopped)
+            number = self._next_number
+            self._next_number += 1
+            await self._engine.run_io(
+                snapshot_file.write, self._engine.fs, self._engine.path, number, snapshot.encode(body)
+            )
+            self._kept.append((number, redo))
+            self._saved = sections
+            await self._engine.run_io(self._trim)
+            self._last_ns = self._engine.clock.monotonic_ns()
+            self._last_wal_bytes, self._last_commits = wal_bytes, commits
+            self.taken += 1
+            self.last_seconds = (self._last_ns - begin) / 1e9
+            return number, redo
+
+    async def _capture(
+        self, redo: list[int], stopped: frozenset[int], *, clean: bool
+    ) -> tuple[snapshot.Body, dict[int, bytes]]:
+        engine = self._engine
+        now_ms = engine.now_ms()
+        sections: dict[int, bytes] = {}
+        slice_begin = engine.clock.monotonic_ns()
+        for topic in list(engine.catalog.by_id.values()):  # a partition may be made, and count for nothing yet
+            while topic.log.ephemeral and (changing := engine.changing.get(topic.topic_id)) is not None:
+                await asyncio.wait([changing])  # half written out it is neither what it was nor what it will be
+            if topic.provisional or engine.catalog.by_id.get(topic.topic_id) is not topic:
+                continue
+            if topic.log.shard in stopped:
+                if topic.topic_id in self._saved:
+                    sections[topic.topic_id] = self._saved[topic.topic_id]
+            else:
+                routers = engine.catalog.routes.into.get(topic.topic_id, ())
+                sections[topic.topic_id] = snapshot.capture(topic, now_ms, routers, clean=clean)
+            if engine.clock.monotonic_ns() - slice_begin > SLICE_NS:
+                await asyncio.sleep(0)
+                slice_begin = engine.clock.monotonic_ns()
+        states = self._saved.get(0, b"") if 0 in stopped else snapshot.capture_states(engine.catalog.states)
+        body = snapshot.Body(
+            created_ms=now_ms,
+            shards=len(engine.shards),
+            next_topic_id=engine.catalog.next_topic_id,
+            pending_deletes=sorted(engine.catalog.pending_deletes),
+            clean=clean,
+            redo_from=[split(place) for place in redo],
+            sections=list(sections.values()),
+            states=states,
+        )
+        return body, {**sections, 0: states} if states else sections
+
+    async def _sync_shards(self, stopped: frozenset[int]) -> None:
+        """Everything written so far becomes durable; a stopped shard's part is the section before."""
+        for shard in self._engine.shards:
+            if shard.index not in stopped:
+                await self._engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+
+    # -- on the I/O pool ---------------------------------------------------------------------------------------------
+
+    def _trim(self) -> None:
+        engine = self._engine
+        directory = layout.meta_dir(engine.path)
+        del self._kept[:-2]
+        if len(self._kept) < 2 or engine.backups.pins.holds_log():
+            return
+        for number in layout.snapshot_numbers(engine.fs.listdir(directory)):
+            if number < self._kept[0][0]:  # also one that a crash before this left over, or that was damaged
+                engine.fs.unlink(layout.join(directory, layout.snapshot_name(number)))
+        engine.fs.sync_dir(directory)
+        for shard in engine.shards:
+            keep_from = min(split(redo[shard.index])[0] for _, redo in self._kept)
+            wal = engine.wal_directory(shard.index)
+            for number in layout.wal_numbers(engine.fs.listdir(wal)):
+                if number >= keep_from:
+                    break
+                engine.wal_files.forget(shard.index, number)
+                engine.fs.unlink(layout.join(wal, layout.wal_name(number)))
+                # One by one: a power loss must not bring an earlier name back without the ones behind it.
+                engine.fs.sync_dir(wal)
+                self.trimmed_files += 1

@@ -1,0 +1,411 @@
+"""All topics and logs of an engine, and what each control frame does to them: one `apply` for live path and recovery.
+
+No I/O and no clock. Each partition is a `Topic` with one log, found by its address; partition 0 by the topic's name.
+Partitions above 0 are found only while partition 0 counts so many: made before it says so, gone when it is.
+Source: storage.md §2, §6; architecture.md (topic and log are two things).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import xxhash
+
+from storage.config import Durability, TopicConfig, TopicType
+from storage.format import control
+from storage.format.wal_frame import FrameType
+from storage.records.partitions import address
+from storage.records.values import ProducerBatch
+from storage.state.keys import KeyRing, Remembered, key_digest
+from storage.state.log import Log
+from storage.state.lookup import LookedUp
+from storage.state.producer_table import ProducerTable
+from storage.state.queues.leases import LeaseTable
+from storage.state.queues.policy import limits_of
+from storage.state.routers.router import Router
+from storage.state.routers.routes import Routes
+from storage.state.state_table import ATTEMPT, OFFSET, OwnStates, StateTable
+from storage.state.usage import Usage
+
+
+def shard_of(topic_id: int, shards: int) -> int:
+    """The shard that holds a log's frames."""
+    return xxhash.xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % shards
+
+
+def leases_durable(config: TopicConfig) -> bool:
+    """Whether a queue set so writes its leases to the log."""
+    return config.leases_durable and config.durability is not Durability.EPHEMERAL
+
+
+class Topic:
+    """One partition of a named topic; mostly there is no other. `provisional` until its creating frame is committed.
+
+    `title` is the topic's name, `name` the address of this partition, `root_id` the topic_id of partition 0.
+    """
+
+    __slots__ = (
+        "config",
+        "last_read_ts",
+        "logs",
+        "name",
+        "others",
+        "partition",
+        "paused",
+        "provisional",
+        "root_id",
+        "routed",
+        "routers_removed",
+        "title",
+        "topic_id",
+        "turn",
+    )
+
+    def __init__(self, title: str, topic_id: int, config: TopicConfig, partition: int = 0, root_id: int = 0) -> None:
+        self.title = title
+        self.partition = partition
+        self.root_id = root_id or topic_id
+        self.name = address(title, partition)
+        self.topic_id = topic_id
+        self.config = config
+        #: Of partition 0: partitions 1, 2, …, as many as count.
+        self.others: tuple[Topic, ...] = ()
+        #: Of partition 0: which partition the next write without a tag goes to.
+        self.turn = 0
+        #: Of partition 0: where writes with a key that are under way go, by the key's digest.
+        self.routed: dict[bytes, list[int]] = {}
+        self.logs: list[Log] = []
+        self.paused = False
+        self.provisional = False
+        self.last_read_ts: int | None = None
+        #: Of a topic that is deleted: the routers that went with it.
+        self.routers_removed: list[Router] = []
+
+    @property
+    def leases_durable(self) -> bool:
+        """Whether leases are frames of the log. What is in memory only has none."""
+        return leases_durable(self.config)
+
+    @property
+    def log(self) -> Log:
+        """Partition 0."""
+        return self.logs[0]
+
+
+class Catalog:
+    """Topics by name, logs by topic_id."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        #: Names of topics with more than one partition.
+        self.spread: set[str] = set()
+        #: By topic_id of partition 0: the logs of its partitions above 0, whether they count (yet, still) or not.
+        self.parts: dict[int, dict[int, Topic]] = {}
+        self._names: list[str] = []  # sorted
+        self.usage = Usage()
+        self.routes = Routes()
+        #: Values kept for others that belong to no log.
+        self.states = OwnStates()
+        #: Called with each log whose slowest consumer has come further durably, or is gone.
+        self.on_consumed: Callable[[Log], None] | None = None
+        #: What a recovery has changed of routers and consumers, and has to be written: (topic_id, frame).
+        self.unannounced: list[tuple[int, control.Control]] = []
+        self.next_topic_id = 1
+        #: Grows with every consumer that is made or deleted, and every topic that goes.
+        self.consumer_changes = 0
+        #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
+        self.superseded: dict[int, str] = {}
+        #: Deleted logs whose folder of segments is still to be removed.
+        self.pending_deletes: set[int] = set()
+        self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
+            FrameType.TOPIC_CREATE: self._topic_create,
+            FrameType.TOPIC_DELETE: self._topic_delete,
+            FrameType.CONFIG_UPDATE: self._config_update,
+            FrameType.CHECKPOINT_MARK: self._checkpoint_mark,
+            FrameType.SEGMENT: self._segment,
+            FrameType.EVICT_WATERMARK: self._evict_watermark,
+            FrameType.HEAD_WATERMARK: self._head_watermark,
+            FrameType.ROUTER_CREATE: self._router_create,
+            FrameType.ROUTER_DELETE: self._router_delete,
+            FrameType.CONSUMER: self._consumer,
+            FrameType.STATE: self._state,
+            FrameType.MOVED: self._moved,
+        }
+
+    def named(self, prefix: str, after: str) -> Iterator[Topic]:
+        """Topics whose name begins with `prefix`, in bytewise order, behind the name `after`."""
+        first = bisect_left(self._names, prefix) if prefix > after else bisect_right(self._names, after)
+        for name in islice(self._names, first, None):
+            if not name.startswith(prefix):
+                return
+            yield self.topics[name]
+
+    @property
+    def size(self) -> int:
+        """How many topics there are, their partitions aside."""
+        return len(self._names)
+
+    def log(self, topic_id: int) -> Log | None:
+        """The live log of that id."""
+        topic = self.by_id.get(topic_id)
+        return topic.logs[0] if topic else None
+
+    def apply(self, type_: int, topic_id: int, ts: int, value: Any, place: int = 0, node: str = "") -> int | None:
+        """Do what a committed control frame at `place` says. Frames of logs that are gone do nothing.
+
+        Returns the number of records removed where the frame removes some.
+        """
+        if type_ == FrameType.DELETE:
+            return self._delete(topic_id, value, place)
+        if type_ == FrameType.LEASE:
+            return self._lease(topic_id, value, node)
+        handler = self._apply.get(type_)
+        return handler(topic_id, ts, value) if handler else None
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def claim_topic_id(self, usable: Callable[[int], bool]) -> int:
+        """A topic_id never used before whose shard can be written; ids of stopped shards are skipped."""
+        while not usable(shard_of(self.next_topic_id, self.shards)):
+            self.next_topic_id += 1
+        self.next_topic_id += 1
+        return self.next_topic_id - 1
+
+    def add(self, topic_id: int, value: control.TopicCreate | control.ConfigUpdate) -> Topic:
+        """Make the log a TopicCreate describes. That of a partition above 0 is found by its id only, until `link`."""
+        root_id = value.topic if value.partition else topic_id
+        topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config), value.partition, root_id)
+        shard = shard_of(topic_id, self.shards)
+        log = Log(topic_id, shard=shard, epoch=value.epoch, usage=self.usage, partition=value.partition)
+        log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
+        if topic.config.type is TopicType.QUEUE:
+            log.queue = LeaseTable(limits_of(topic.config))
+        topic.logs.append(log)
+        topic.paused = bool(value.paused)
+        if topic.partition:
+            self.parts.setdefault(root_id, {})[topic.partition] = topic
+        else:
+            if topic.name not in self.topics:
+                insort(self._names, topic.name)
+            self.topics[topic.name] = topic
+        self.by_id[topic_id] = topic
+        self.next_topic_id = max(self.next_topic_id, topic_id + 1)
+        return topic
+
+    def link(self, root: Topic) -> None:
+        """The partitions that partition 0 counts are found by their addresses from now on."""
+        parts = self.parts.get(root.topic_id)
+        if parts is None:
+            return
+        counted = (parts.get(partition) for partition in range(1, root.config.partitions))
+        root.others = tuple(part for part in counted if part is not None)
+        for part in root.others:
+            self.topics[part.name] = part
+        if root.others:
+            self.spread.add(root.name)
+
+    def remove(self, topic: Topic) -> None:
+        """Forget a log and what it used. With partition 0 the others are found no more, but for their frames."""
+        self.by_id.pop(topic.topic_id, None)
+        self.consumer_changes += 1
+        for each in (topic, *topic.others):
+            if self.topics.get(each.name) is each:
+                del self.topics[each.name]
+                if not each.partition:
+                    self.spread.discard(each.name)
+                    del self._names[bisect_left(self._names, each.name)]
+        topic.others = ()
+        parts = self.parts.get(topic.root_id)
+        if parts is not None and parts.get(topic.partition) is topic:
+            del parts[topic.partition]
+            if not parts:
+                del self.parts[topic.root_id]
+        for log in topic.logs:
+            log.release()
+        topic.routers_removed = self.routes.forget_topic(topic.topic_id)
+        for router in topic.routers_removed:
+            self._section_changed(router.dest_id)
+
+    def _topic_create(self, topic_id: int, ts: int, value: control.TopicCreate) -> None:
+        if (known := self.by_id.get(topic_id)) is not None:
+            # Live path: it stands there provisionally; replay below as_of: it is in the snapshot.
+            self._link_live(known)
+            return
+        older = None if value.partition else self.topics.get(value.name)
+        if older is not None:
+            # Of two live logs with one name the higher id wins; of partitions above 0 when all is known of them.
+            self.superseded[min(older.topic_id, topic_id)] = value.name
+            if older.topic_id > topic_id:
+                return
+            self.remove(older)
+        self._link_live(self.add(topic_id, value))
+
+    def _link_live(self, topic: Topic) -> None:
+        # A replay may come to the shard of another partition later: then all are linked at its end.
+        if not topic.partition and not self.usage.replaying:
+            self.link(topic)
+
+    def _topic_delete(self, topic_id: int, ts: int, value: control.TopicDelete) -> None:
+        topic = self.by_id.get(topic_id)
+        self.superseded.pop(topic_id, None)
+        self.pending_deletes.add(topic_id)
+        if topic is not None:
+            self.remove(topic)
+
+    def _config_update(self, topic_id: int, ts: int, value: control.ConfigUpdate) -> None:
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            return
+        topic.config = TopicConfig.from_map(value.config)
+        if value.paused is not None:
+            topic.paused = value.paused
+        topic.log.epoch = value.epoch
+        if topic.log.queue is not None:
+            topic.log.queue.review(limits_of(topic.config))
+        topic.log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
+        topic.log.section = None
+        self._link_live(topic)
+
+    # -- what happens to records -----------------------------------------------------------------------------------
+
+    def _delete(self, topic_id: int, value: control.Delete | LookedUp, place: int) -> int:
+        log = self.log(topic_id)
+        if log is None:
+            return 0
+        request, found = (value.delete, value.found) if isinstance(value, LookedUp) else (value, None)
+        if request.ack and request.seqs is not None:
+            log.jobs_done(request.seqs)
+        went = log.delete(request, place, found)
+        if not self.usage.replaying:
+            self.usage.traffic.deleted += went
+        return went
+
+    def _lease(self, topic_id: int, value: control.Lease, node: str) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.take_lease(value, node)
+
+    def _checkpoint_mark(self, topic_id: int, ts: int, value: control.CheckpointMark) -> None:
+        for each, seq in value.absorbed.items():
+            log = self.log(each)
+            if log is not None:
+                log.absorb(seq)
+
+    def _segment(self, topic_id: int, ts: int, value: control.Segment) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.take_segment(value)
+
+    def _evict_watermark(self, topic_id: int, ts: int, value: control.EvictWatermark) -> int:
+        log = self.log(topic_id)
+        if log is None:
+            return 0
+        if log.queue is not None and value.jobs is not None:
+            log.queue.lost += value.jobs
+        went = log.evict(value.floors, value.loss)
+        if went and not self.usage.replaying:
+            self.usage.traffic.lost([*(value.floors or ()), *[cause for _, _, cause in value.loss or ()]], went)
+        return went
+
+    def _head_watermark(self, topic_id: int, ts: int, value: control.HeadWatermark) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.reserved = value.reserved
+            log.section = None
+
+    # -- routers ---------------------------------------------------------------------------------------------------
+
+    def claim_id(self) -> int:
+        """For a router or consumer: of the same numbers as topic_ids, never used before."""
+        self.next_topic_id += 1
+        return self.next_topic_id - 1
+
+    def _router_create(self, topic_id: int, ts: int, value: control.RouterCreate) -> None:
+        self.next_topic_id = max(self.next_topic_id, value.router_id + 1)
+        if topic_id in self.by_id:
+            self.routes.create(topic_id, value)
+            self._section_changed(topic_id)
+
+    def _router_delete(self, topic_id: int, ts: int, value: control.RouterDelete) -> None:
+        router = self.routes.by_id.get(value.router_id)
+        if router is not None:
+            self.routes.drop(router)
+            self._section_changed(topic_id)
+
+    def _consumer(self, topic_id: int, ts: int, value: control.Consumer) -> None:
+        self.next_topic_id = max(self.next_topic_id, value.consumer_id + 1)
+        log = self.log(topic_id)
+        if log is None:
+            return
+        before = log.consumers.lowest_durable()
+        self.usage.consumers += log.consumers.apply(value)
+        self.consumer_changes += value.event != "cursor"
+        if log.states is not None and (value.seq is not None or value.event == "delete"):
+            # What was kept with the cursor's last place says nothing of this one; a State behind this frame does.
+            for kind in (OFFSET, ATTEMPT):
+                log.states.apply(control.State(kind=kind, key=value.name))
+        log.section = None
+        now = log.consumers.lowest_durable()
+        if before is not None and (now is None or now > before) and self.on_consumed is not None:
+            self.on_consumed(log)
+
+    def _state(self, topic_id: int, ts: int, value: control.State) -> None:
+        if topic_id == 0:
+            self.states.table.apply(value)
+            self.states.section = None
+            return
+        log = self.log(topic_id)
+        if log is not None:
+            if log.states is None:
+                log.states = StateTable()
+            log.states.apply(value)
+            log.section = None
+
+    def _moved(self, topic_id: int, ts: int, value: control.Moved) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.moves.came.update([(value.source_id, seq) for seq in value.seqs])
+            log.section = None
+
+    def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:
+        """A RouterCursor frame behind so many copies in its batch."""
+        self.routes.moved(value, copies)
+        self._section_changed(topic_id)
+
+    def _section_changed(self, topic_id: int) -> None:
+        log = self.log(topic_id)
+        if log is not None:
+            log.section = None
+
+    def remember(self, topic_id: int, ts: int, batch: control.Batch, count: int) -> None:
+        """Take in the idempotency key of a committed batch of `count` records, the move that it is part of, and whose
+        it is."""
+        topic = self.by_id.get(topic_id)
+        if topic is not None and batch.producer is not None and batch.first_seq is not None:
+            self._sent(topic.log, ProducerBatch(*batch.producer), batch.first_seq, count, ts)
+        if topic is not None and batch.move is not None:
+            topic.log.moves.came.add(batch.move)
+            topic.log.section = None
+        if topic is None or batch.key is None or batch.first_seq is None:
+            return
+        log = topic.log
+        if log.keys is None:
+            log.keys = KeyRing()
+        window_ms = topic.config.idempotency_window_ms
+        digest = key_digest(batch.key)
+        if log.keys.find(digest, ts, window_ms) is None:
+            log.keys.add(Remembered(digest, batch.hash or bytes(16), batch.first_seq, count, ts), window_ms)
+            self.usage.keys += 1
+            log.section = None
+
+    def _sent(self, log: Log, batch: ProducerBatch, first_seq: int, count: int, ts: int) -> None:
+        if count:  # none: replayed records of a batch that were there already
+            if log.producers is None:
+                log.producers = ProducerTable()
+            self.usage.producers += log.producers.take(batch, count, first_seq, ts)
+            log.section = None

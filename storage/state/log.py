@@ -1,0 +1,427 @@
+"""One log: what has seqs. A topic has one a partition; `topic_id` on disk names a log.
+
+Two views of the same rows: *published* (committed, readable) and *assigned* (published plus what is on its way
+to disk), so that seqs, caps and expected_seq are exact under concurrent writes. A failed write takes the assigned
+view back to the published one. Used alike by the live path and by recovery; no I/O. Source: storage.md §3, §7.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import takewhile
+
+from storage.format import control
+from storage.format.cutting import total
+from storage.records.batches import Run, Singles
+from storage.records.values import LossCause
+from storage.state.consumers.table import ConsumerTable
+from storage.state.keys import KeyRing
+from storage.state.lookup import Found, find, tag_match
+from storage.state.manifest import Segment
+from storage.state.producer_table import ProducerTable
+from storage.state.queues.leases import LeaseTable
+from storage.state.queues.moves import Moves
+from storage.state.retained import Cut, Retained
+from storage.state.state_table import StateTable
+from storage.state.tail import TailIndex
+from storage.state.tail_tags import TailTags
+from storage.state.usage import Usage
+from storage.state.watermarks import LossRange, Watermarks
+
+#: A floor that has risen by so many seqs has bytes below it dropped from memory.
+_UNCACHED_EVERY = 1024
+#: Of one seq in so many or more all between the first and the last are looked at together.
+_DENSE = 4
+
+
+class Log:
+    """State of one log. Seqs from 1; counts and bytes are of live records; times ms since the epoch."""
+
+    __slots__ = (
+        "applied_place",
+        "assigned_bytes",
+        "assigned_count",
+        "assigned_floor",
+        "assigned_head",
+        "bytes",
+        "cached",
+        "consumers",
+        "count",
+        "durable_head",
+        "ephemeral",
+        "epoch",
+        "half_written",
+        "head",
+        "held",
+        "keys",
+        "last_ts",
+        "last_write_ts",
+        "marks",
+        "memory_bytes",
+        "moves",
+        "partition",
+        "producers",
+        "queue",
+        "reserved",
+        "reserving",
+        "section",
+        "shard",
+        "states",
+        "tags",
+        "tail",
+        "topic_id",
+        "uncached_below",
+        "usage",
+    )
+
+    def __init__(self, topic_id: int, *, shard: int, epoch: int, usage: Usage, partition: int = 0) -> None:
+        self.topic_id = topic_id
+        self.partition = partition
+        self.shard = shard
+        self.epoch = epoch
+        self.usage = usage
+        self.ephemeral = False
+        #: Replay: the first record found in the WAL of a log that is ephemeral. Its class was being changed.
+        self.half_written: int | None = None
+        #: While ephemeral: records up to here are in the WAL, from before; later ones are in memory only.
+        self.durable_head = 0
+        #: Assigned bytes that are in memory only: this log's part of `usage.ephemeral_bytes`.
+        self.memory_bytes = 0
+        self.marks = Watermarks()
+        self.held = Retained(topic_id, usage.access, replaying=usage.replaying)
+        self.tail: TailIndex = self.held.tail
+        self.keys: KeyRing | None = None
+        #: Idempotent producers; None: there were none.
+        self.producers: ProducerTable | None = None
+        #: Who holds which jobs; None where records are no jobs.
+        self.queue: LeaseTable | None = None
+        self.moves = Moves()
+        self.consumers = ConsumerTable()
+        #: Values kept for others; None: there are none.
+        self.states: StateTable | None = None
+        self.head = 0
+        #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
+        self.reserved = 0
+        self.reserving = 0
+        self.last_ts = 0
+        self.last_write_ts: int | None = None
+        self.count = self.bytes = 0
+        self.assigned_head, self.assigned_floor = 0, 1
+        self.assigned_count = self.assigned_bytes = 0
+        #: Everything of this log below this place of its shard's WAL is in this state, nothing above it is.
+        self.applied_place = 0
+        self.tags = TailTags()
+        #: Batches whose bytes are in memory: first seq -> (bytes, offset of the first Append frame).
+        self.cached: dict[int, tuple[bytes, int]] = {}
+        #: Where the floor was when it was last looked whether any of these lie below it.
+        self.uncached_below = 0
+        #: The last encoded snapshot section; None = changed since.
+        self.section: bytes | None = None
+
+    @property
+    def earliest_seq(self) -> int:
+        """First live record, head + 1 when there is none."""
+        return self.earliest_from(self.marks.live_floor)
+
+    def earliest_from(self, floor: int) -> int:
+        """First live record from `floor` on, head + 1 when there is none."""
+        found = self.held.first_live(floor, self.head + 1)
+        return self.head + 1 if found is None else found
+
+    def _use(self, size_bytes: int, memory_bytes: int = 0) -> None:
+        self.usage.bytes += size_bytes
+        self.usage.ephemeral_bytes += memory_bytes
+        self.memory_bytes += memory_bytes
+
+    def lost_below(self, floor: int) -> int | None:
+        """Jobs, as things are assigned now, that are lost when the floor rises so far; None: this is no queue."""
+        if self.queue is None:
+            return None
+        return self.held.totals(self.assigned_floor, floor, self.marks.live_floor)[0]
+
+    def _in_memory(self, first_seq: int, end_seq: int) -> int:
+        """Live bytes with first_seq <= seq < end_seq that are in memory only."""
+        first_seq = max(first_seq, self.durable_head + 1)
+        return self.tail.totals(first_seq, end_seq)[1] if self.ephemeral and first_seq < end_seq else 0
+
+    def set_ephemeral(self, ephemeral: bool) -> None:
+        """Records appended from now on live in memory only (or no longer do)."""
+        if ephemeral != self.ephemeral:
+            self.half_written = None
+            self.written_out(self.head)
+            self.ephemeral = ephemeral
+
+    def written_out(self, last_seq: int) -> None:
+        """Records up to `last_seq`, in memory only before, are in the WAL."""
+        if last_seq > self.durable_head:
+            self._use(0, -self._in_memory(self.assigned_floor, last_seq + 1))
+            self.durable_head = last_seq
+            self.section = None
+
+    def take_usage(self) -> None:
+        """Count what a snapshot says this log holds."""
+        self._use(self.assigned_bytes)
+
+    def release(self) -> None:
+        """The log is deleted: what it used is free."""
+        self._use(-self.assigned_bytes, -self.memory_bytes)
+        self.usage.keys -= self.keys.rows if self.keys else 0
+        self.usage.producers -= len(self.producers or ())
+        self.usage.consumers -= len(self.consumers)
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def reserve(self, run: Run) -> int:
+        """Take the run into the assigned view; returns its row for `commit`."""
+        row = self.tail.append(run)
+        count, size = self._above(self.assigned_floor, run)
+        self.assigned_head = run.last_seq
+        self.assigned_count += count
+        self.assigned_bytes += size
+        self._use(size, size if self.ephemeral else 0)
+        return row
+
+    def _above(self, floor: int, run: Run | Singles) -> tuple[int, int]:
+        """(records, bytes) of an appended run that count. Below the floor lie some only where a log was written out."""
+        if run.first_seq < floor:
+            return self.tail.totals(floor, run.last_seq + 1)
+        return len(run.sizes), total(run.payloads)
+
+    def commit(self, run: Run, row: int, unit_place: int, lead: int) -> None:
+        """Publish a reserved run whose batch is in the WAL at `unit_place` (0: in memory only)."""
+        self.tail.place(row, unit_place, lead)
+        self.head = run.last_seq
+        self.last_ts = self.last_write_ts = run.ts
+        count, size = self._above(self.marks.live_floor, run)
+        self.count += count
+        self.bytes += size
+        self.tags.add(run.tagged)
+        if run.delayed and self.queue is not None:
+            self.queue.delay([each for each in run.delayed if each[1] > run.ts])
+        self.section = None
+
+    def take_singles(self, singles: Singles, unit_place: int) -> None:
+        """`reserve` and `commit` of many runs of one record each (recovery)."""
+        self.tail.extend(singles, unit_place)
+        count, size = self._above(self.assigned_floor, singles)
+        self.assigned_head = self.head = singles.last_seq
+        self.assigned_count += count
+        self.assigned_bytes += size
+        self._use(size, size if self.ephemeral else 0)
+        count, size = self._above(self.marks.live_floor, singles)
+        self.count += count
+        self.bytes += size
+        self.last_ts = self.last_write_ts = singles.stamps[-1]
+        self.section = None
+
+    def index_only(self, run: Run, unit_place: int, lead: int) -> None:
+        """Recovery, below a snapshot's as_of: the section counts these records already, but not where they are."""
+        self.tail.place(self.tail.append(run), unit_place, lead)
+        self.tags.add(run.tagged)
+
+    def roll_back(self) -> None:
+        """Forget everything assigned that was not published."""
+        self.tail.truncate(self.head + 1)
+        if self.producers is not None:
+            self.producers.roll_back()
+        memory_bytes = self._in_memory(self.marks.live_floor, self.head + 1)
+        self._use(self.bytes - self.assigned_bytes, memory_bytes - self.memory_bytes)
+        self.assigned_head = self.head
+        self.assigned_floor = self.marks.live_floor
+        self.assigned_count = self.count
+        self.assigned_bytes = self.bytes
+
+    def recount(self) -> None:
+        """Count what is here, whatever a snapshot says was: salvage has lost some of it."""
+        floor = self.marks.live_floor
+        self.count, self.bytes = self.held.totals(floor, self.head + 1, floor)
+        self.roll_back()
+
+    # -- losses and deletions ------------------------------------------------------------------------------------
+
+    def cut(self, records: int, size_bytes: int) -> Cut | Segment:
+        """How the oldest make room for so much, as things are assigned now; a segment that has to be loaded first."""
+        return self.held.cut(self.assigned_floor, records, size_bytes, self.marks.live_floor)
+
+    def assign_cut(self, cut: Cut) -> None:
+        """An eviction is on its way to disk: the assigned view no longer holds what goes with it."""
+        self.assigned_count -= cut.records
+        self.assigned_bytes -= cut.size_bytes
+        self._use(-cut.size_bytes, -self._in_memory(self.assigned_floor, cut.floor) if self.ephemeral else 0)
+        self.assigned_floor = cut.floor
+
+    def assign_floor(self, floor: int) -> None:
+        """The same for what lies below `floor`."""
+        if floor > self.assigned_floor:
+            self.assign_cut(Cut(floor, *self.held.totals(self.assigned_floor, floor, self.marks.live_floor)))
+
+    def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
+        """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
+        marks = self.marks
+        before = marks.live_floor
+        for start, end, _ in loss or ():
+            self._lose(start, end)
+        # The assigned view goes first: it counts by what is there now.
+        self.assign_floor(marks.live_floor_with(floors, loss))
+        marks.merge(floors, loss)
+        for _, end, _ in loss or ():
+            self._raise_head(end)
+        floor = marks.live_floor
+        gone = 0
+        if floor > before:
+            gone, size = self.held.evict(before, floor, self.head + 1)
+            self.count -= gone
+            self.bytes -= size
+            self._forget_below(floor)
+            if self.queue is not None:
+                self.queue.floor_raised(floor)
+        self.section = None
+        return gone
+
+    def _lose(self, first_seq: int, last_seq: int) -> None:
+        """Records in a loss range are not alive, should there be any: of a change of class that was not finished."""
+        first_seq = max(first_seq, self.marks.live_floor, self.held.absorbed + 1)
+        if first_seq <= last_seq and self.tail.totals(first_seq, last_seq + 1)[0]:
+            self._count_deleted(*self.tail.delete_all(range(first_seq, min(last_seq, self.head) + 1)))
+
+    def _raise_head(self, head: int) -> None:
+        """Seqs up to `head` are gone for good: the next record gets a later one."""
+        if head > self.head:
+            self.head = head
+            self.section = None
+        self.assigned_head = max(self.assigned_head, self.head)
+
+    def _forget_below(self, floor: int) -> None:
+        if floor > self.held.absorbed:
+            self.tail.drop_below(floor)
+        self.tags.forget_below(floor)
+        # A floor that rises with every write does not look each time: the tail cache has a bound of its own. Of what is
+        # in memory only it has none.
+        if floor >= self.uncached_below + _UNCACHED_EVERY or self.ephemeral:
+            self.uncached_below = floor
+            # Batches are cached in seq order; the last one that begins below the floor may hold live records behind it.
+            for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
+                del self.cached[first_seq]
+
+    def delete(self, request: control.Delete, place: int = 0, found: Found | None = None) -> int:
+        """Apply a Delete whose frame lies at `place`; returns how many live records went. Again, it changes nothing.
+
+        `found`: what the segments hold that it wants, looked up beforehand.
+        """
+        last = self.delete_end(request)
+        if request.match is None and request.seqs is None:
+            return self.evict({LossCause.DELETE: last + 1}) if last > 0 else 0
+        if self.usage.replaying:
+            self.held.deferred.append((request, place))
+            found = Found(self.held.absorbed, [], [])
+        elif found is None:
+            found = self._find(request, 0)
+        elif found.absorbed < self.held.absorbed:
+            # A turn was absorbed in between: only what it moved was not looked up yet.
+            more = self._find(request, found.absorbed + 1)
+            found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
+        gone, floor, absorbed = 0, self.marks.live_floor, self.held.absorbed
+        if found.seqs:
+            gone += self._count_deleted(*self.held.delete_all(*found.between(floor, min(last, absorbed)), place))
+        seqs = request.seqs if request.seqs is not None else self.tags.find(tag_match(request.match or []), last)
+        first = max(floor, absorbed + 1)
+        if seqs and max(seqs) >= first:
+            gone += self._count_deleted(*self.tail.delete_all(sorted({seq for seq in seqs if first <= seq <= last})))
+        self._forget_below(self.earliest_seq)
+        self.section = None
+        return gone
+
+    def delete_end(self, request: control.Delete) -> int:
+        """The last seq that a Delete can reach."""
+        last = min(request.bound_head, self.head)
+        return last if request.before_seq is None else min(last, request.before_seq - 1)
+
+    def _find(self, request: control.Delete, first_seq: int) -> Found:
+        """What the segments hold, alive, from `first_seq` on that a Delete wants by tag or seq. Blocking."""
+        return find(self.held, request, max(first_seq, self.marks.live_floor), self.delete_end(request))
+
+    def _count_deleted(self, seqs: Sequence[int], sizes: Sequence[int]) -> int:
+        """These records, ascending, are not alive any more: how many they are."""
+        if not seqs:
+            return 0
+        self.count -= len(seqs)
+        self.bytes -= sum(sizes)
+        if self.queue is not None:
+            self.queue.all_deleted(seqs)
+        counted = bisect_left(seqs, self.assigned_floor)
+        size = sum(sizes[counted:])
+        in_memory = sum(sizes[max(counted, bisect_right(seqs, self.durable_head)) :]) if self.ephemeral else 0
+        self.assigned_count -= len(seqs) - counted
+        self.assigned_bytes -= size
+        self._use(-size, -in_memory)
+        return len(seqs)
+
+    @property
+    def in_memory_only(self) -> bool:
+        """Whether no live record of this log is in the WAL, so that losing one needs no frame."""
+        return self.ephemeral and self.marks.live_floor > self.durable_head
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def take_lease(self, value: control.Lease, node: str) -> None:
+        """Apply a Lease frame; again, it changes nothing."""
+        self.moves.take(value)
+        if self.queue is not None:
+            self.queue.apply(value, node)
+        self.section = None
+
+    def jobs_done(self, seqs: list[int]) -> None:
+        """Their Delete is being applied: no lease is left, and no open move."""
+        self.moves.end(seqs)
+        if self.queue is not None:
+            self.queue.settled(seqs)
+
+    def live_seqs(self, seq: int, count: int) -> list[int]:
+        """The first `count` live seqs from `seq` on."""
+        return self.held.live_seqs(max(seq, self.marks.live_floor), self.head + 1, count)
+
+    def live_of(self, seqs: Sequence[int]) -> list[int]:
+        """Those of these that there is a live record with."""
+        if not seqs:
+            return []
+        first, reach = min(seqs), max(seqs) - min(seqs) + 1
+        if reach > _DENSE * len(seqs):
+            return [seq for seq in seqs if self.is_live(seq)]
+        live = frozenset(self.live_seqs(first, reach))
+        return [seq for seq in seqs if seq in live]
+
+    def is_live(self, seq: int) -> bool:
+        """Whether there is a live record with this seq."""
+        return self.marks.live_floor <= seq <= self.head and self.held.holds(seq)
+
+    def wal_needed_from(self) -> int | None:
+        """Place of the oldest frame of this log that the WAL must keep."""
+        unabsorbed = self.tail.oldest_place(max(self.earliest_seq, self.held.absorbed + 1))
+        written = self.held.written
+        copying = None if written is None else written.place
+        needed = [place for place in (unabsorbed, self.held.manifest.pin(), copying) if place is not None]
+        return min(needed, default=None)
+
+    def oldest_unabsorbed(self) -> int | None:
+        """The first live record that is in the WAL and in no segment."""
+        first = max(self.held.absorbed + 1, self.marks.live_floor)
+        seq = self.tail.first_live(first, self.head + 1) if first <= self.head else None
+        return seq if seq is not None and self.tail.oldest_place(seq) is not None else None
+
+    def unabsorbed_bytes(self) -> int:
+        """Payload bytes of live records that are in no segment."""
+        return self.bytes - sum(segment.live_bytes for segment in self.held.manifest.segments)
+
+    def take_segment(self, value: control.Segment) -> None:
+        """Apply a Segment frame; one that is known already changes nothing."""
+        self.held.take_segment(value)
+        self.section = None
+
+    def absorb(self, last_seq: int) -> None:
+        """Apply a CheckpointMark: records up to `last_seq` are in the active segment."""
+        if last_seq > self.held.absorbed:
+            self.held.absorb(last_seq, self.marks.live_floor, self.held.written)
+            self.held.written = None
+            self._forget_below(last_seq + 1)
+            self.section = None

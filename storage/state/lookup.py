@@ -1,0 +1,93 @@
+"""What a Delete frame wants of a log's segments: by tag or by seq. Source: storage.md §2 (Delete), §4 (tag index)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from storage.format import control
+from storage.records.values import TagMatch
+from storage.state.manifest import Access, Segment
+from storage.state.retained import Retained
+
+
+class Found(NamedTuple):
+    """Live records of segments and their payload bytes, as of when the log was absorbed up to `absorbed`."""
+
+    absorbed: int
+    seqs: list[int]
+    sizes: list[int]
+
+    def between(self, first_seq: int, last_seq: int) -> tuple[list[int], list[int]]:
+        """Seqs and sizes of those from `first_seq` to `last_seq`, ascending, each once."""
+        seqs = self.seqs
+        # Most Deletes want seqs that follow one another, all of them in reach. (By their number first: those of others
+        # may be far apart.)
+        follow = seqs and seqs[-1] - seqs[0] + 1 == len(seqs) and seqs == [*range(seqs[0], seqs[-1] + 1)]
+        if follow and first_seq <= seqs[0] and seqs[-1] <= last_seq:
+            return seqs, self.sizes
+        wanted = {seq: size for seq, size in zip(seqs, self.sizes, strict=True) if first_seq <= seq <= last_seq}
+        ascending = sorted(wanted)
+        return ascending, [*map(wanted.__getitem__, ascending)]
+
+
+class LookedUp(NamedTuple):
+    """A Delete on its way to the log, with what was found for it."""
+
+    delete: control.Delete
+    found: Found
+
+
+class Wanted(NamedTuple):
+    """What to look for in one segment."""
+
+    segment: Segment
+    match: TagMatch | None
+    seqs: Sequence[int]
+
+
+def plan(held: Retained, request: control.Delete, floor: int, last_seq: int) -> list[Wanted]:
+    """The segments that a Delete has to be looked up in. Pure."""
+    match = None if request.match is None else tag_match(request.match)
+    wanted: list[Wanted] = []
+    for segment in held.manifest.behind(floor):
+        if segment.first_seq > last_seq:
+            break
+        seqs = [seq for seq in request.seqs or () if segment.first_seq <= seq < segment.end_seq]
+        if segment.live and (match is not None or seqs):
+            wanted.append(Wanted(segment, match, seqs))
+    return wanted
+
+
+def look_up(access: Access, topic_id: int, wanted: Wanted, floor: int, last_seq: int) -> tuple[list[int], list[int]]:
+    """Seqs alive and their payload bytes. Blocking; may run on another thread: the segment's bits are read once."""
+    segment = wanted.segment
+    seqs = wanted.seqs if wanted.match is None else access.tagged(topic_id, segment, wanted.match)
+    alive = [seq for seq in seqs if floor <= seq <= last_seq and segment.holds(seq)]
+    sizes = segment.sizes(alive)
+    return alive, access.sizes(topic_id, segment, alive) if sizes is None else sizes
+
+
+def find(held: Retained, request: control.Delete, floor: int, last_seq: int) -> Found:
+    """All of it at once. Blocking."""
+    found = Found(held.absorbed, [], [])
+    for wanted in plan(held, request, floor, last_seq):
+        assert held.access is not None
+        seqs, sizes = look_up(held.access, held.topic_id, wanted, floor, last_seq)
+        found.seqs.extend(seqs)
+        found.sizes.extend(sizes)
+    return found
+
+
+def tag_match(predicate: list[str]) -> TagMatch:
+    """The predicate stored in a Delete frame: ["tag", "Eq", text] or ["tag", "Glob", text + "*"]."""
+    _, operator, text = predicate
+    if operator == "Glob":
+        return TagMatch(text[:-1].encode(), True)
+    return TagMatch(text.encode())
+
+
+def tag_predicate(match: TagMatch) -> list[str]:
+    """How `tag_match` finds it again."""
+    text = match.text.decode()
+    return ["tag", "Glob", text + "*"] if match.prefix else ["tag", "Eq", text]

@@ -1,0 +1,371 @@
+"""Which segments a log has, and what is alive in them. Pure. Source: storage.md §4, §5 (manifest).
+
+Only segments named here exist. The last one may be active (still appended to), all others are sealed. Liveness is a
+bitset per segment, 0 while every seq of it has a live record, so that memory does not grow with what is retained.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Any, Protocol
+
+import msgspec
+
+from storage.format.control import Segment as Frame
+from storage.format.cutting import total
+from storage.records.values import TagMatch
+from storage.state.segment_sums import STRIDE, alive_flags, that_free
+
+HOT = "hot"
+COLD = "cold"
+#: Of what is alive in a segment, during a replay: to be counted at its end.
+UNKNOWN = -1
+
+
+class Details:
+    """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
+
+    __slots__ = ("payloads", "stamps")
+
+    def __init__(self, payloads: array[int], stamps: array[int]) -> None:
+        self.payloads = payloads
+        self.stamps = stamps
+
+
+class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A segment as a snapshot section holds it. `live` and `live_bytes` count what lies above the log's floor.
+
+    `assumed`: `live_bytes` is not measured, since the records could not be read; the next start tries again.
+    """
+
+    first_seq: int
+    end_seq: int
+    gen: int = 0
+    sealed: bool = False
+    tier: str = HOT
+    live: int = 0
+    live_bytes: int = 0
+    data_bytes: int = 0
+    first_ts: int = 0
+    last_ts: int = 0
+    assumed: bool = False
+
+
+def opened(first_seq: int) -> Frame:
+    """The frame that names a segment that is begun."""
+    return Frame(first_seq=first_seq, end_seq=first_seq, event="opened", gen=0, live=0, data_bytes=0, tier=HOT)
+
+
+class Segment:
+    """Records with first_seq <= seq < end_seq, in files of generation `gen`."""
+
+    __slots__ = (
+        "assumed",
+        "data_bytes",
+        "dead",
+        "details",
+        "end_seq",
+        "first_seq",
+        "first_ts",
+        "flipping",
+        "flipping_pin",
+        "flips",
+        "framed",
+        "gen",
+        "last_ts",
+        "live",
+        "live_bytes",
+        "pin",
+        "sealed",
+        "tier",
+        "worn_since_ms",
+    )
+
+    def __init__(self, state: SegmentState) -> None:
+        self.first_seq = state.first_seq
+        self.end_seq = state.end_seq
+        self.gen = state.gen
+        self.sealed = state.sealed
+        self.tier = state.tier
+        self.live = state.live
+        self.live_bytes = state.live_bytes
+        self.data_bytes = state.data_bytes
+        self.first_ts = state.first_ts
+        self.last_ts = state.last_ts
+        self.assumed = state.assumed
+        #: Bit i: there is no live record first_seq + i, floors aside.
+        self.dead = 0
+        #: Bits of `dead` that are not yet flagged in the files, and the place of the oldest Delete among their reasons.
+        self.flips = 0
+        self.pin: int | None = None
+        #: Those that are being flagged right now.
+        self.flipping = 0
+        self.flipping_pin: int | None = None
+        self.details: Details | None = None
+        #: When somebody first saw that deletions are to be flagged, or that less than half of it lives.
+        self.worn_since_ms: int | None = None
+        #: Records that its files have a frame of, deleted or not; None: not counted yet.
+        self.framed: int | None = None
+
+    def state(self) -> SegmentState:
+        """What a snapshot keeps of it."""
+        return SegmentState(
+            first_seq=self.first_seq,
+            end_seq=self.end_seq,
+            gen=self.gen,
+            sealed=self.sealed,
+            tier=self.tier,
+            live=self.live,
+            live_bytes=self.live_bytes,
+            data_bytes=self.data_bytes,
+            first_ts=self.first_ts,
+            last_ts=self.last_ts,
+            assumed=self.assumed,
+        )
+
+    def frame(self, event: str, *, gen: int | None = None, data_bytes: int | None = None, tier: str = "") -> Frame:
+        """The frame that tells what becomes of it; what is not given stays as it is."""
+        return Frame(
+            first_seq=self.first_seq,
+            end_seq=self.end_seq,
+            event=event,
+            gen=self.gen if gen is None else gen,
+            live=self.live,
+            live_bytes=self.live_bytes,
+            data_bytes=self.data_bytes if data_bytes is None else data_bytes,
+            tier=tier or self.tier,
+        )
+
+    def ended(self) -> Frame:
+        """The frame with which nothing more comes into it. One that nothing came into is no more."""
+        return self.frame("sealed" if self.count else "dropped")
+
+    @property
+    def count(self) -> int:
+        """Seqs it covers."""
+        return self.end_seq - self.first_seq
+
+    def holds(self, seq: int) -> bool:
+        """Whether the record is there and not deleted (floors aside)."""
+        return self.first_seq <= seq < self.end_seq and not self.dead >> (seq - self.first_seq) & 1
+
+    def first_live(self, seq: int) -> int | None:
+        """First seq >= `seq` with a record that is not deleted."""
+        at = max(0, seq - self.first_seq)
+        if not self.dead:
+            return self.first_seq + at if at < self.count else None
+        alive = (~self.dead & ((1 << self.count) - 1)) >> at
+        return self.first_seq + at + (alive & -alive).bit_length() - 1 if alive else None
+
+    def live_seqs(self, seq: int, end_seq: int, count: int) -> Sequence[int]:
+        """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
+        first, end = max(seq, self.first_seq), min(end_seq, self.end_seq)
+        at, stop = first - self.first_seq, min(end, first + count)
+        if not self.dead or (first < stop and not self.dead >> at & ((1 << (stop - first)) - 1)):
+            return range(first, stop)
+        found: list[int] = []
+        while first < end and len(found) < count:
+            stop = min(end, first + STRIDE)
+            found += compress(range(first, stop), self.alive_flags(first - self.first_seq, stop - self.first_seq))
+            first = stop
+        return found[:count]
+
+    def alive(self, first_seq: int, end_seq: int) -> int:
+        """How many records with first_seq <= seq < end_seq are there and not deleted."""
+        a, b = max(first_seq, self.first_seq), min(end_seq, self.end_seq)
+        if b <= a:
+            return 0
+        if not self.dead:
+            return b - a
+        return b - a - (self.dead >> (a - self.first_seq) & ((1 << (b - a)) - 1)).bit_count()
+
+    def alive_flags(self, begin: int, end: int) -> bytes:
+        """1 or 0 for each record with begin <= index < end."""
+        return alive_flags(self.dead, begin, end)
+
+    def bytes_between(self, first_seq: int, end_seq: int) -> int:
+        """Payload bytes of those; needs `details`."""
+        assert self.details is not None
+        a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
+        if a >= b:
+            return 0
+        sizes = self.details.payloads[a:b]
+        if not self.dead or not self.dead >> a & ((1 << (b - a)) - 1):
+            return total(sizes)
+        return sum(compress(sizes, self.alive_flags(a, b)))
+
+    def going(self, first_seq: int, end_seq: int, *, whole: bool) -> tuple[int, int]:
+        """(records, payload bytes) that go when the floor rises from `first_seq` to `end_seq`; needs `details`.
+
+        `whole`: all of `live` and `live_bytes` is still there. Costs what goes, not what is left.
+        """
+        if whole and self.assumed:
+            # As much as is not left: what was assumed of sizes is made good when they are read.
+            return self.alive(first_seq, end_seq), self.live_bytes - self.bytes_between(end_seq, self.end_seq)
+        assert self.details is not None
+        if self.dead:
+            return self.alive(first_seq, end_seq), self.bytes_between(first_seq, end_seq)
+        a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
+        return (b - a, total(self.details.payloads[a:b])) if a < b else (0, 0)
+
+    def assume(self) -> None:
+        """Have something stand for `details`, which cannot be read, from what is known of the segment here.
+
+        All its bytes are the last live record's, and all its times are the newest: whatever is left of it is never
+        taken for less than it is, nor for older. Floors go through it by records, and by bytes or time past all of it.
+        """
+        payloads = array("I", bytes(4 * self.count))
+        alive = ~self.dead & ((1 << self.count) - 1)
+        if alive:
+            payloads[alive.bit_length() - 1] = self.live_bytes
+        self.details = Details(payloads, array("Q", [self.last_ts]) * self.count)
+        self.assumed = True
+
+    def sizes(self, seqs: Sequence[int]) -> list[int] | None:
+        """Payload bytes of those seqs; None when it takes a look at the files."""
+        if self.details is None:
+            return None
+        return [self.details.payloads[seq - self.first_seq] for seq in seqs]
+
+    def delete(self, first_seq: int, last_seq: int, place: int) -> Sequence[int]:
+        """Mark records first_seq <= seq <= last_seq deleted, for a Delete frame at `place`: those alive before."""
+        at, count = first_seq - self.first_seq, last_seq - first_seq + 1
+        bits = ((1 << count) - 1) << at
+        already = self.dead & bits
+        alive: Sequence[int] = range(first_seq, last_seq + 1)
+        if already:
+            alive = [*compress(alive, self.alive_flags(at, at + count))]
+            bits ^= already
+        self.dead |= bits
+        self.to_flip(bits, place)
+        return alive
+
+    def to_flip(self, bits: int, place: int) -> None:
+        """These bits of `dead` are to be flagged in the files, for Deletes at `place` or behind it."""
+        if bits:
+            self.flips |= bits
+            self.pin = place if self.pin is None else min(place, self.pin)
+
+    def begin_flips(self) -> int:
+        """Take what is to be flagged; `end_flips` follows, whatever comes of it."""
+        self.flipping, self.flipping_pin = self.flips, self.pin
+        self.flips, self.pin = 0, None
+        return self.flipping
+
+    def end_flips(self, *, done: bool) -> None:
+        """They are flagged, and synced; or they still are to be."""
+        if not done and self.flipping_pin is not None:
+            self.to_flip(self.flipping, self.flipping_pin)
+        self.flipping, self.flipping_pin = 0, None
+
+    def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
+        """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does."""
+        assert self.details is not None
+        index = seq - self.first_seq
+        if not self.dead and size_bytes <= 0:
+            return min(self.end_seq, seq + max(0, records))  # the next ones, whatever their sizes
+        while index < self.count and (records > 0 or size_bytes > 0):
+            stop = min(self.count, index + STRIDE)
+            is_whole = not self.dead >> index & ((1 << (stop - index)) - 1)
+            alive = None if is_whole else self.alive_flags(index, stop)
+            sizes = self.details.payloads[index:stop] if size_bytes > 0 else array("I")
+            taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
+            index += taken
+        return self.first_seq + index
+
+
+class Access(Protocol):
+    """What the state must know of segments' contents. Blocking: for recovery, and for what was loaded beforehand."""
+
+    def details(self, topic_id: int, segment: Segment) -> Details:
+        """Sizes and times of every seq."""
+        ...
+
+    def tagged(self, topic_id: int, segment: Segment, match: TagMatch) -> list[int]:
+        """Seqs of records whose tag matches; deleted ones may be left out."""
+        ...
+
+    def sizes(self, topic_id: int, segment: Segment, seqs: Sequence[int]) -> list[int]:
+        """Payload bytes of those seqs."""
+        ...
+
+
+class Manifest:
+    """The segments of one log in seq order."""
+
+    __slots__ = ("_firsts", "segments")
+
+    def __init__(self, states: Sequence[SegmentState] = ()) -> None:
+        self.segments = [Segment(state) for state in states]
+        #: `first_seq` of each, to be searched.
+        self._firsts = array("Q", [state.first_seq for state in states])
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def states(self) -> list[SegmentState]:
+        return [segment.state() for segment in self.segments]
+
+    @property
+    def active(self) -> Segment | None:
+        """The one that is appended to."""
+        return self.segments[-1] if self.segments and not self.segments[-1].sealed else None
+
+    def index(self, seq: int) -> int:
+        """Number of the last segment that begins at `seq` or below it; -1: there is none."""
+        return bisect_right(self._firsts, seq) - 1
+
+    def named(self, first_seq: int) -> Segment | None:
+        """The segment that begins with `first_seq`."""
+        at = self.index(first_seq)
+        return self.segments[at] if at >= 0 and self.segments[at].first_seq == first_seq else None
+
+    def behind(self, seq: int) -> Iterator[Segment]:
+        """Segments with a seq >= `seq`, in order."""
+        segments = self.segments
+        at = max(0, self.index(seq))
+        if at < len(segments) and segments[at].end_seq <= seq:
+            at += 1
+        return map(segments.__getitem__, range(at, len(segments)))
+
+    def containing(self, seq: int) -> Segment | None:
+        """The segment that covers `seq`."""
+        at = self.index(seq)
+        return self.segments[at] if at >= 0 and seq < self.segments[at].end_seq else None
+
+    def sealed_end(self, seq: int) -> int:
+        """Where the newest sealed segment ends of which all seqs are below `seq`; 0: there is none."""
+        at = bisect_right(self.segments, seq, key=_end_seq) - 1
+        if at >= 0 and not self.segments[at].sealed:
+            at -= 1  # only the last one can be active
+        return self.segments[at].end_seq if at >= 0 else 0
+
+    def first_live(self, seq: int) -> int | None:
+        """First seq >= `seq` with a record that is not deleted."""
+        for segment in self.behind(seq):
+            if segment.live and (found := segment.first_live(seq)) is not None:
+                return found
+        return None
+
+    def add(self, state: SegmentState) -> Segment:
+        """A new active segment."""
+        segment = Segment(state)
+        self.segments.append(segment)
+        self._firsts.append(segment.first_seq)
+        return segment
+
+    def remove(self, segment: Segment) -> None:
+        at = self.segments.index(segment)
+        del self.segments[at], self._firsts[at]
+
+    def pin(self) -> int | None:
+        """Place of the oldest Delete frame whose flags are not in the files yet."""
+        pins = [pin for segment in self.segments for pin in (segment.pin, segment.flipping_pin) if pin is not None]
+        return min(pins, default=None)
+
+
+def _end_seq(segment: Any) -> int:
+    return segment.end_seq

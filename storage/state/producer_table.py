@@ -1,0 +1,182 @@
+"""The last batches of each idempotent producer of a log: what is a repeat, and what may come next. Pure.
+
+A producer numbers its records per log, from 0 on in each epoch, in 31 bits that wrap around. A batch is taken when it
+goes on from the last one; one of the last REMEMBERED batches is known again, and answered as it was. Two views, as of
+a log: what is published, and what is assigned, which is ahead by the batches on their way to disk, so that several of
+one producer may be.
+
+    no entry (never seen, or idle for too long)          any sequence is taken, as Kafka does it
+    an older epoch than the entry's                      InvalidProducerEpoch
+    a newer epoch                                        sequence 0 is taken, any other is OutOfOrderSequence
+    the same first and last sequence as one known        a repeat
+    the sequence behind the last one                     taken
+    any other                                            OutOfOrderSequence
+
+What the log says decides, not the clock: an entry is forgotten by time only in memory and in snapshots.
+Source: kafka.md §2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
+from storage.records.values import ProducerBatch
+
+REMEMBERED = 5
+MAX_SEQUENCE = (1 << 31) - 1
+MAX_EPOCH = (1 << 15) - 1
+MAX_PRODUCER_ID = (1 << 63) - 1
+
+
+class Sent(NamedTuple):
+    """A batch that was taken: its first and last sequence, and the seq of its first record."""
+
+    base: int
+    last: int
+    first_seq: int
+
+
+class Entry(NamedTuple):
+    """A producer: its epoch, when it last wrote (ms since the epoch), and its last batches, the newest last."""
+
+    epoch: int
+    ts: int
+    sent: tuple[Sent, ...]
+
+
+class ProducerSection(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry in the snapshot section of its log."""
+
+    producer_id: int
+    epoch: int
+    ts: int
+    batches: list[tuple[int, int, int]]
+
+
+def last_sequence(base: int, count: int) -> int:
+    """That of the last of `count` records, the first of which has `base`."""
+    return (base + count - 1) & MAX_SEQUENCE
+
+
+class ProducerTable:
+    """Producers of one log, the one that was idle longest first. `len` counts those published."""
+
+    __slots__ = ("_assigned", "_published")
+
+    def __init__(self) -> None:
+        self._published: dict[int, Entry] = {}
+        self._assigned: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._published)
+
+    def entry(self, producer_id: int) -> Entry | None:
+        """As things are assigned."""
+        return self._assigned.get(producer_id) or self._published.get(producer_id)
+
+    def known(self, batch: ProducerBatch, count: int, now_ms: int, idle_ms: int) -> Sent | None:
+        """The batch that this one of `count` records repeats, which may be on its way yet; None: it may be taken.
+
+        Who has not written for `idle_ms` is nobody's any more. Raises InvalidProducerEpoch, OutOfOrderSequence.
+        """
+        entry = self.entry(batch.producer_id)
+        if entry is None or now_ms - entry.ts > idle_ms:
+            return None
+        base, last = batch.base_sequence, last_sequence(batch.base_sequence, count)
+        if batch.epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"Producer {batch.producer_id} has written with epoch {entry.epoch}; this batch is of {batch.epoch}.",
+                producer_id=batch.producer_id,
+                epoch=entry.epoch,
+            )
+        expected = (entry.sent[-1].last + 1) & MAX_SEQUENCE
+        if batch.epoch > entry.epoch:
+            expected = 0
+        else:
+            for sent in reversed(entry.sent):
+                if sent.base == base and sent.last == last:
+                    return sent
+        if base != expected:
+            raise OutOfOrderSequence(
+                f"Producer {batch.producer_id} goes on with sequence {expected}; this batch begins at {base}.",
+                producer_id=batch.producer_id,
+                base_sequence=base,
+                expected=expected,
+            )
+        return None
+
+    def assign(self, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> None:
+        """The batch is on its way to disk."""
+        entry = self.entry(batch.producer_id)
+        self._assigned[batch.producer_id] = _after(entry, batch, count, first_seq, ts)
+
+    def take(self, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> int:
+        """The batch is committed; by how many producers there are more now."""
+        before = self._published.pop(batch.producer_id, None)
+        entry = self._published[batch.producer_id] = _after(before, batch, count, first_seq, ts)
+        ahead = self._assigned.get(batch.producer_id)
+        if ahead is not None and ahead.sent[-1] == entry.sent[-1]:
+            del self._assigned[batch.producer_id]
+        return int(before is None)
+
+    def roll_back(self) -> None:
+        """What was on its way has failed."""
+        self._assigned.clear()
+
+    def expire(self, now_ms: int, idle_ms: int) -> int:
+        """Forget those that were idle for longer; how many they were."""
+        gone: list[int] = []
+        for producer_id, entry in self._published.items():
+            if now_ms - entry.ts <= idle_ms:
+                break
+            gone.append(producer_id)
+        for producer_id in gone:
+            del self._published[producer_id]
+        return len(gone)
+
+    def forget_one(self) -> int:
+        """Forget the one that was idle longest; how many they were: 0 or 1."""
+        oldest = next(iter(self._published), None)
+        if oldest is None:
+            return 0
+        del self._published[oldest]
+        return 1
+
+    def renew(self, last_ms: int, idle_ms: int, now_ms: int) -> int:
+        """Those that were not idle for too long at `last_ms` begin anew to be idle; how many are forgotten."""
+        before = len(self._published)
+        live = {key: entry for key, entry in self._published.items() if last_ms - entry.ts <= idle_ms}
+        self._published = {key: entry._replace(ts=now_ms) for key, entry in live.items()}
+        return before - len(live)
+
+    def capture(self, head: int) -> list[ProducerSection]:
+        """What a snapshot says, of records up to `head`."""
+        found: list[ProducerSection] = []
+        for producer_id, entry in self._published.items():
+            batches = [(sent.base, sent.last, sent.first_seq) for sent in entry.sent if sent.first_seq <= head]
+            if batches:
+                found.append(ProducerSection(producer_id=producer_id, epoch=entry.epoch, ts=entry.ts, batches=batches))
+        return found
+
+    @classmethod
+    def of(cls, sections: Iterable[ProducerSection]) -> ProducerTable:
+        """The table of which these were captured."""
+        table = cls()
+        for each in sections:
+            sent = tuple(Sent(*batch) for batch in each.batches)
+            table._published[each.producer_id] = Entry(each.epoch, each.ts, sent)
+        return table
+
+
+def _after(entry: Entry | None, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> Entry:
+    """What a batch makes of an entry. Whether it may was asked before; what it does not go on from is forgotten."""
+    sent = Sent(batch.base_sequence, last_sequence(batch.base_sequence, count), first_seq)
+    before: tuple[Sent, ...] = ()
+    same = entry is not None and entry.epoch == batch.epoch
+    if entry is not None and same and batch.base_sequence == (entry.sent[-1].last + 1) & MAX_SEQUENCE:
+        before = entry.sent[1 - REMEMBERED :]
+    return Entry(batch.epoch, ts, (*before, sent))

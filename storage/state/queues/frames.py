@@ -1,0 +1,34 @@
+"""What is known of the jobs of a queue as Lease frames. Pure. Source: storage.md §2 (Lease)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from storage.format.control import Lease
+from storage.state.queues.job import DELAYED, LEASED, READY, Attempt, JobRow
+from storage.state.queues.leases import LeaseTable
+
+#: Jobs in one of the frames that `lease_frames` makes.
+_FRAME_JOBS = 10_000
+
+
+def lease_frames(table: LeaseTable) -> list[tuple[Lease, str]]:
+    """(frame, node): all that is known of the jobs of a table of which nothing is on its way."""
+    found: list[tuple[Lease, str]] = []
+    leased: dict[tuple[str, Attempt | None], list[JobRow]] = {}
+    others: list[JobRow] = []
+    for job in table.everything():
+        if job.state == LEASED:
+            leased.setdefault((job.node, job.attempt), []).append(job.row())
+        elif job.state in (READY, DELAYED) and (job.deliveries or job.ready_at):
+            others.append(job.row())
+    for (node, attempt), rows in leased.items():
+        key = attempt.key if attempt is not None else None
+        found += [(Lease(event="claimed", jobs=part, attempt_key=key), node) for part in _parts(rows)]
+    found += [(Lease(event="released", jobs=part), "") for part in _parts(others)]
+    return found
+
+
+def _parts(rows: list[JobRow]) -> Iterator[list[JobRow]]:
+    for begin in range(0, len(rows), _FRAME_JOBS):
+        yield rows[begin : begin + _FRAME_JOBS]

@@ -1,0 +1,96 @@
+"""Jobs that were claimed together, for the first time, and of which all that is known is the same.
+
+Most jobs live like that: claimed by the hundred, acked by the hundred. As long as nothing happens to one of them
+alone, a grant stands for them all, and what is done to them is done in columns. See `JobTable.take_apart` for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import TypeAlias
+
+from storage.state.queues.job import CLAIMING, Attempt, Holder, Job, JobRow
+
+#: Seqs, lease_ids, and the deadline of all.
+Columns: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+class Grant:
+    """Jobs with these ascending seqs, each delivered once: CLAIMING, or LEASED to `node`.
+
+    `busy` as of a Job. `sizes`: payload bytes of each, if they are known.
+    """
+
+    __slots__ = ("attempt", "busy", "deadline", "holder", "lease_ids", "node", "seqs", "singles", "sizes", "state")
+
+    def __init__(self, seqs: tuple[int, ...]) -> None:
+        self.seqs = seqs
+        self.state = CLAIMING
+        self.lease_ids: tuple[int, ...] = ()
+        self.deadline = 0
+        self.node = ""
+        self.busy = False
+        self.sizes: Sequence[int] | None = None
+        self.attempt: Attempt | None = None
+        self.holder: Holder | None = None
+        #: Its jobs, once they have been taken apart: from then on they are what counts.
+        self.singles: list[Job] | None = None
+
+    def jobs(self) -> list[Job]:
+        """Its jobs, each by itself: made anew by every call."""
+        return [*map(self.job_at, range(len(self.seqs)))]
+
+    def job_at(self, index: int) -> Job:
+        """One of `jobs`."""
+        job = Job(self.seqs[index])
+        job.state, job.busy = self.state, self.busy
+        if self.state != CLAIMING:
+            job.lease_id, job.deadline, job.node = self.lease_ids[index], self.deadline, self.node
+            job.deliveries = 1
+            job.attempt, job.holder = self.attempt, self.holder
+        if self.sizes is not None:
+            job.size = self.sizes[index]
+        return job
+
+
+class Rows(list[JobRow]):
+    """What `rows` makes, and of what: whoever applies it need not take it apart again. Never changed."""
+
+    __slots__ = ("columns",)
+
+    columns: Columns
+
+
+def rows(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: int) -> Rows:
+    """What a Lease frame says of the jobs of a grant, ascending, that are claimed together for the first time.
+
+    Raises ValueError where there is not a lease_id for each.
+    """
+    if len(seqs) != len(lease_ids):
+        raise ValueError(f"{len(lease_ids)} lease_ids for {len(seqs)} jobs")
+    made = Rows(zip(seqs, lease_ids, repeat(deadline), repeat(1), repeat(0), repeat(0), strict=False))
+    made.columns = seqs, lease_ids, deadline
+    return made
+
+
+def alike(jobs: Sequence[JobRow]) -> Columns | None:
+    """Of rows that `rows` could have made, ascending; None of others."""
+    if isinstance(jobs, Rows):
+        return jobs.columns
+    seqs, lease_ids, deadlines, deliveries, ready_ats, forgiven = zip(*jobs, strict=True)
+    count = len(seqs)
+    same = (
+        deliveries.count(1) == count
+        and forgiven.count(0) == count
+        and ready_ats.count(0) == count
+        and deadlines.count(deadlines[0]) == count
+    )
+    if not same or not ascending(seqs):
+        return None
+    return seqs, lease_ids, deadlines[0]
+
+
+def ascending(seqs: Sequence[int]) -> bool:
+    """Whether each is larger than the one before."""
+    return [*seqs] == sorted({*seqs})

@@ -1,0 +1,92 @@
+"""One job of a queue that has been touched, and the states it can be in. Source: api.md §6.
+
+event      from                     to
+claimed    ready                    leased
+extended   leased                   leased, another deadline
+released   leased                   ready, delayed (ready_at > 0), or dead (delivered too often)
+expired    leased                   as released
+dead       dead, leased (rejected)  dead, its move is open
+Delete     any                      done: gone from here
+(time)     delayed, at ready_at     ready
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from storage.state.queues.values import JobState
+
+# The published states, then the two that are decided but not yet committed.
+READY, LEASED, DELAYED, DEAD, CLAIMING, HELD = range(6)
+SHOWN = (JobState.READY, JobState.LEASED, JobState.DELAYED, JobState.DEAD, JobState.LEASED, JobState.READY)
+#: Where each event may come from and what it leads to (a release with a wait: delayed; one too many: dead).
+TABLE: dict[str, tuple[frozenset[int], int]] = {
+    "claimed": (frozenset({READY, CLAIMING}), LEASED),
+    "extended": (frozenset({LEASED}), LEASED),
+    "released": (frozenset({LEASED, DEAD}), READY),
+    "expired": (frozenset({LEASED}), READY),
+    "dead": (frozenset({READY, HELD, DEAD, LEASED}), DEAD),
+}
+
+JobRow: TypeAlias = tuple[int, int, int, int, int, int]
+"""[seq, lease_id, deadline, deliveries, ready_at, forgiven], as in a Lease frame."""
+
+
+class Holder(Protocol):
+    """Somebody who wants to know when a lease of theirs has ended, however."""
+
+    def lease_ended(self, seq: int) -> None: ...
+
+
+class Attempt:
+    """The jobs that one claim with an attempt_key was given: (seq, lease_id), and how many are still leased."""
+
+    __slots__ = ("jobs", "key", "left", "node")
+
+    def __init__(self, node: str, key: str, jobs: list[tuple[int, int]]) -> None:
+        self.node = node
+        self.key = key
+        self.jobs = jobs
+        self.left = len(jobs)
+
+
+class Job:
+    """One job. `deliveries` - `forgiven` is what counts against it; `size`: payload bytes, -1 unknown."""
+
+    __slots__ = (
+        "attempt",
+        "busy",
+        "deadline",
+        "deliveries",
+        "forgiven",
+        "gone",
+        "holder",
+        "lease_id",
+        "node",
+        "ready_at",
+        "reason",
+        "seq",
+        "size",
+        "state",
+    )
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.state = READY
+        self.lease_id = 0
+        self.deadline = 0
+        self.deliveries = 0
+        self.forgiven = 0
+        self.ready_at = 0
+        self.node = ""
+        self.size = -1
+        #: A frame about this lease is on its way: until it settles the job neither expires nor changes hands.
+        self.busy = False
+        #: Its record is lost or deleted; only the lease is left.
+        self.gone = False
+        self.attempt: Attempt | None = None
+        self.holder: Holder | None = None
+        self.reason: str | None = None
+
+    def row(self) -> JobRow:
+        return (self.seq, self.lease_id, self.deadline, self.deliveries, self.ready_at, self.forgiven)

@@ -1,0 +1,280 @@
+"""The jobs of one queue by where they stand, and in which order they come up. Pure: no I/O, no clock.
+
+What comes next is found in heaps (given back, due, running out, lowest seq). What is no longer so stays in them until
+it comes up, and is passed over then: nothing is ever looked for in the middle. A job that was touched has a Job, or is
+one of a Grant: never both. Source: api.md §6.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from storage.state.queues.grant import Grant
+from storage.state.queues.job import CLAIMING, DEAD, DELAYED, LEASED, READY, Attempt, Job
+from storage.state.queues.policy import Limits
+
+#: A heap with this many more entries than jobs is made anew.
+_SLACK = 1024
+#: Live records that are looked at together for one that nobody has claimed.
+_STRIDE = 256
+
+
+class JobTable:
+    """See the module; `LeaseTable` says what moves a job from one state to another."""
+
+    __slots__ = (
+        "_back",
+        "_due",
+        "_ends",
+        "_firsts",
+        "_low",
+        "attempts",
+        "counts",
+        "dead_lettered",
+        "dying",
+        "gone",
+        "grants",
+        "jobs",
+        "limits",
+        "lost",
+        "taken",
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.jobs: dict[int, Job] = {}
+        #: By the seq of each of their jobs.
+        self.grants: dict[int, Grant] = {}
+        #: Live records from here on without a Job or a Grant are ready and were never claimed.
+        self.taken = 0
+        self.attempts: dict[tuple[str, str], Attempt] = {}
+        #: Jobs by state.
+        self.counts = [0] * 6
+        #: Of those, jobs whose record is not there any more: all leased or being claimed.
+        self.gone = 0
+        #: Ever: jobs moved to the dead letter topic; lost to cap or ttl.
+        self.dead_lettered = 0
+        self.lost = 0
+        #: Jobs that have become dead and that nobody has begun to move.
+        self.dying: set[int] = set()
+        # Heaps of seqs, or (time, seq); what is no longer so is passed over when it comes up. Of a grant: its first.
+        self._back: list[int] = []
+        self._due: list[tuple[int, int]] = []
+        self._ends: list[tuple[int, int]] = []
+        self._low: list[int] = []
+        self._firsts: list[int] = []
+
+    # -- figures -----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Jobs leased, or about to be."""
+        return self.counts[LEASED] + self.counts[CLAIMING]
+
+    def ready(self, live: int) -> int:
+        """Jobs that can be claimed now, of `live` records."""
+        return live - (len(self.jobs) + len(self.grants) - self.counts[READY] - self.gone)
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything is known of any job."""
+        return bool(self.jobs or self.grants)
+
+    def knows_any(self, seqs: Iterable[int]) -> bool:
+        """Whether anything is known of one of these."""
+        jobs, grants = self.jobs, self.grants
+        return bool((jobs and not jobs.keys().isdisjoint(seqs)) or (grants and not grants.keys().isdisjoint(seqs)))
+
+    def everything(self) -> Iterator[Job]:
+        """All jobs that were touched, to be looked at: those of a grant are no more than its image."""
+        yield from self.jobs.values()
+        for seq, grant in self.grants.items():
+            if seq == grant.seqs[0]:
+                yield from grant.jobs()
+
+    def first_back(self) -> int | None:
+        """The lowest ready seq of those that have a Job."""
+        back = self._back
+        while back and not self._is_ready(back[0]):
+            heappop(back)
+        return back[0] if back else None
+
+    def first_fresh(self, live_seqs: Callable[[int, int], Sequence[int]]) -> int | None:
+        """The lowest live seq that nothing is known of. Those below it are not looked at again, by nobody."""
+        while seqs := live_seqs(self.taken, _STRIDE):
+            for seq in seqs:
+                self.taken = seq
+                if not self.knows_any((seq,)):
+                    return seq
+            self.taken += 1
+        return None
+
+    def look(self, seq: int) -> Job | None:
+        """What is known of a job, to be looked at: one of a grant is no more than its image."""
+        grant = self.grants.get(seq)
+        return self.jobs.get(seq) if grant is None else grant.job_at(bisect_left(grant.seqs, seq))
+
+    def _is_ready(self, seq: int) -> bool:
+        job = self.jobs.get(seq)
+        return job is not None and job.state == READY
+
+    def next_change(self) -> int | None:
+        """When time alone changes something next: a delay that is over, a lease that has expired. None: never."""
+        due, ends, jobs = self._due, self._ends, self.jobs
+        while due and not ((job := jobs.get(due[0][1])) and job.state == DELAYED and job.ready_at == due[0][0]):
+            heappop(due)
+        while ends and self._running_out(*ends[0]) is None:
+            heappop(ends)
+        if not ends:
+            return due[0][0] if due else None
+        ended = ends[0][0] + 1  # at the deadline it is still held
+        return min(due[0][0], ended) if due else ended
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a delay may be over by now, or a lease. Surely not where the answer is False."""
+        due, ends = self._due, self._ends
+        return bool((due and due[0][0] <= now_ms) or (ends and ends[0][0] < now_ms))
+
+    def _running_out(self, deadline: int, seq: int) -> Job | Grant | None:
+        """What is leased until then by this entry of the heap, if it still is and time decides about it."""
+        held = self.jobs.get(seq) or self.grants.get(seq)
+        if held is None or held.state != LEASED or held.busy or held.deadline != deadline:
+            return None
+        return held
+
+    # -- together ------------------------------------------------------------------------------------------------------
+
+    def put_together(self, seqs: tuple[int, ...]) -> Grant:
+        """A grant of jobs of which nothing is known so far: they are being claimed."""
+        grant = Grant(seqs)
+        self.grants.update(dict.fromkeys(seqs, grant))
+        heappush(self._firsts, seqs[0])
+        self.counts[CLAIMING] += len(seqs)
+        return grant
+
+    def take_apart(self, grant: Grant) -> list[Job]:
+        """Its jobs, each by itself from now on. Nothing else changes."""
+        if grant.singles is not None:
+            return grant.singles
+        singles = grant.singles = grant.jobs()
+        for job in singles:
+            del self.grants[job.seq]
+            self.jobs[job.seq] = job
+            heappush(self._low, job.seq)
+            if job.state == LEASED and not job.busy:
+                heappush(self._ends, (job.deadline, job.seq))
+        return singles
+
+    def lease_of(self, seq: int) -> int:
+        """The token of the job's lease; 0: it is not leased. Takes nothing apart."""
+        job = self.jobs.get(seq)
+        if job is not None:
+            return job.lease_id
+        grant = self.grants.get(seq)
+        return grant.lease_ids[bisect_left(grant.seqs, seq)] if grant is not None and grant.lease_ids else 0
+
+    def whole(self, seqs: Sequence[int]) -> Grant | None:
+        """The grant of exactly these jobs, in this order."""
+        grant = self.grants.get(seqs[0]) if seqs else None
+        return grant if grant is not None and grant.seqs == tuple(seqs) else None
+
+    def _end_together(self, grant: Grant) -> None:
+        """The leases of all its jobs end, as `_end_lease` of each."""
+        grant.busy = False
+        if grant.attempt is not None:
+            attempt, grant.attempt = grant.attempt, None
+            self._attempt_lost(attempt, len(grant.seqs))
+        if grant.holder is not None:
+            holder, grant.holder = grant.holder, None
+            for seq in grant.seqs:
+                holder.lease_ended(seq)
+
+    def _drop_together(self, grant: Grant) -> None:
+        self.counts[grant.state] -= len(grant.seqs)
+        for seq in grant.seqs:
+            del self.grants[seq]
+
+    # -- for those who move them ---------------------------------------------------------------------------------------
+
+    def find(self, seq: int) -> Job | None:
+        """The job by itself, if anything is known of it: something is about to happen to it alone."""
+        job = self.jobs.get(seq)
+        if job is None and (grant := self.grants.get(seq)) is not None:
+            self.take_apart(grant)
+            job = self.jobs[seq]
+        return job
+
+    def _job(self, seq: int) -> Job:
+        job = self.find(seq)
+        if job is None:
+            job = self.jobs[seq] = Job(seq)
+            heappush(self._low, seq)
+            self.counts[READY] += 1
+        return job
+
+    def _to(self, job: Job, state: int) -> None:
+        self.counts[job.state] -= 1
+        self.counts[state] += 1
+        job.state = state
+
+    def _end_lease(self, job: Job) -> None:
+        job.lease_id = job.deadline = 0
+        job.busy = False
+        if job.attempt is not None:
+            attempt, job.attempt = job.attempt, None
+            self._attempt_lost(attempt, 1)
+        if job.holder is not None:
+            holder, job.holder = job.holder, None
+            holder.lease_ended(job.seq)
+
+    def _attempt_lost(self, attempt: Attempt, count: int) -> None:
+        attempt.left -= count
+        if not attempt.left and self.attempts.get((attempt.node, attempt.key)) is attempt:
+            del self.attempts[attempt.node, attempt.key]
+
+    def _drop(self, job: Job) -> None:
+        self.counts[job.state] -= 1
+        self.gone -= job.gone
+        self.dying.discard(job.seq)
+        del self.jobs[job.seq]
+
+    def _trim(self) -> None:
+        jobs, limit = self.jobs, 2 * (len(self.jobs) + len(self.grants)) + _SLACK
+        if len(self._low) > limit:
+            self._low = _heap(jobs)
+        if len(self._firsts) > limit:
+            self._firsts = _heap(self._each_first())
+        if len(self._ends) > limit:
+            ends = [(job.deadline, seq) for seq, job in jobs.items() if job.state == LEASED]
+            ends += [(self.grants[seq].deadline, seq) for seq in self._each_first() if self.grants[seq].state == LEASED]
+            self._ends = _heap(ends)
+        if len(self._due) > limit:
+            self._due = _heap((job.ready_at, seq) for seq, job in jobs.items() if job.state == DELAYED)
+        if len(self._back) > limit:
+            self._back = _heap(seq for seq, job in jobs.items() if job.state == READY)
+
+    def _each_first(self) -> list[int]:
+        return [seq for seq, grant in self.grants.items() if seq == grant.seqs[0]]
+
+    def _settle_in(self, job: Job) -> None:
+        """A job that nobody holds: dead, delayed or ready, as its numbers say."""
+        if job.gone:
+            self._drop(job)
+        elif self.limits.exhausted(job.deliveries, job.forgiven):
+            self._to(job, DEAD)
+            self.dying.add(job.seq)
+        elif job.ready_at:
+            self._to(job, DELAYED)
+            heappush(self._due, (job.ready_at, job.seq))
+        else:
+            self._to(job, READY)
+            heappush(self._back, job.seq)
+
+
+def _heap(items: Iterable[Any]) -> list[Any]:
+    heap = list(items)
+    heapify(heap)
+    return heap

@@ -1,0 +1,128 @@
+"""Records kept for claims to come: runs of consecutive seqs, taken out piece by piece. Pure.
+
+A run stays as it was read, mostly a `Stretch`: to take a hundred records out of it costs what taking one does.
+Source: api.md §6 (claim order).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from storage.records.spans import stretches
+from storage.records.stretch import Stretch, joined, parts_of
+from storage.records.values import StoredRecord
+
+
+class _Run(NamedTuple):
+    """Records of seq `first_seq` and those behind it. `age` grows with each that is added."""
+
+    first_seq: int
+    age: int
+    records: Sequence[StoredRecord]
+
+    @property
+    def end_seq(self) -> int:
+        return self.first_seq + len(self.records)
+
+    def between(self, first_seq: int, end_seq: int) -> Sequence[StoredRecord]:
+        begin, end = max(0, first_seq - self.first_seq), min(len(self.records), end_seq - self.first_seq)
+        records = self.records
+        return records.between(begin, end) if isinstance(records, Stretch) else records[begin:end]
+
+    def size(self) -> int:
+        records = self.records
+        return records.bytes_of() if isinstance(records, Stretch) else sum([len(each.body) for each in records])
+
+
+class Kept:
+    """At most so many records, and bytes of bodies: over that, the runs that were added first go."""
+
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        #: Ascending, none overlapping another.
+        self._runs: list[_Run] = []
+        self._age = 0
+
+    def __len__(self) -> int:
+        return sum([len(run.records) for run in self._runs])
+
+    @property
+    def bytes(self) -> int:
+        """Of all bodies."""
+        return sum([run.size() for run in self._runs])
+
+    def add(self, records: Sequence[StoredRecord]) -> None:
+        """Keep these records, ascending; what was kept of the same seqs goes."""
+        self._age += 1
+        for part in parts_of(records):
+            for run in self._runs_of(part):
+                self.drop(run.first_seq, run.end_seq)
+                self._runs.insert(self._behind(run.first_seq), run)
+        sized = sorted([(run.age, run.first_seq, len(run.records), run.size()) for run in self._runs])
+        count, size = len(self), sum([each[-1] for each in sized])
+        for _, first_seq, records_of_it, size_of_it in sized:
+            if count <= self._max_records and size <= self._max_bytes:
+                break
+            self.drop(first_seq, first_seq + records_of_it)
+            count -= records_of_it
+            size -= size_of_it
+
+    def take(self, seqs: Sequence[int]) -> Sequence[StoredRecord] | None:
+        """The records of these ascending seqs, no longer kept; None, and nothing is taken, unless all are there."""
+        begin, end = seqs[0], seqs[-1] + 1
+        at = self._behind(begin) - 1
+        if at < 0:
+            return None
+        run = self._runs[at]
+        if end - begin == len(seqs) and end <= run.end_seq:  # what is nearly always asked for
+            self._runs[at : at + 1] = [*self._rest(run, run.first_seq, begin), *self._rest(run, end, run.end_seq)]
+            return run.between(begin, end)
+        return self._take_pieces([*stretches(seqs)])
+
+    def _take_pieces(self, wanted: list[tuple[int, int]]) -> Sequence[StoredRecord] | None:
+        found: list[Sequence[StoredRecord]] = []
+        for first, last in wanted:
+            while first <= last:
+                at = self._behind(first) - 1
+                if at < 0 or first >= self._runs[at].end_seq:
+                    return None
+                piece = self._runs[at].between(first, last + 1)
+                found.append(piece)
+                first += len(piece)
+        for first, last in wanted:
+            self.drop(first, last + 1)
+        return joined(found)
+
+    def drop(self, first_seq: int, end_seq: int) -> None:
+        """Keep none of [first_seq, end_seq)."""
+        at = max(0, self._behind(first_seq) - 1)
+        while at < len(self._runs) and self._runs[at].first_seq < end_seq:
+            run = self._runs[at]
+            if run.end_seq <= first_seq:
+                at += 1
+                continue
+            rest = [*self._rest(run, run.first_seq, first_seq), *self._rest(run, end_seq, run.end_seq)]
+            self._runs[at : at + 1] = rest
+            at += len(rest)
+
+    def _behind(self, seq: int) -> int:
+        """The number of the first run that begins behind this seq."""
+        return bisect_right(self._runs, seq, key=lambda run: run.first_seq)
+
+    def _rest(self, run: _Run, first_seq: int, end_seq: int) -> Iterator[_Run]:
+        if first_seq < end_seq:
+            records = run.between(first_seq, end_seq)
+            yield _Run(first_seq, run.age, records.own() if isinstance(records, Stretch) else records)
+
+    def _runs_of(self, part: Sequence[StoredRecord]) -> Iterator[_Run]:
+        if isinstance(part, Stretch):
+            yield _Run(part.first_seq, self._age, part)
+            return
+        at = 0
+        for first, last in stretches([record.seq for record in part]):
+            count = last - first + 1
+            yield _Run(first, self._age, part[at : at + count])
+            at += count

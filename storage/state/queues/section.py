@@ -1,0 +1,126 @@
+"""A queue in a snapshot, and back. Pure. Source: storage.md §5; docs/format.md (Queue section)."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+
+import msgspec
+
+from storage.state.queues.job import Attempt, Job
+from storage.state.queues.leases import LeaseTable
+from storage.state.queues.moves import Move, Moves
+
+
+class Attempted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claim with an attempt_key was given."""
+
+    node: str
+    key: str
+    jobs: list[tuple[int, int]]
+
+
+class QueueSection(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue. One row a job that was touched, in columns: u64 but for u32 deliveries, forgiven and holders."""
+
+    taken: int
+    lost: int
+    dead_lettered: int
+    seqs: bytes
+    lease_ids: bytes
+    deadlines: bytes
+    ready_ats: bytes
+    deliveries: bytes
+    forgiven: bytes
+    holders: bytes
+    nodes: list[str]
+    attempts: list[Attempted]
+
+
+class MovesSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Open moves out of a log, and copies whose source may still be there."""
+
+    out: list[tuple[int, int, int, str | None]]
+    came: list[tuple[int, int]]
+
+
+def capture(table: LeaseTable, *, leases: bool) -> QueueSection:
+    """The table as it is; without `leases` only what outlasts a crash of a queue whose leases are not durable."""
+    jobs = [job for job in table.everything() if leases or (not job.deliveries and job.ready_at)]
+    nodes: dict[str, int] = {}
+    return QueueSection(
+        taken=table.taken if leases else 0,
+        lost=table.lost,
+        dead_lettered=table.dead_lettered,
+        seqs=_bytes("Q", (job.seq for job in jobs)),
+        lease_ids=_bytes("Q", (job.lease_id for job in jobs)),
+        deadlines=_bytes("Q", (job.deadline for job in jobs)),
+        ready_ats=_bytes("Q", (job.ready_at for job in jobs)),
+        deliveries=_bytes("I", (job.deliveries for job in jobs)),
+        forgiven=_bytes("I", (job.forgiven for job in jobs)),
+        holders=_bytes("I", (nodes.setdefault(job.node, len(nodes)) if job.lease_id else 0 for job in jobs)),
+        nodes=list(nodes),
+        attempts=[Attempted(node=each.node, key=each.key, jobs=each.jobs) for each in table.attempts.values()]
+        if leases
+        else [],
+    )
+
+
+def restore(table: LeaseTable, section: QueueSection) -> None:
+    """Into an empty table."""
+    table.taken, table.lost, table.dead_lettered = section.taken, section.lost, section.dead_lettered
+    columns = zip(
+        _array("Q", section.seqs),
+        _array("Q", section.lease_ids),
+        _array("Q", section.deadlines),
+        _array("Q", section.ready_ats),
+        _array("I", section.deliveries),
+        _array("I", section.forgiven),
+        _array("I", section.holders),
+        strict=True,
+    )
+    for seq, lease_id, deadline, ready_at, deliveries, forgiven, holder in columns:
+        job = Job(seq)
+        job.lease_id, job.deadline, job.ready_at = lease_id, deadline, ready_at
+        job.deliveries, job.forgiven = deliveries, forgiven
+        job.node = section.nodes[holder] if lease_id else ""
+        table.put(job)
+    for each in section.attempts:
+        attempt = Attempt(each.node, each.key, each.jobs)
+        attempt.left = 0
+        for seq, lease_id in each.jobs:
+            job = table.jobs.get(seq)
+            if job is not None and job.lease_id == lease_id:
+                job.attempt = attempt
+                attempt.left += 1
+        if attempt.left:
+            table.attempts[each.node, each.key] = attempt
+
+
+def capture_moves(moves: Moves) -> MovesSection | None:
+    """None when there are none."""
+    if not moves:
+        return None
+    out = [(seq, move.dest_id, move.deliveries, move.reason) for seq, move in sorted(moves.out.items())]
+    return MovesSection(out=out, came=sorted(moves.came))
+
+
+def restore_moves(moves: Moves, section: MovesSection) -> None:
+    moves.out = {seq: Move(dest_id, deliveries, reason) for seq, dest_id, deliveries, reason in section.out}
+    moves.came = {(source_id, seq) for source_id, seq in section.came}
+
+
+def _bytes(code: str, values: Iterable[int]) -> bytes:
+    column = array(code, values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def _array(code: str, data: bytes) -> array[int]:
+    column: array[int] = array(code)
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column

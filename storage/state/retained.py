@@ -1,0 +1,308 @@
+"""Records of one log wherever they are: segments up to `absorbed`, the tail index behind it. Pure but for `load`.
+
+What only counts, or knows whole segments, comes from the manifest; sizes and times of single records of a segment
+come from its details, which whoever can wait loads beforehand (`wants`). Source: storage.md §4 (reads), §7.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from storage.format import control
+from storage.records.spans import stretches
+from storage.state.manifest import UNKNOWN, Access, Details, Manifest, Segment, SegmentState
+from storage.state.tail import TailIndex
+
+
+class Written(NamedTuple):
+    """Bits from `first_seq` on of records that were not copied into a segment, when all below `place` was applied.
+
+    `data_bytes`: of the segment's .data with those that were; 0: they are being copied.
+    """
+
+    first_seq: int
+    dead: int
+    place: int
+    data_bytes: int = 0
+
+
+class Cut(NamedTuple):
+    """A floor, and the live records and payload bytes that go when it is raised so far. `short`: all that there is, and
+    less than was to go."""
+
+    floor: int
+    records: int
+    size_bytes: int
+    short: bool = False
+
+
+class Retained:
+    """Segments and tail of a log. The floors are the caller's."""
+
+    __slots__ = ("absorbed", "access", "deferred", "manifest", "replaying", "tail", "topic_id", "written")
+
+    def __init__(self, topic_id: int, access: Access | None, *, replaying: bool = False) -> None:
+        self.topic_id = topic_id
+        self.manifest = Manifest()
+        self.tail = TailIndex()
+        #: Records up to here are in segments.
+        self.absorbed = 0
+        #: During a replay: Deletes, with their places, that segments are looked up for when it is over. What segments
+        #: count is not exact until then (`segment_recovery`).
+        self.replaying = replaying
+        self.deferred: list[tuple[control.Delete, int]] = []
+        #: What is being copied into the active segment, until the mark that says so is applied.
+        self.written: Written | None = None
+        #: Reads, blocking, what was not loaded beforehand: in recovery, and as a last resort.
+        self.access = access
+
+    def details(self, segment: Segment) -> Details:
+        """Loaded now when nobody has done so before."""
+        if segment.details is None:
+            assert self.access is not None, "a log with segments has somebody who reads them"
+            segment.details = self.access.details(self.topic_id, segment)
+        return segment.details
+
+    def holds(self, seq: int) -> bool:
+        """Whether a record with exactly this seq is here and not deleted."""
+        if seq > self.absorbed:
+            return self.tail.holds(seq)
+        segment = self.manifest.containing(seq)
+        return segment is not None and segment.holds(seq)
+
+    def first_live(self, seq: int, end_seq: int) -> int | None:
+        """First seq >= `seq` and < `end_seq` that is here and not deleted."""
+        if seq <= self.absorbed:
+            found = self.manifest.first_live(seq)
+            if found is not None:
+                return found if found < end_seq else None
+        return self.tail.first_live(max(seq, self.absorbed + 1), end_seq)
+
+    def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
+        """The first `count` seqs >= `seq` and < `end_seq` that are here and not deleted."""
+        found: list[int] = []
+        if seq <= self.absorbed:
+            for segment in self.manifest.behind(seq):
+                if segment.first_seq >= end_seq or len(found) >= count:
+                    break
+                if segment.live:
+                    found += segment.live_seqs(seq, end_seq, count - len(found))
+        if len(found) < count:
+            found += self.tail.live_seqs(max(seq, self.absorbed + 1), end_seq, count - len(found))
+        return found
+
+    def time_of(self, seq: int) -> int | None:
+        """When the record `seq` was appended; of one in a segment, when the oldest in there was."""
+        if seq > self.absorbed:
+            return self.tail.time_of(seq)
+        segment = self.manifest.containing(seq)
+        return segment.first_ts if segment is not None else None
+
+    def wants(self, first_seq: int, end_seq: int, floor: int) -> Segment | None:
+        """A segment whose details `totals` of this range would need, and that has none."""
+        for segment in self.manifest.behind(first_seq):
+            if segment.first_seq >= end_seq:
+                return None
+            partly = segment.end_seq > end_seq or first_seq > max(segment.first_seq, floor)
+            if partly and segment.live and segment.details is None:
+                return segment
+        return None
+
+    def totals(self, first_seq: int, end_seq: int, floor: int) -> tuple[int, int]:
+        """(records, payload bytes) alive with first_seq <= seq < end_seq. Below `floor` nothing counts anyway."""
+        count = size = 0
+        first_seq = max(first_seq, floor)
+        if first_seq <= self.absorbed:
+            for segment in self.manifest.behind(first_seq):
+                if segment.first_seq >= end_seq:
+                    break
+                # `live` counts from the floor on: a segment that the floor is in is whole when asked for from there.
+                if end_seq >= segment.end_seq and first_seq <= max(segment.first_seq, floor):
+                    count += segment.live
+                    size += segment.live_bytes
+                elif segment.live and not self.replaying:
+                    self.details(segment)
+                    whole = first_seq <= max(segment.first_seq, floor)
+                    went, size_went = segment.going(first_seq, end_seq, whole=whole)
+                    count += went
+                    size += size_went
+        if end_seq <= self.absorbed + 1:
+            return count, size
+        tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
+        return count + tail_count, size + tail_size
+
+    def count_from(self, first_seq: int, end_seq: int) -> int:
+        """Records alive with first_seq <= seq < end_seq; nothing below is looked at, and no file."""
+        count = 0
+        if first_seq <= self.absorbed:
+            for segment in self.manifest.behind(first_seq):
+                if segment.first_seq >= end_seq:
+                    break
+                whole = segment.first_seq >= first_seq and segment.end_seq <= end_seq
+                count += segment.live if whole else segment.alive(first_seq, end_seq)
+        return count + self.tail.count(max(first_seq, self.absorbed + 1), end_seq)
+
+    def cut(self, seq: int, records: int, size_bytes: int, floor: int) -> Cut | Segment:
+        """The lowest floor above `seq` with at least so many live records and bytes between them (the end if fewer),
+        and what goes when it is raised from `seq`. A segment: it takes its details to tell, and it has none.
+
+        Looks at what goes, and at nothing behind it: a write behind a cap asks for it.
+        """
+        gone = size = 0
+        for segment in self.manifest.behind(seq) if seq <= self.absorbed else ():
+            begin = max(seq, segment.first_seq)
+            whole = begin <= max(segment.first_seq, floor)  # `live` counts from the floor on
+            if whole and (records > segment.live or size_bytes > segment.live_bytes):
+                seq, went, size_went = segment.end_seq, segment.live, segment.live_bytes
+            elif segment.details is None:
+                return segment
+            else:
+                seq = segment.floor_that_frees(begin, records, size_bytes)
+                went, size_went = segment.going(begin, seq, whole=whole)
+            gone += went
+            size += size_went
+            records -= went
+            size_bytes -= size_went
+            if seq < segment.end_seq or (records <= 0 and size_bytes <= 0):
+                return Cut(seq, gone, size)
+        end, went, size_went = self.tail.cut(max(seq, self.absorbed + 1), records, size_bytes)
+        short = records > went or size_bytes > size_went
+        return Cut(end, gone + went, size + size_went, short)
+
+    def next_to_measure(self, seq: int) -> Segment | None:
+        """The segment behind the one that `seq` is in, once half of that is behind `seq`, if it has no details yet.
+
+        Of one that is still written to nobody needs to know beforehand.
+        """
+        segments = self.manifest.segments
+        at = self.manifest.index(seq)
+        if at < 0 or at + 1 >= len(segments):
+            return None
+        within, following = segments[at], segments[at + 1]
+        if seq - within.first_seq < within.count // 2 or following.details is not None or not following.sealed:
+            return None
+        return following if following.live else None
+
+    def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
+        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
+
+        `loaded`: it stays in front of a segment whose details are wanted for that, and that has none.
+        """
+        for segment in self.manifest.behind(seq):
+            if segment.first_ts >= oldest_ts:
+                return seq
+            if segment.last_ts >= oldest_ts:
+                if loaded and segment.details is None:
+                    return max(seq, segment.first_seq)
+                stamps = self.details(segment).stamps
+                return max(seq, segment.first_seq + bisect_left(stamps, oldest_ts))
+            seq = segment.end_seq
+        return max(seq, self.tail.expired_floor(max(seq, self.absorbed + 1), oldest_ts, end_seq))
+
+    def expiry_wants(self, seq: int, oldest_ts: int) -> Segment | None:
+        """A segment whose details `expired_floor` would need, and that has none."""
+        for segment in self.manifest.behind(seq):
+            if segment.first_ts >= oldest_ts:
+                return None
+            if segment.last_ts >= oldest_ts:
+                return segment if segment.details is None else None
+        return None
+
+    def evict(self, floor: int, new_floor: int, end_seq: int) -> tuple[int, int]:
+        """The floor rises: (records, payload bytes) alive that went with it, segments counting from there on."""
+        gone = size = 0
+        if new_floor > self.absorbed + 1:
+            gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
+        for segment in self.manifest.behind(floor) if floor <= self.absorbed else ():
+            if segment.first_seq >= new_floor:
+                break
+            if new_floor >= segment.end_seq:
+                gone += segment.live
+                size += segment.live_bytes
+                segment.live = segment.live_bytes = 0
+                if segment.sealed or segment.assumed:  # else more comes into it, and is known as it comes
+                    segment.details = None
+                segment.assumed = False
+            elif self.replaying:
+                segment.live = UNKNOWN
+            elif segment.live:
+                self.details(segment)
+                went, size_went = segment.going(floor, new_floor, whole=True)
+                gone += went
+                size += size_went
+                segment.live -= went
+                segment.live_bytes -= size_went
+        return gone, size
+
+    def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], place: int) -> tuple[list[int], list[int]]:
+        """Records of segments, ascending, with their payload bytes, are deleted: the same of those that were alive."""
+        deleted: list[int] = []
+        deleted_sizes: list[int] = []
+        at = 0
+        for begin, end in stretches(seqs):
+            for segment in self.manifest.behind(begin):
+                if segment.first_seq > end:
+                    break
+                first, last = max(begin, segment.first_seq), min(end, segment.end_seq - 1)
+                gone = segment.delete(first, last, place)
+                found = sizes[at + first - begin : at + last + 1 - begin]
+                if len(gone) < len(found):
+                    found = [found[seq - first] for seq in gone]
+                segment.live -= len(gone)
+                segment.live_bytes -= sum(found)
+                deleted += gone
+                deleted_sizes += found
+            at += end - begin + 1
+        return deleted, deleted_sizes
+
+    def absorb(self, last_seq: int, floor: int, written: Written | None) -> None:
+        """Records up to `last_seq` are in the active segment from now on.
+
+        `written`: what its writer left out as dead (None in recovery, which compares with the files at its end).
+        """
+        segment = self.manifest.active
+        if segment is None:  # only where salvage has lost the frame that names it
+            return
+        start, end = segment.end_seq, last_seq + 1
+        live, size = self.tail.totals(max(start, floor), end)
+        # In a replay a record that is not in the log any more may well be in the segment: its files tell, later.
+        dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
+        if segment.details is not None:
+            segment.details.payloads.extend(self.tail.payloads(start, end))
+            segment.details.stamps.extend(self.tail.stamps(start, end, segment.last_ts))
+        segment.last_ts = self.tail.stamp(last_seq, start, segment.last_ts)
+        if not segment.count:
+            # What it began with may be gone: then it is as old as what comes next.
+            oldest = self.tail.oldest_ts(start)
+            segment.first_ts = segment.last_ts if oldest is None else min(oldest, segment.last_ts)
+        if written is not None:
+            segment.data_bytes = written.data_bytes
+        if written is not None and dead:
+            # Deleted since the frames were copied: to be flagged.
+            known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)
+            segment.to_flip((dead & ~known) << (start - segment.first_seq), written.place)
+        segment.dead |= dead << (start - segment.first_seq)
+        segment.live_bytes += size  # also where it is to be measured: it is what is assumed if that fails
+        if segment.live != UNKNOWN:
+            segment.live += live
+        segment.end_seq = end
+        self.absorbed = last_seq
+        self.tail.drop_below(end)
+
+    def take_segment(self, value: control.Segment) -> None:
+        """Apply a Segment frame; one that is known already changes nothing."""
+        segment = self.manifest.named(value.first_seq)
+        if value.event == "opened":
+            if segment is None and value.first_seq > self.absorbed:
+                self.manifest.add(SegmentState(first_seq=value.first_seq, end_seq=value.first_seq, gen=value.gen))
+        elif segment is None:
+            return
+        elif value.event == "dropped":
+            self.manifest.remove(segment)
+        elif value.event == "tier":
+            segment.tier = value.tier
+        else:
+            segment.data_bytes, segment.gen = value.data_bytes, value.gen
+            segment.sealed = segment.sealed or value.event == "sealed"

@@ -1,0 +1,1 @@
+"""Routers and how far each has come, as the log has them. Pure."""

@@ -1,0 +1,121 @@
+"""A router: what it is to do, and how far it has come. Values and state, no I/O. Source: api.md §4."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import Any
+
+import msgspec
+
+from storage.records.values import TagMatch
+from storage.state.lookup import tag_match
+
+#: A record that has been copied so often is not copied again: what runs in a circle comes to rest.
+MAX_HOPS = 7
+
+
+class Guarantee(enum.StrEnum):
+    """What a definition asks for. Both are served alike: a copy and the cursor are one batch."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE = "exactly_once"
+
+
+class Start(enum.StrEnum):
+    """Where a new router begins: with what comes from now on, or with the oldest record there is."""
+
+    HEAD = "head"
+    EARLIEST = "earliest"
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from"}):
+    """What was asked for. `filter` is a tag predicate as Delete frames have it: ["tag", "Eq" or "Glob", text]."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: list[str] | None = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    start: Start = Start.HEAD
+
+    @property
+    def match(self) -> TagMatch | None:
+        """Which records are copied; None: all."""
+        return None if self.filter is None else tag_match(self.filter)
+
+    def to_map(self) -> dict[str, Any]:
+        """As stored in frames and snapshots, and as echoed: every field by name."""
+        return msgspec.to_builtins(self)
+
+    @classmethod
+    def from_map(cls, value: dict[str, Any]) -> Definition:
+        """Reads what `to_map` made; fields it does not know are ignored."""
+        return msgspec.convert(value, cls)
+
+
+class Router:
+    """One router. `cursor` and `forwarded` are what the log says, all else is of this process.
+
+    `cursor`: everything of the source up to here is copied, or is not to be. `position` is never below it: what was
+    examined since and is not to be copied moves it alone; the log is told of that later.
+    """
+
+    __slots__ = (
+        "blocked",
+        "cursor",
+        "definition",
+        "dest_id",
+        "forwarded",
+        "hop_limited",
+        "leaving",
+        "lost",
+        "name",
+        "position",
+        "router_id",
+        "source_id",
+        "waiters",
+    )
+
+    def __init__(
+        self, router_id: int, name: str, definition: Definition, source_id: int, dest_id: int, cursor: int
+    ) -> None:
+        self.router_id = router_id
+        self.name = name
+        self.definition = definition
+        self.source_id = source_id
+        self.dest_id = dest_id
+        self.cursor = self.position = cursor
+        #: Copies made, ever.
+        self.forwarded = 0
+        #: Loss ranges written to dest, and records not copied for having come too far, since the start.
+        self.lost = 0
+        self.hop_limited = 0
+        #: Code of the error that keeps it from going on; None: nothing does.
+        self.blocked: str | None = None
+        #: Its deletion is on its way to the log.
+        self.leaving = False
+        #: (position waited for, who waits).
+        self.waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    def move(self, position: int) -> None:
+        """Everything up to here has been examined, and what was to be copied is published at dest."""
+        self.position = max(self.position, position)
+        if self.waiters:
+            reached = [waiter for target, waiter in self.waiters if target <= self.position]
+            self.waiters = [each for each in self.waiters if each[0] > self.position]
+            _tell(reached)
+
+    def give_up_waiters(self) -> None:
+        """It will not come that far soon: it is blocked, or gone."""
+        waiters, self.waiters = [waiter for _, waiter in self.waiters], []
+        _tell(waiters)
+
+
+def _tell(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,90 @@
+"""All routers of an engine, and what each frame about them does: one `apply` for live path and recovery.
+
+No I/O and no clock. During a recovery the logs of different shards come one after the other, so a router may be here
+whose source or dest is not (yet, or any more), and two of one name: `settle` sorts that out at its end.
+Source: storage.md §2, §6.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from storage.format import control
+from storage.state.routers.router import Definition, Router
+
+
+class Routes:
+    """Routers by id, by name, by the topic_ids of source and dest."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Router] = {}
+        self.by_name: dict[str, Router] = {}
+        self._names: list[str] = []  # sorted
+        #: Routers out of a topic, and into it. No entry is empty.
+        self.out_of: dict[int, list[Router]] = {}
+        self.into: dict[int, list[Router]] = {}
+        #: Called with each router that goes.
+        self.on_drop: Callable[[Router], None] | None = None
+
+    def named(self, prefix: str = "", after: str = "") -> Iterator[Router]:
+        """Routers whose name begins with `prefix`, in bytewise order, behind the name `after`."""
+        first = bisect_left(self._names, prefix) if prefix > after else bisect_right(self._names, after)
+        for name in islice(self._names, first, None):
+            if not name.startswith(prefix):
+                return
+            yield self.by_name[name]
+
+    def create(self, dest_id: int, value: control.RouterCreate) -> Router:
+        """A RouterCreate frame in the log `dest_id`: a new router, or another definition of one there is."""
+        router = self.by_id.get(value.router_id)
+        definition = Definition.from_map(value.definition)
+        if router is not None:
+            router.definition = definition
+            return router
+        return self.add(Router(value.router_id, value.name, definition, value.source_id, dest_id, value.source_cursor))
+
+    def add(self, router: Router) -> Router:
+        """Enter a router; of two of one name that with the higher id is found by it."""
+        self.by_id[router.router_id] = router
+        self.out_of.setdefault(router.source_id, []).append(router)
+        self.into.setdefault(router.dest_id, []).append(router)
+        other = self.by_name.get(router.name)
+        if other is None:
+            insort(self._names, router.name)
+        if other is None or other.router_id < router.router_id:
+            self.by_name[router.name] = router
+        return router
+
+    def moved(self, value: control.RouterCursor, copies: int) -> None:
+        """A RouterCursor frame behind so many copies. The last one counts."""
+        router = self.by_id.get(value.router_id)
+        if router is not None:
+            router.cursor = value.source_seq
+            router.forwarded += copies
+
+    def drop(self, router: Router) -> None:
+        """The router is gone."""
+        if self.by_id.pop(router.router_id, None) is None:
+            return
+        _leave(self.out_of, router.source_id, router)
+        _leave(self.into, router.dest_id, router)
+        if self.by_name.get(router.name) is router:
+            del self.by_name[router.name]
+            del self._names[bisect_left(self._names, router.name)]
+        if self.on_drop is not None:
+            self.on_drop(router)
+
+    def forget_topic(self, topic_id: int) -> list[Router]:
+        """The topic is gone, and with it the routers out of it and into it, which are returned."""
+        gone = [*self.out_of.get(topic_id, ()), *self.into.get(topic_id, ())]
+        for router in gone:
+            self.drop(router)
+        return gone
+
+
+def _leave(table: dict[int, list[Router]], topic_id: int, router: Router) -> None:
+    table[topic_id].remove(router)
+    if not table[topic_id]:
+        del table[topic_id]

@@ -1,0 +1,43 @@
+"""Routers in the snapshot section of the log they lead into, and back. Pure. Source: storage.md §5; docs/format.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from storage.state.routers.router import Definition, Router
+
+
+class RouterSection(msgspec.Struct, frozen=True, kw_only=True):
+    """One router: everything that frames of its dest say of it."""
+
+    router_id: int
+    name: str
+    definition: dict[str, Any]
+    source_id: int
+    cursor: int
+    forwarded: int
+
+
+def capture(routers: Iterable[Router]) -> list[RouterSection]:
+    """By id."""
+    return [
+        RouterSection(
+            router_id=each.router_id,
+            name=each.name,
+            definition=each.definition.to_map(),
+            source_id=each.source_id,
+            cursor=each.cursor,
+            forwarded=each.forwarded,
+        )
+        for each in sorted(routers, key=lambda router: router.router_id)
+    ]
+
+
+def restore(section: RouterSection, dest_id: int) -> Router:
+    definition = Definition.from_map(section.definition)
+    router = Router(section.router_id, section.name, definition, section.source_id, dest_id, section.cursor)
+    router.forwarded = section.forwarded
+    return router

@@ -1,0 +1,397 @@
+"""Where a log's not yet absorbed records are: arrays, not objects.
+
+One row a batch (first seq, commit time, place in the WAL) and two numbers a record (frame and payload size): a write
+makes no object a record. A record's frame lies at its batch's place plus the sizes before it. Holes in the seqs take no
+room: rows are found by seq, records by index. Source: storage.md §4 (tail).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain, compress, repeat
+from operator import sub
+
+from storage.format.cutting import total
+from storage.records.batches import Run, Singles
+from storage.records.spans import Rows, Span, stretches
+from storage.state.segment_sums import STRIDE, that_free
+
+_TRIM_ROWS = 4096
+
+
+class TailIndex:
+    """Rows in seq order. Reserved rows (written but not yet committed) are at the end, without a place."""
+
+    __slots__ = (
+        "_leads",
+        "_payloads",
+        "_places",
+        "_seqs",
+        "_sizes",
+        "_stamps",
+        "_starts",
+        "_trimmed_records",
+        "_trimmed_rows",
+        "dead",
+    )
+
+    def __init__(self) -> None:
+        self._seqs: array[int] = array("Q")
+        self._stamps: array[int] = array("Q")
+        self._places: array[int] = array("Q")
+        self._leads: array[int] = array("I")  # bytes of the batch before its first Append frame
+        self._starts: array[int] = array("Q")
+        self._sizes: array[int] = array("I")
+        self._payloads: array[int] = array("I")
+        self._trimmed_rows = 0
+        self._trimmed_records = 0
+        self.dead: bytearray | None = None  # one byte a record, 1 = deleted; None while nothing is
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def append(self, run: Run) -> int:
+        """Add a row; returns its number for `place`."""
+        self._seqs.append(run.first_seq)
+        self._stamps.append(run.ts)
+        self._places.append(0)
+        self._leads.append(0)
+        self._starts.append(self._trimmed_records + len(self._sizes))
+        self._sizes.extend(run.sizes)
+        self._payloads.extend(run.payloads)
+        if self.dead is not None:
+            self.dead.extend(bytes(len(run.sizes)))
+        return self._trimmed_rows + len(self._seqs) - 1
+
+    def extend(self, singles: Singles, unit_place: int) -> None:
+        """Add a row for each; as `append` and `place` one by one."""
+        count, start = len(singles.sizes), self._trimmed_records + len(self._sizes)
+        self._seqs.extend(range(singles.first_seq, singles.first_seq + count))
+        self._stamps.extend(singles.stamps)
+        self._places.extend([unit_place + offset for offset in singles.offsets])
+        self._leads.frombytes(bytes(count * self._leads.itemsize))
+        self._starts.extend(range(start, start + count))
+        self._sizes.extend(singles.sizes)
+        self._payloads.extend(singles.payloads)
+        if self.dead is not None:
+            self.dead.extend(bytes(count))
+
+    def place(self, row: int, unit_place: int, lead: int) -> None:
+        """Say where a row's batch lies (0: in memory only); its first Append frame comes `lead` bytes later."""
+        self._places[row - self._trimmed_rows] = unit_place + lead if unit_place else 0
+        self._leads[row - self._trimmed_rows] = lead
+
+    def place_batch(self, first_seq: int, unit_place: int, lead: int) -> int:
+        """`place` for the batch that begins with `first_seq`; its last seq, or 0 when it is no longer here."""
+        row = bisect_left(self._seqs, first_seq)
+        if row == len(self._seqs) or self._seqs[row] != first_seq:
+            return 0
+        self.place(row + self._trimmed_rows, unit_place, lead)
+        return self.seq_at(self._row_end(row) - 1)
+
+    def dead_seqs(self) -> list[int]:
+        """Seqs of the deleted records."""
+        return [self.seq_at(index) for index, gone in enumerate(self.dead or b"") if gone]
+
+    def index(self, seq: int) -> int:
+        """Index of the first record with this seq or a later one."""
+        row = bisect_right(self._seqs, seq) - 1
+        if row < 0:
+            return 0
+        starts, trimmed = self._starts, self._trimmed_records
+        end = starts[row + 1] - trimmed if row + 1 < len(starts) else len(self._sizes)
+        return min(starts[row] - trimmed + seq - self._seqs[row], end)
+
+    def seq_at(self, index: int) -> int:
+        """Seq of the record at an index."""
+        row = bisect_right(self._starts, index + self._trimmed_records) - 1
+        return self._seqs[row] + index + self._trimmed_records - self._starts[row]
+
+    def _row_end(self, row: int) -> int:
+        if row + 1 < len(self._starts):
+            return self._starts[row + 1] - self._trimmed_records
+        return len(self._sizes)
+
+    def holds(self, seq: int) -> bool:
+        """Whether a record with exactly this seq is here and not deleted."""
+        index = self.index(seq)
+        return index < len(self._sizes) and self.seq_at(index) == seq and not (self.dead and self.dead[index])
+
+    def totals(self, first_seq: int, end_seq: int) -> tuple[int, int]:
+        """(records, payload bytes) not deleted with first_seq <= seq < end_seq."""
+        a, b = self.index(first_seq), self.index(end_seq)
+        return self._totals(a, b) if a < b else (0, 0)
+
+    def _totals(self, a: int, b: int) -> tuple[int, int]:
+        if self.dead is None:
+            return b - a, total(self._payloads[a:b])
+        gone = self.dead[a:b]
+        alive = gone.translate(_FLIP)
+        return b - a - gone.count(1), sum(compress(self._payloads[a:b], alive))
+
+    def count(self, first_seq: int, end_seq: int) -> int:
+        """Records not deleted with first_seq <= seq < end_seq."""
+        a, b = self.index(first_seq), self.index(end_seq)
+        return max(0, b - a - (self.dead.count(1, a, b) if self.dead is not None and b > a else 0))
+
+    def first_live(self, seq: int, end_seq: int) -> int | None:
+        """First seq >= `seq` and < `end_seq` that is here and not deleted."""
+        index = self.index(seq)
+        if self.dead is not None:
+            index = self.dead.find(0, index)
+        if index < 0 or index >= len(self._sizes):
+            return None
+        found = self.seq_at(index)
+        return found if found < end_seq else None
+
+    def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
+        """The first `count` seqs >= `seq` and < `end_seq` that are here and not deleted."""
+        found: list[int] = []
+        for _, first, index, size in self._pieces(seq, end_seq):
+            seqs = range(first, first + size)
+            if self.dead is None:
+                found += seqs[: count - len(found)]
+            else:
+                end = index + size
+                at = self.dead.find(0, index, end)
+                while at >= 0 and len(found) < count:  # a run of live ones at a time
+                    stop = self.dead.find(1, at, min(end, at + count - len(found)))
+                    stop = stop if stop >= 0 else min(end, at + count - len(found))
+                    found += seqs[at - index : stop - index]
+                    at = self.dead.find(0, stop, end)
+            if len(found) >= count:
+                break
+        return found
+
+    def time_of(self, seq: int) -> int | None:
+        """Time of the record `seq`, which is here."""
+        row = bisect_right(self._seqs, seq) - 1
+        return self._stamps[row] if row >= 0 else None
+
+    def gaps(self, seq: int, end_seq: int) -> Iterator[tuple[int, int]]:
+        """(first, last) of each stretch of seqs with seq <= s < end_seq that is in no row."""
+        for row in range(self._row_from(seq), len(self._seqs)):
+            first = self._seqs[row]
+            if first >= end_seq:
+                break
+            if first > seq:
+                yield seq, first - 1
+            seq = first + self._row_end(row) - (self._starts[row] - self._trimmed_records)
+        if seq < end_seq:
+            yield seq, end_seq - 1
+
+    def _pieces(self, first_seq: int, end_seq: int) -> Iterator[tuple[int, int, int, int]]:
+        """(row, its first seq wanted, index of that, how many) of each row with seqs in the range."""
+        for row in range(self._row_from(first_seq), len(self._seqs)):
+            begin = self._seqs[row]
+            if begin >= end_seq:
+                return
+            start, stop = self._starts[row] - self._trimmed_records, self._row_end(row)
+            skip = max(0, first_seq - begin)
+            count = min(stop - start, end_seq - begin) - skip
+            if count > 0:
+                yield row, begin + skip, start + skip, count
+
+    def deleted_bits(self, first_seq: int, end_seq: int) -> int:
+        """A bitset: bit i is set when the record first_seq + i is here, and deleted."""
+        bits = 0
+        dead = self.dead
+        if dead is None:
+            return bits
+        for _, seq, index, count in self._pieces(first_seq, end_seq):
+            gone = dead[index : index + count]
+            at = gone.find(1)
+            while at >= 0:
+                bits |= 1 << (seq - first_seq + at)
+                at = gone.find(1, at + 1)
+        return bits
+
+    def dead_bits(self, first_seq: int, end_seq: int) -> int:
+        """A bitset: bit i is set when there is no record first_seq + i that is not deleted."""
+        if self.dead is None and self.index(end_seq) - self.index(first_seq) == end_seq - first_seq:
+            return 0
+        bits = (1 << (end_seq - first_seq)) - 1
+        for _, seq, _, count in self._pieces(first_seq, end_seq):
+            bits ^= ((1 << count) - 1) << (seq - first_seq)
+        return bits | self.deleted_bits(first_seq, end_seq)
+
+    def stamps(self, first_seq: int, end_seq: int, before: int) -> array[int]:
+        """The time of each seq, a missing one that of the seq in front of it (`before` at first)."""
+        found: array[int] = array("Q")
+        for row, seq, _, count in self._pieces(first_seq, end_seq):
+            found.extend(repeat(before, seq - first_seq - len(found)))
+            before = self._stamps[row]
+            found.extend(repeat(before, count))
+        found.extend(repeat(before, end_seq - first_seq - len(found)))
+        return found
+
+    def stamp(self, seq: int, first_seq: int, before: int) -> int:
+        """What `stamps(first_seq, seq + 1, before)` ends with."""
+        row = bisect_right(self._seqs, seq) - 1
+        return self._stamps[row] if row >= self._row_from(first_seq) else before
+
+    def payloads(self, first_seq: int, end_seq: int) -> array[int]:
+        """Payload bytes of each seq, 0 of a missing one."""
+        found: array[int] = array("I")
+        for _, seq, index, count in self._pieces(first_seq, end_seq):
+            found.extend(repeat(0, seq - first_seq - len(found)))
+            found.extend(self._payloads[index : index + count])
+        found.extend(repeat(0, end_seq - first_seq - len(found)))
+        return found
+
+    def rows_from(self, seq: int) -> int:
+        """How many rows have a record >= `seq`."""
+        return len(self._seqs) - self._row_from(seq)
+
+    def oldest_ts(self, seq: int) -> int | None:
+        """Time of the first row with a record >= `seq`."""
+        row = self._row_from(seq)
+        return self._stamps[row] if row < len(self._stamps) else None
+
+    def delete(self, seq: int) -> int | None:
+        """Mark one record deleted; its payload bytes, or None when it is not here or was deleted before."""
+        index = self.index(seq)
+        if index >= len(self._sizes) or self.seq_at(index) != seq:
+            return None
+        if self.dead is None:
+            self.dead = bytearray(len(self._sizes))
+        if self.dead[index]:
+            return None
+        self.dead[index] = 1
+        return self._payloads[index]
+
+    def delete_all(self, seqs: Sequence[int]) -> tuple[list[int], list[int]]:
+        """`delete` for many, ascending: the seqs of those that were alive, and the payload bytes of each."""
+        found: list[int] = []
+        sizes: list[int] = []
+        for begin, end in stretches(seqs):
+            for _, first, index, count in self._pieces(begin, end + 1):
+                if self.dead is None:
+                    self.dead = bytearray(len(self._sizes))
+                alive = self.dead[index : index + count].translate(_FLIP)
+                if not all(alive):
+                    found += compress(range(first, first + count), alive)
+                    sizes += compress(self._payloads[index : index + count], alive)
+                else:
+                    found += range(first, first + count)
+                    sizes += self._payloads[index : index + count]
+                self.dead[index : index + count] = b"\1" * count
+        return found, sizes
+
+    def cut(self, seq: int, records: int, size_bytes: int) -> tuple[int, int, int]:
+        """The lowest floor from `seq` on with at least so many live records and payload bytes in between (the end if
+        fewer), and how many these are."""
+        index, end = self.index(seq), len(self._sizes)
+        begin = index
+        while index < end and (records > 0 or size_bytes > 0):
+            stop = min(end, index + STRIDE)
+            alive = None if self.dead is None else self.dead[index:stop].translate(_FLIP)
+            if size_bytes <= 0 and alive is None:
+                stop = min(end, index + records)  # the next ones will do, whatever their sizes
+            sizes = self._payloads[index:stop] if size_bytes > 0 else array("I")
+            taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
+            index += taken
+        return (self.seq_at(index - 1) + 1, *self._totals(begin, index)) if index > begin else (seq, 0, 0)
+
+    def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:
+        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
+        row = bisect_left(self._stamps, oldest_ts)
+        if row == 0:
+            return seq
+        last = self._seqs[row - 1] + self._row_end(row - 1) - (self._starts[row - 1] - self._trimmed_records)
+        return max(seq, min(last, end_seq))
+
+    def first_seq_since(self, ts: int) -> int | None:
+        """First seq whose batch was committed at `ts` or later."""
+        row = bisect_left(self._stamps, ts)
+        return self._seqs[row] if row < len(self._seqs) else None
+
+    def spans(self, seq: int, end_seq: int) -> Iterator[Span]:
+        """Records with seq <= s < end_seq by batch, deleted ones included (the reader knows by `dead_between`)."""
+        row = max(0, bisect_right(self._seqs, seq) - 1)
+        while row < len(self._seqs) and self._seqs[row] < end_seq:
+            start, stop = self._starts[row] - self._trimmed_records, self._row_end(row)
+            first = self._seqs[row]
+            a = max(0, seq - first)
+            b = min(stop - start, end_seq - first)
+            if a < b:
+                offset = total(self._sizes[start : start + a])
+                yield Span(
+                    first, self._places[row], offset, first + a, self._stamps[row], self._sizes[start + a : start + b]
+                )
+            row += 1
+
+    def rows(self, seq: int, end_seq: int) -> Rows:
+        """Rows that begin below `end_seq`, whole but for what lies below `seq` of the first one: see `Rows`."""
+        a, b = self._row_from(seq), bisect_left(self._seqs, end_seq)
+        if b <= a:
+            return Rows.none()
+        start, stop = self._starts[a] - self._trimmed_records, self._row_end(b - 1)
+        skip = max(0, seq - self._seqs[a])
+        seqs, places, starts = self._seqs[a:b], self._places[a:b], self._starts[a:b]
+        seqs[0] += skip
+        starts[0] += skip
+        if places[0]:
+            places[0] += sum(self._sizes[start : start + skip])
+        counts = array("I", map(sub, chain(starts[1:], (stop + self._trimmed_records,)), starts))
+        return Rows(seqs, self._stamps[a:b], places, counts, self._sizes[start + skip : stop])
+
+    def dead_between(self, first_seq: int, count: int) -> bytes | None:
+        """Deletion bytes of `count` records of one batch from `first_seq`; None when none is deleted."""
+        if self.dead is None:
+            return None
+        index = self.index(first_seq)
+        gone = bytes(self.dead[index : index + count])
+        return gone if any(gone) else None
+
+    def oldest_place(self, seq: int) -> int | None:
+        """Where the batch of the first row with a record >= `seq` begins: what the WAL must keep. None: nothing."""
+        for row in range(self._row_from(seq), len(self._places)):
+            if self._places[row]:
+                return self._places[row] - self._leads[row]
+        return None
+
+    def _row_from(self, seq: int) -> int:
+        """First row that does not lie wholly below `seq`."""
+        row = bisect_right(self._seqs, seq) - 1
+        if row < 0:
+            return 0
+        return row + 1 if self._row_end(row) <= self.index(seq) else row
+
+    def truncate(self, seq: int) -> None:
+        """Forget rows that begin at `seq` or later: reserved rows whose write failed."""
+        row = bisect_left(self._seqs, seq)
+        if row == len(self._seqs):
+            return
+        start = self._starts[row] - self._trimmed_records
+        for rows in (self._seqs, self._stamps, self._places, self._leads, self._starts):
+            del rows[row:]
+        del self._sizes[start:]
+        del self._payloads[start:]
+        if self.dead is not None:
+            del self.dead[start:]
+
+    def drop_below(self, seq: int) -> None:
+        """Forget rows that lie wholly below `seq`; now and then, so that it costs a constant time a record."""
+        row = bisect_right(self._seqs, seq)  # or the one before
+        if row < _TRIM_ROWS and row * 2 < len(self._seqs):
+            return
+        row = self._row_from(seq)
+        if row == 0 or (row < len(self._seqs) and row < _TRIM_ROWS and row * 2 < len(self._seqs)):
+            return
+        records = self._starts[row] - self._trimmed_records if row < len(self._starts) else len(self._sizes)
+        for rows in (self._seqs, self._stamps, self._places, self._leads, self._starts):
+            del rows[:row]
+        del self._sizes[:records]
+        del self._payloads[:records]
+        if self.dead is not None:
+            del self.dead[:records]
+            if not any(self.dead):
+                self.dead = None
+        self._trimmed_rows += row
+        self._trimmed_records += records
+
+
+_FLIP = bytes([1, 0]) + bytes(254)

@@ -1,0 +1,71 @@
+"""Which records of the tail have which tag: what deletes by tag look into, for records that are in no segment yet.
+
+Chunks of about a thousand tags, their bytes joined: no object a record, and a tag that is in none of a chunk's records
+is ruled out by one search through its bytes. Entries come in seq order and go from the front, chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+
+from storage.records.values import TagMatch
+
+_CHUNK = 1024
+
+
+class _Chunk:
+    """Seqs, lengths of their tags, and these one behind the other."""
+
+    __slots__ = ("lens", "seqs", "tags")
+
+    def __init__(self) -> None:
+        self.seqs: array[int] = array("Q")
+        self.lens: array[int] = array("H")
+        self.tags = bytearray()
+
+    def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
+        self.seqs.extend([seq for _, seq in tagged])
+        self.lens.extend([len(tag) for tag, _ in tagged])
+        self.tags += b"".join([tag for tag, _ in tagged])
+
+    def find(self, match: TagMatch) -> list[int]:
+        if match.text not in self.tags:
+            return []
+        found: list[int] = []
+        at = 0
+        for seq, size in zip(self.seqs, self.lens, strict=True):
+            if (size == len(match.text) or match.prefix) and self.tags.startswith(match.text, at, at + size):
+                found.append(seq)
+            at += size
+        return found
+
+
+class TailTags:
+    """Tags of a log's tail."""
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self) -> None:
+        self._chunks: deque[_Chunk] = deque()
+
+    def __len__(self) -> int:
+        return sum(len(chunk.seqs) for chunk in self._chunks)
+
+    def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
+        """The (tag, seq) of a batch, behind all that are here."""
+        if not tagged:
+            return
+        if not self._chunks or len(self._chunks[-1].seqs) >= _CHUNK:
+            self._chunks.append(_Chunk())
+        self._chunks[-1].add(tagged)
+
+    def forget_below(self, floor: int) -> None:
+        """Drop chunks that lie wholly below `floor`."""
+        while self._chunks and self._chunks[0].seqs[-1] < floor:
+            self._chunks.popleft()
+
+    def find(self, match: TagMatch, last_seq: int) -> list[int]:
+        """Seqs up to `last_seq` whose tag matches (deleted ones may be among them)."""
+        return [seq for chunk in self._chunks for seq in chunk.find(match) if seq <= last_seq]

@@ -1,0 +1,66 @@
+"""What went in and out since the start: plain counters, once a write or read, never once a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from storage.metric_table import METRICS, Family, Sample
+
+if TYPE_CHECKING:
+    from storage.records.values import ReadResult
+
+
+class Traffic:
+    """Of all topics together. Nothing that recovery replays is counted."""
+
+    __slots__ = ("appended", "deleted", "evicted", "read", "reads", "tombstones", "writes")
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.appended = 0
+        self.reads = 0
+        self.read = 0
+        #: Answers that announced a gap, by reason.
+        self.tombstones: dict[str, int] = {}
+        #: Live records that went to a cap, a ttl, ..., by cause.
+        self.evicted: dict[str, int] = {}
+        self.deleted = 0
+
+    def wrote(self, records: int) -> None:
+        """A write was committed."""
+        self.writes += 1
+        self.appended += records
+
+    def answered(self, result: ReadResult) -> None:
+        """A read gave this."""
+        self.reads += 1
+        self.read += len(result.records)
+        if result.tombstone is not None:
+            reason = result.tombstone.reason
+            self.tombstones[reason] = self.tombstones.get(reason, 0) + 1
+
+    def unanswered(self, result: ReadResult) -> None:
+        """What a read gave was dropped: it is read anew."""
+        self.reads -= 1
+        self.read -= len(result.records)
+        if result.tombstone is not None:
+            self.tombstones[result.tombstone.reason] -= 1
+
+    def lost(self, causes: Sequence[str], records: int) -> None:
+        """So many live records went, for one of these causes."""
+        names = causes if len(causes) == 1 else [*{str(cause) for cause in causes}]
+        cause = str(names[0]) if len(names) == 1 else "mixed"
+        self.evicted[cause] = self.evicted.get(cause, 0) + records
+
+    def families(self) -> list[Family]:
+        """As metrics."""
+        return [
+            METRICS.whole("topics_appends", self.writes),
+            METRICS.whole("topics_appended_records", self.appended),
+            METRICS.whole("topics_reads", self.reads),
+            METRICS.whole("topics_read_records", self.read),
+            METRICS.whole("topics_deleted_records", self.deleted),
+            METRICS.family("topics_tombstones", [Sample((("reason", key),), n) for key, n in self.tombstones.items()]),
+            METRICS.family("topics_evicted_records", [Sample((("cause", key),), n) for key, n in self.evicted.items()]),
+        ]

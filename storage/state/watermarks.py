@@ -1,0 +1,120 @@
+"""What a log has lost, and how a reader is told. Pure. Source: storage.md §7, api.md §3 (two watermarks).
+
+Per cause a floor: the lowest seq not lost to it, 1 at first. Losses inside the log are ranges until everything
+before them is gone too. Deletions and consumed records are silent; every other loss is announced.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from storage.records.values import LossCause, Tombstone
+
+LossRange: TypeAlias = tuple[int, int, str]
+
+ANNOUNCED = (LossCause.CAP, LossCause.TTL, LossCause.CRASH, LossCause.SOURCE_TRIM, LossCause.SALVAGE)
+
+
+class Watermarks:
+    """Floors by cause and loss ranges of one log. Floors only rise; ranges only grow or turn into floors."""
+
+    __slots__ = ("evict_floor", "floors", "live_floor", "loss")
+
+    def __init__(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> None:
+        self.floors: dict[str, int] = {}
+        self.loss: list[LossRange] = []
+        #: Lowest seq not lost to a cause that is announced.
+        self.evict_floor = 1
+        #: Lowest seq not lost to any cause.
+        self.live_floor = 1
+        self.merge(floors, loss)
+
+    def merge(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> None:
+        """Take in what an EvictWatermark frame, a delete or recovery says: max of floors, union of ranges."""
+        for cause, floor in (floors or {}).items():
+            if floor > self.floors.get(cause, 1):
+                self.floors[cause] = floor
+                self.live_floor = max(self.live_floor, floor)
+                if cause in ANNOUNCED:
+                    self.evict_floor = max(self.evict_floor, floor)
+        if not loss and not self.loss:
+            return  # a cap that goes along with each write comes this way
+        if loss:
+            merged: list[LossRange] = []
+            for start, end, cause in sorted({(int(a), int(b), str(c)) for a, b, c in [*self.loss, *loss]}):
+                if merged and merged[-1][2] == cause and start <= merged[-1][1] + 1:
+                    merged[-1] = (merged[-1][0], max(merged[-1][1], end), cause)
+                else:
+                    merged.append((start, end, cause))
+            self.loss = merged
+        self._settle()
+
+    def live_floor_with(self, floors: dict[str, int] | None, loss: list[LossRange] | None) -> int:
+        """What `live_floor` would be after `merge`."""
+        if not loss and not self.loss:
+            return max([self.live_floor, *(floors or {}).values()])
+        after = Watermarks(self.floors, self.loss)
+        after.merge(floors, loss)
+        return after.live_floor
+
+    def _settle(self) -> None:
+        floors = self.floors
+        while True:
+            self.evict_floor = max((floors.get(cause, 1) for cause in ANNOUNCED), default=1)
+            absorbed = [each for each in self.loss if each[0] <= self.evict_floor]
+            if not absorbed:
+                break
+            self.loss = [each for each in self.loss if each[0] > self.evict_floor]
+            for _, end, cause in absorbed:
+                floors[cause] = max(floors.get(cause, 1), end + 1)
+        self.live_floor = max(floors.values(), default=1)
+
+    @property
+    def trim_floor(self) -> int:
+        """Lowest seq that nothing but a deletion can have taken: for whoever has to say what it could not read."""
+        return max(self.evict_floor, self.floors.get(LossCause.CONSUMED, 1))
+
+    def covering(self, seq: int) -> LossRange | None:
+        """The loss range that holds `seq`."""
+        for each in self.loss:
+            if each[0] <= seq <= each[1]:
+                return each
+        return None
+
+    def next_loss(self, seq: int) -> int | None:
+        """First lost seq in a range behind `seq`: a read that goes on from there must stop before it."""
+        for start, end, _ in self.loss:
+            if end > seq:
+                return max(start, seq + 1)  # ranges of two causes may overlap: then it is still inside one
+        return None
+
+    def reason(self, seq: int) -> str:
+        """The one cause whose floor lies above `seq`, or 'mixed'."""
+        causes = [str(cause) for cause in ANNOUNCED if self.floors.get(cause, 1) > seq]
+        return causes[0] if len(causes) == 1 else "mixed"
+
+    def lost_to(self, seq: int) -> str | None:
+        """Why `seq` is gone, as far as floors and ranges tell: expired, evicted, lost or deleted; else None."""
+        if seq < self.evict_floor:
+            return "expired" if self.reason(seq) == LossCause.TTL else "evicted"
+        if self.covering(seq):
+            return "lost"
+        return "deleted" if seq < self.live_floor else None
+
+    def tombstone(self, from_seq: int, *, earliest_seq: int, head_seq: int) -> Tombstone | None:
+        """What a reader whose last seq is `from_seq` must be told before it gets anything."""
+        wanted = from_seq + 1
+        if wanted < self.evict_floor:
+            gap_to, reason = self.evict_floor - 1, self.reason(wanted)
+        elif (lost := self.covering(wanted)) is not None:
+            gap_to, reason = lost[1], lost[2]
+        else:
+            return None
+        return Tombstone(
+            gap_from=wanted,
+            gap_to=gap_to,
+            reason=reason,
+            missed_estimate=gap_to - from_seq,
+            earliest_seq=earliest_seq,
+            head_seq=head_seq,
+        )

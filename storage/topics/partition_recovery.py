@@ -1,0 +1,94 @@
+"""Partitions at the end of a replay: which logs count, and what is missing. Source: storage.md §6; kafka.md §1.
+
+A topic is made, grown and deleted in several shards, one frame each; partition 0's frame decides. What was done before
+it (on making and growing) is undone, what was left to do behind it (on deleting and changing settings) is done:
+
+    make    p1 p2 | p0              a crash before p0: p1 and p2 belong to no topic and are deleted
+    grow    p3 p4 | p0 | p1 p2      before p0: p3 and p4 are beyond what p0 counts and are deleted; behind it: `align`
+    change          p0 | p1 p2      behind p0: `align` brings the others to the same settings
+    delete          p0 | p1 p2      behind p0: p1 and p2 belong to no topic and are deleted
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.errors import MetadataLost, StorageError
+from storage.format import control
+from storage.state.catalog import Catalog, Topic
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
+
+
+def settle_partitions(catalog: Catalog, *, salvaging: bool) -> None:
+    """Find every partition that counts by its address; those that do not are `superseded`, to be deleted before ready.
+
+    A partition that counts and is not there is damage: MetadataLost, or, `salvaging`, it begins anew and empty, with an
+    epoch of its own; its TopicCreate stands in `catalog.unannounced`.
+    """
+    newest: dict[tuple[int, int], Topic] = {}
+    for topic in sorted(catalog.by_id.values(), key=attrgetter("topic_id")):
+        if not topic.partition:
+            continue
+        root = catalog.by_id.get(topic.root_id)
+        if root is None or root.partition or topic.partition >= root.config.partitions:
+            _supersede(catalog, topic)
+            continue
+        # One that was made in vain, when there was no room to say so, and another that was made later.
+        place = topic.root_id, topic.partition
+        if (older := newest.get(place)) is not None:
+            _supersede(catalog, older)
+        newest[place] = topic
+    for (root_id, partition), topic in newest.items():
+        catalog.parts.setdefault(root_id, {})[partition] = topic
+    for root in [topic for topic in catalog.by_id.values() if not topic.partition and topic.config.partitions > 1]:
+        parts = catalog.parts.get(root.topic_id, {})
+        missing = [partition for partition in range(1, root.config.partitions) if partition not in parts]
+        if missing and not salvaging:
+            raise MetadataLost(
+                f"Partition {missing[0]} of topic {root.name!r} is not in the log, though partition 0 counts "
+                f"{root.config.partitions}. Nothing was changed; restore the directory from a backup, or salvage it."
+            )
+        for partition in missing:
+            _begin_anew(catalog, root, partition)
+        catalog.link(root)
+
+
+def _supersede(catalog: Catalog, topic: Topic) -> None:
+    catalog.superseded[topic.topic_id] = topic.title
+    catalog.remove(topic)
+
+
+def _begin_anew(catalog: Catalog, root: Topic, partition: int) -> None:
+    topic_id = catalog.claim_topic_id(lambda shard: True)
+    value = creation(root.title, root.topic_id, partition, root.config.partitions, topic_id, root.config.to_map())
+    catalog.add(topic_id, value)
+    catalog.unannounced.append((topic_id, value))
+    _log.error("partition_lost", topic=root.name, partition=partition, topic_id=topic_id)
+
+
+def creation(
+    title: str, root_id: int, partition: int, partitions: int, topic_id: int, config: dict[str, object]
+) -> control.TopicCreate:
+    """The frame that a partition comes into being with."""
+    return control.TopicCreate(
+        name=title, topic=root_id, partition=partition, partitions=partitions, epoch=topic_id, config=config
+    )
+
+
+async def align(engine: EngineCore) -> None:
+    """Bring partitions whose settings a crash or a full disk has kept as they were to those of partition 0.
+
+    Where there is no room for that it is tried again, where the shard has stopped the next start does it.
+    """
+    for name in sorted(engine.catalog.spread):
+        try:
+            await engine.admin.align(name)
+        except StorageError as error:
+            _log.warning("partitions_not_aligned", topic=name, error=str(error))

@@ -1,0 +1,85 @@
+"""Values that others keep in an engine, durably (see `storage.state.state_table`). Source: kafka.md §1."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage.errors import InvalidRequest, LimitReached
+from storage.format import control
+from storage.log.encode import encode_controls
+
+if TYPE_CHECKING:
+    from storage.core import EngineCore
+    from storage.state.catalog import Topic
+
+#: Longest kind and key, in bytes of UTF-8.
+MAX_NAME_BYTES = 1024
+
+
+class States:
+    """The values of an engine that belong to no log, and the writing of those of logs. All methods are the loop's."""
+
+    def __init__(self, engine: EngineCore) -> None:
+        self._engine = engine
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """The value that is durable; None: there is none."""
+        return self._engine.catalog.states.table.get(kind, key)
+
+    def items(self, kind: str) -> list[tuple[str, bytes]]:
+        """(key, value) of a kind, by key."""
+        return self._engine.catalog.states.table.items(kind)
+
+    async def put(self, kind: str, key: str, value: bytes) -> None:
+        """Durable on return; what was put last counts, also where others still wait. A cancelled call goes on.
+
+        Raises InvalidRequest, LimitReached (detail.limit max_states), Unavailable: of these only StorageFailed leaves
+        open which value the next start finds.
+        """
+        engine = self._engine
+        engine.check_open()
+        check_state(kind, key, value, engine.options.max_state_bytes)
+        table, limit = engine.catalog.states.table, engine.options.max_states
+        if table.get(kind, key) is None and len(table) >= limit:
+            raise LimitReached(f"There are {limit} values, which is the limit.", limit="max_states", max=limit)
+        engine.shards[0].refuse_when_full()
+        await self._write(control.State(kind=kind, key=key, value=value), frees=False)
+
+    async def delete(self, kind: str, key: str) -> None:
+        """Durable on return; also where there is none, for one may be on its way. A cancelled call goes on."""
+        self._engine.check_open()
+        check_state(kind, key, b"", 0)
+        await self._write(control.State(kind=kind, key=key), frees=True)
+
+    async def put_of_log(self, topic: Topic, kind: str, key: str, value: bytes) -> None:
+        """Of a log: it goes with the log. Applied on return, and durable with what is synced next, for nobody is told.
+
+        Raises InvalidRequest, Unavailable.
+        """
+        engine, log = self._engine, topic.log
+        engine.check_open()
+        check_state(kind, key, value, engine.options.max_state_bytes)
+        shard = engine.shards[log.shard]
+        shard.refuse_when_full()
+        encoded = encode_controls([control.State(kind=kind, key=key, value=value)], log.topic_id, engine.now_ms())
+        if not shard.has_room(1, len(encoded.payload), internal=True):
+            await shard.wait_room(1, len(encoded.payload))
+        await asyncio.shield(engine.submit_unit(shard, log.topic_id, encoded, needs_sync=False))
+
+    async def _write(self, value: control.State, *, frees: bool) -> None:
+        engine = self._engine
+        encoded = encode_controls([value], 0, engine.now_ms())
+        shard = engine.shards[0]
+        if not shard.has_room(1, len(encoded.payload), internal=True):
+            await shard.wait_room(1, len(encoded.payload))
+        await asyncio.shield(engine.submit_unit(shard, 0, encoded, frees=frees))
+
+
+def check_state(kind: str, key: str, value: bytes, max_bytes: int) -> None:
+    """Raises InvalidRequest."""
+    for name, text in (("kind", kind), ("key", key)):
+        if not 0 < len(text.encode()) <= MAX_NAME_BYTES:
+            raise InvalidRequest(f"{name} has 1 to {MAX_NAME_BYTES} bytes.", field=name)
+    if len(value) > max_bytes:
+        raise InvalidRequest(f"A value of {kind} has at most {max_bytes} bytes, this has {len(value)}.", field="value")

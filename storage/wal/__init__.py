@@ -1,1 +1,0 @@
-"""The sharded write-ahead log: frames in files, one writer a shard."""
