@@ -54,7 +54,6 @@ from storage.state.log import Log
 from storage.state.watermarks import LossRange
 from storage.topics.admin import TopicAdmin
 from storage.topics.expiry import Expiry
-from storage.topics.partition_recovery import align
 from storage.topics.producers import Producers
 from storage.topics.states import States
 from storage.tracing import Tracer
@@ -106,7 +105,7 @@ class EngineCore:
         self.housekeeping = Housekeeping(self)
         self.reclaim = Reclaim(self)
         self.relocator = Relocator(self)
-        self.upkeep = Upkeep(self, self.absorber, self.reclaim, self.housekeeping)
+        self.upkeep = Upkeep(self, self.absorber, self.reclaim.tick, self.housekeeping)
         self.reservations = Reservations(self)
         self.expiry = Expiry(self)
         self.admin = TopicAdmin(self)
@@ -150,7 +149,7 @@ class EngineCore:
             await self._open_writers(recovered)
             await announce_losses(self, recovered)
             await end_leases_with_this_process(self, recovered)
-            await align(self)
+            await self.admin.align_all()
         except BaseException:
             self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
             await self._release()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from storage.config import TopicConfig
 from storage.errors import TopicIncompatible
 from storage.log.validation import check_cleanup
-from storage.topics.growth import check_partitions
+from storage.state.partition_rules import check_partitions
 
 if TYPE_CHECKING:
     from storage.engine import Engine
@@ -20,7 +20,7 @@ def check(engine: Engine, name: str, config: TopicConfig) -> None:
     if topic is not None and topic.config.type is not config.type:
         raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
     check_cleanup(config)
-    check_partitions(engine, name, config, topic)
+    check_partitions(engine.catalog, engine.options, name, config, topic)
 
 
 async def change(engine: Engine, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:

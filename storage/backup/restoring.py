@@ -37,8 +37,8 @@ from storage.platform.directory import LockText, ShardTrust, ensure_dir, make_fo
 from storage.platform.filesystem import File, FileSystem, write_whole
 from storage.recovery.recovery import Recovered, load_snapshots, recover
 from storage.recovery.resharding import lay_out_anew
-from storage.recovery.segments import remove_folder
 from storage.segments import names
+from storage.segments.files import remove_folder
 from storage.segments.names import SegmentId
 from storage.segments.store import id_of
 from storage.segments.tiering.directory import DirectoryStore

@@ -16,7 +16,7 @@ from storage.consumers.desk import desk_of
 from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.recovery.start import settle_debt
+from storage.log.pending_losses import settle_debt
 from storage.state.catalog import Topic
 from storage.state.consumers.answers import has_one
 from storage.state.consumers.consumer import Consumer

@@ -14,7 +14,7 @@ import structlog
 from storage.errors import ConsumerNotFound, TopicNotFound
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.recovery.start import settle_debt
+from storage.log.pending_losses import settle_debt
 from storage.state.catalog import Topic
 from storage.state.consumers.answers import remembered
 from storage.state.consumers.consumer import Awaited, Consumer

@@ -22,17 +22,17 @@ from storage.log.contents import Contents, encoded, hash_of, measured
 from storage.log.encode import WriteHeader, assemble
 from storage.log.framing import Frames
 from storage.log.obstacles import Obstacle, settled
+from storage.log.pending_losses import settle_debt
 from storage.log.submission import Both, Outcome, Submission
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_text
 from storage.records.batches import Run
 from storage.records.partitions import is_address
 from storage.records.values import Appended, ProducerBatch, StoredBodies
-from storage.recovery.start import settle_debt
 from storage.state.catalog import Topic
 from storage.state.keys import key_digest
 from storage.state.log import Log
+from storage.state.partition_rules import check_partitions
 from storage.state.retained import Cut
-from storage.topics.growth import check_partitions
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -297,7 +297,7 @@ class Write:
             raise TopicNotFound(self.name)
         config = self._new_config()
         check_cleanup(config, "config.")
-        check_partitions(self.engine, self.name, config, None, "config.")
+        check_partitions(self.engine.catalog, self.engine.options, self.name, config, None, "config.")
         self._check_kind(config)
         self._check_expected(0)
         check_caps(config, None, self.payloads, self.total)

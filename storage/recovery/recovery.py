@@ -40,8 +40,8 @@ from storage.snapshot import contents as snapshot
 from storage.state.catalog import Catalog
 from storage.state.keys import KeyRing
 from storage.state.log import Log
+from storage.state.partition_sets import settle_partitions
 from storage.state.watermarks import LossRange
-from storage.topics.partition_recovery import settle_partitions
 
 _log = structlog.get_logger("storage")
 

@@ -177,15 +177,3 @@ def _set_aside(fs: FileSystem, root: str, topic_id: int) -> None:
     fs.rename(source, target)
     fs.sync_dir(layout.quarantine_dir(root))
     fs.sync_dir(names.topics_folder(root))
-
-
-def remove_folder(fs: FileSystem, root: str, topic_id: int) -> None:
-    """Everything of a deleted log. Durable on return; may be repeated. Raises OSError."""
-    folder = names.folder(root, topic_id)
-    with contextlib.suppress(FileNotFoundError):
-        for name in fs.listdir(folder):
-            fs.unlink(layout.join(folder, name))
-        fs.sync_dir(folder)
-        fs.rmdir(folder)
-    if fs.exists(names.topics_folder(root)):
-        fs.sync_dir(names.topics_folder(root))

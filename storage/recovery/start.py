@@ -15,7 +15,6 @@ from storage.recovery.mend import heal
 from storage.recovery.recovery import Recovered
 from storage.recovery.routers import announce_routers
 from storage.state.catalog import Topic, shard_of
-from storage.state.log import Log
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -77,16 +76,6 @@ async def end_leases_with_this_process(engine: EngineCore, recovered: Recovered)
             _log.warning("leases_not_ended", error=str(outcome))
         elif isinstance(outcome, BaseException) and not isinstance(outcome, StorageFailed):
             raise outcome
-
-
-async def settle_debt(engine: EngineCore, log: Log) -> None:
-    """Announce what a full disk had no room for at the start. Raises StorageFull when there is still none."""
-    losses = engine.debts.get(log.topic_id)
-    if losses is None:
-        return  # another write was faster
-    frame = encode_controls([control.EvictWatermark(loss=losses)], log.topic_id, engine.now_ms())
-    await engine.submit_controls(log, frame, frees=True)
-    engine.debts.pop(log.topic_id, None)
 
 
 def _config_update(topic: Topic) -> control.ConfigUpdate:

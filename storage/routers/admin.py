@@ -23,12 +23,12 @@ from storage.errors import (
 )
 from storage.format import control
 from storage.log.encode import encode_controls
+from storage.log.pending_losses import settle_debt
 from storage.log.validation import TOPIC_NAME
-from storage.recovery.start import settle_debt
 from storage.state.catalog import Topic
+from storage.state.partition_rules import check_single
 from storage.state.routers.graph import find_cycle
 from storage.state.routers.router import Definition, Router, Start
-from storage.topics.growth import check_single
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -107,7 +107,7 @@ class RouterAdmin:
         engine = self._engine
         routes, topics = engine.catalog.routes, engine.catalog.topics
         for field, topic in (("source", definition.source), ("dest", definition.dest)):
-            check_single(engine, topic, f"the {field} of a router", field)
+            check_single(engine.catalog, topic, f"the {field} of a router", field)
             found = topics.get(topic)
             missing = found is None or found.provisional
             if missing and topic == definition.dest and not definition.create_dest:
@@ -163,8 +163,9 @@ class RouterAdmin:
             dest = await self._settled(definition.dest)
             if source.topic_id not in engine.changing and engine.catalog.by_id.get(source.topic_id) is source:
                 break
-        check_single(engine, source.name, "the source of a router", "source")  # it may have been given more meanwhile
-        check_single(engine, dest.name, "the dest of a router", "dest")
+        # Either may have been given more partitions meanwhile.
+        check_single(engine.catalog, source.name, "the source of a router", "source")
+        check_single(engine.catalog, dest.name, "the dest of a router", "dest")
         routes = engine.catalog.routes
         shard = engine.shards[dest.log.shard]
         if old is not None and routes.by_id.get(old.router_id) is not old:

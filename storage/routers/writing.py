@@ -16,9 +16,9 @@ from storage.format.wal_frame import FrameType
 from storage.log.append import Write
 from storage.log.encode import Frames, WriteHeader, encode_controls
 from storage.log.obstacles import Obstacle
+from storage.log.pending_losses import settle_debt
 from storage.records.batches import Run
 from storage.records.values import LossCause
-from storage.recovery.start import settle_debt
 from storage.routers.copies import Copies
 from storage.state.catalog import Topic
 from storage.state.log import Log

@@ -15,8 +15,8 @@ from storage.format.idx_entry import set_bits
 from storage.log.encode import EncodedUnit, encode_controls
 from storage.log.submission import Unit
 from storage.platform.slices import in_slices
-from storage.recovery.segments import remove_folder
 from storage.segments.errors import SegmentBroken
+from storage.segments.files import remove_folder
 from storage.segments.names import SegmentId
 from storage.segments.rewrite import remove, rewrite_anew
 from storage.segments.store import id_of

@@ -6,16 +6,14 @@ A round that was begun ends, also when the worker is stopped: threads of its own
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from storage.consumers.reclaim import Reclaim
 from storage.errors import StorageError
 from storage.segments.absorber import Absorber
 from storage.segments.errors import SegmentError
 from storage.segments.housekeeping import Housekeeping
-from storage.topics.partition_recovery import align
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
@@ -24,7 +22,9 @@ if TYPE_CHECKING:
 class Upkeep:
     """See the module."""
 
-    def __init__(self, engine: EngineCore, absorber: Absorber, reclaim: Reclaim, housekeeping: Housekeeping) -> None:
+    def __init__(
+        self, engine: EngineCore, absorber: Absorber, reclaim: Callable[[], Awaitable[None]], housekeeping: Housekeeping
+    ) -> None:
         self._engine = engine
         self._absorber = absorber
         self._reclaim = reclaim
@@ -57,11 +57,11 @@ class Upkeep:
         await (self._absorber.absorb_all() if everything else self._absorber.work())
         self.rounds += 1
         self.last_seconds = (self._engine.clock.monotonic_ns() - begin) / 1e9
-        await self._reclaim.tick()
+        await self._reclaim()
         # On a full disk what gives space back cannot wait.
         full = any(shard.log.full for shard in self._engine.shards)
         if not full:
-            await align(self._engine)
+            await self._engine.admin.align_all()
         if everything or full or not self._engine.relief.puts_off("housekeeping"):
             await self._housekeeping.work()
 

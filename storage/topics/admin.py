@@ -11,11 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+import structlog
 
 from storage.config import Durability, TopicConfig
 from storage.errors import (
     InvalidRequest,
     LimitReached,
+    StorageError,
     TopicIncompatible,
     TopicNotEmpty,
     TopicNotFound,
@@ -23,21 +25,24 @@ from storage.errors import (
 from storage.format import control
 from storage.log.admission import eviction, over_caps
 from storage.log.encode import EncodedUnit, encode_controls
+from storage.log.pending_losses import settle_debt
 from storage.log.submission import ControlStep, PlaceStep, Unit
 from storage.log.validation import check_cleanup, check_topic_name
 from storage.records.values import DeletedRecords, TagMatch
-from storage.recovery.start import settle_debt
 from storage.segments.io import SegmentGone, look_into
 from storage.state.catalog import Topic, leases_durable
 from storage.state.log import Log
 from storage.state.lookup import Found, LookedUp, look_up, plan, tag_predicate
+from storage.state.partition_rules import check_partitions
+from storage.state.partition_sets import creation
 from storage.state.queues.frames import lease_frames
 from storage.state.retained import Cut
-from storage.topics.growth import Growth, check_partitions
-from storage.topics.partition_recovery import creation
+from storage.topics.growth import Growth
 
 if TYPE_CHECKING:
     from storage.core import EngineCore
+
+_log = structlog.get_logger("storage")
 
 Result = TypeVar("Result")
 
@@ -77,7 +82,7 @@ class TopicAdmin:
         while True:
             topic = self._engine.catalog.topics.get(name)
             if topic is None:
-                check_partitions(self._engine, name, config, None)
+                check_partitions(self._engine.catalog, self._engine.options, name, config, None)
                 if await self._create(name, config):
                     return True
                 continue
@@ -89,7 +94,7 @@ class TopicAdmin:
             raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
         if keep_partitions:
             config = msgspec.structs.replace(config, partitions=topic.config.partitions)
-        check_partitions(self._engine, name, config, topic)
+        check_partitions(self._engine.catalog, self._engine.options, name, config, topic)
         if any(self._differs(each, config) for each in (topic, *topic.others)):
             await self._exclusively((topic, *topic.others), self.growth.change(topic, config))
         return False
@@ -153,6 +158,17 @@ class TopicAdmin:
 
         task.add_done_callback(settled)
         return await asyncio.shield(task)
+
+    async def align_all(self) -> None:
+        """Bring partitions whose settings a crash or a full disk has kept as they were to those of partition 0.
+
+        Where there is no room for that it is tried again, where the shard has stopped the next start does it.
+        """
+        for name in sorted(self._engine.catalog.spread):
+            try:
+                await self.align(name)
+            except StorageError as error:
+                _log.warning("partitions_not_aligned", topic=name, error=str(error))
 
     async def align(self, name: str) -> None:
         """Give all partitions the settings that partition 0 has, where they differ. Raises Unavailable."""

@@ -8,7 +8,7 @@ from storage import TopicConfig
 from storage.errors import MetadataLost
 from storage.format import control
 from storage.state.catalog import Catalog
-from storage.topics.partition_recovery import creation, settle_partitions
+from storage.state.partition_sets import creation, settle_partitions
 
 
 def replayed(*logs: tuple[int, int, int, int]) -> Catalog:

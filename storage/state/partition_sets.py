@@ -4,24 +4,22 @@ A topic is made, grown and deleted in several shards, one frame each; partition 
 it (on making and growing) is undone, what was left to do behind it (on deleting and changing settings) is done:
 
     make    p1 p2 | p0              a crash before p0: p1 and p2 belong to no topic and are deleted
-    grow    p3 p4 | p0 | p1 p2      before p0: p3 and p4 are beyond what p0 counts and are deleted; behind it: `align`
-    change          p0 | p1 p2      behind p0: `align` brings the others to the same settings
+    grow    p3 p4 | p0 | p1 p2      before p0: p3 and p4 are beyond what p0 counts, and are deleted; then `align_all`
+    change          p0 | p1 p2      behind p0: `align_all` brings the others to the same settings
     delete          p0 | p1 p2      behind p0: p1 and p2 belong to no topic and are deleted
+
+`align_all` is `storage.topics.admin.TopicAdmin.align_all`.
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import structlog
 
-from storage.errors import MetadataLost, StorageError
+from storage.errors import MetadataLost
 from storage.format import control
 from storage.state.catalog import Catalog, Topic
-
-if TYPE_CHECKING:
-    from storage.core import EngineCore
 
 _log = structlog.get_logger("storage")
 
@@ -80,15 +78,3 @@ def creation(
     return control.TopicCreate(
         name=title, topic=root_id, partition=partition, partitions=partitions, epoch=topic_id, config=config
     )
-
-
-async def align(engine: EngineCore) -> None:
-    """Bring partitions whose settings a crash or a full disk has kept as they were to those of partition 0.
-
-    Where there is no room for that it is tried again, where the shard has stopped the next start does it.
-    """
-    for name in sorted(engine.catalog.spread):
-        try:
-            await engine.admin.align(name)
-        except StorageError as error:
-            _log.warning("partitions_not_aligned", topic=name, error=str(error))

@@ -1,0 +1,50 @@
+"""How many partitions a topic may have, and what a topic of several cannot be. Pure. Source: kafka.md §1."""
+
+from __future__ import annotations
+
+from storage.config import TopicConfig, TopicType
+from storage.errors import InvalidRequest, LimitReached, TopicIncompatible
+from storage.options import Options
+from storage.records.partitions import MAX_PARTITIONS
+from storage.state.catalog import Catalog, Topic
+
+
+def check_partitions(
+    catalog: Catalog, options: Options, name: str, config: TopicConfig, topic: Topic | None, within: str = ""
+) -> None:
+    """Whether the topic (None: there is none yet) may be set so; `within` is where the config stands in the request.
+
+    Raises InvalidRequest, LimitReached, TopicIncompatible.
+    """
+    there = topic.config.partitions if topic is not None else 1
+    wanted, limit, field = config.partitions, options.max_partitions, f"{within}partitions"
+    if not 1 <= wanted <= MAX_PARTITIONS:
+        raise InvalidRequest(f"partitions must be 1 to {MAX_PARTITIONS}.", field=field)
+    if wanted < there:
+        raise TopicIncompatible(f"{name} has {there} partitions; they can be added, not removed.", field=field)
+    if limit and wanted > max(limit, there):
+        raise LimitReached(f"A topic can have {limit} partitions at most.", limit="max_partitions", max=limit)
+    if config.dead_letter in catalog.spread:
+        raise _needs_one(f"{config.dead_letter} has several, so it takes no dead letters", f"{within}dead_letter")
+    if wanted == 1:
+        return
+    if config.type is TopicType.QUEUE:
+        raise _needs_one("a queue has one", field)
+    if there > 1:
+        return
+    routes = catalog.routes
+    if topic is not None and (topic.topic_id in routes.out_of or topic.topic_id in routes.into):
+        raise _needs_one(f"{name} is an end of a router", field)
+    queue = next((each for each in catalog.by_id.values() if each.config.dead_letter == name), None)
+    if queue is not None:
+        raise _needs_one(f"{name} takes the dead letters of {queue.name}", field)
+
+
+def check_single(catalog: Catalog, name: str, what: str, field: str) -> None:
+    """Raises TopicIncompatible for a topic of several partitions; `what` it cannot be."""
+    if name in catalog.spread:
+        raise _needs_one(f"{name} has several, so it cannot be {what}", field)
+
+
+def _needs_one(why: str, field: str) -> TopicIncompatible:
+    return TopicIncompatible(f"This takes a topic of one partition: {why}.", field=field)
