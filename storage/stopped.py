@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage.core import EngineCore
+from storage.engine import Engine
 from storage.format.segment_frame import from_wal
 from storage.log.fetch import WalReader
 from storage.options import Options
@@ -79,7 +79,7 @@ class StoppedDirectory:
         self._overlay = OverlayFileSystem(fs)
         # One process: others would not see the overlay.
         options = Options(recovery_processes=1, cold_dir=cold_dir)
-        self._engine = EngineCore(root, options, fs=self._overlay, threaded=False)
+        self._engine = Engine(root, options, fs=self._overlay, threaded=False)
         # The engine's own recovery, and none of what follows it: no writers, no workers.
         self._recovered: Recovered = self._engine._recover()  # pyright: ignore[reportPrivateUsage]
         self.cluster_id = self._engine.cluster_id

@@ -13,13 +13,13 @@ from storage.backup.taking import Summary, Taking
 from storage.errors import LimitReached
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class Backups:
     """Belongs to the engine's loop, but for the pins."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.pins = Pins(lambda: any(shard.log.full for shard in engine.shards))
         self._taking: Taking | None = None

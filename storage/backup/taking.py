@@ -40,7 +40,7 @@ from storage.segments.names import SegmentId
 from storage.state.manifest import COLD, SegmentState
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 #: Segments that are copied in one go on the I/O pool.
 _TOGETHER = 64
@@ -93,9 +93,7 @@ class Instant(NamedTuple):
 class Taking:
     """One backup. Raises what `Backups.take` does."""
 
-    def __init__(
-        self, engine: EngineCore, directory: str, *, include_cold: bool, at_instant: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, directory: str, *, include_cold: bool, at_instant: Callable[[], None]) -> None:
         self._engine = engine
         self._pins = engine.backups.pins
         self._include_cold = include_cold

@@ -25,13 +25,13 @@ from storage.state.consumers.values import ConsumerConfig, Start
 from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class ConsumerAdmin:
     """Operations on whole consumers."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         #: Who changes which name, and how many wait to: (lock, count).
         self._busy: dict[tuple[int, str], tuple[asyncio.Lock, int]] = {}

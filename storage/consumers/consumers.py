@@ -29,7 +29,7 @@ from storage.state.consumers.unread import unread
 from storage.state.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -48,7 +48,7 @@ class Consumers:
     TopicIncompatible.
     """
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._admin = ConsumerAdmin(engine)
         self.counters = Counters()

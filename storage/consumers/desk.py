@@ -21,7 +21,7 @@ from storage.state.consumers.consumer import Awaited, Consumer
 from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -44,7 +44,7 @@ class Desk:
 
     __slots__ = ("_consumer", "_counters", "_engine", "_topic", "moved_ns", "turn", "writing")
 
-    def __init__(self, engine: EngineCore, topic: Topic, consumer: Consumer) -> None:
+    def __init__(self, engine: Engine, topic: Topic, consumer: Consumer) -> None:
         self._engine = engine
         self._topic = topic
         self._consumer = consumer
@@ -177,7 +177,7 @@ class Desk:
                 return
 
 
-def desk_of(engine: EngineCore, topic: Topic, consumer: Consumer) -> Desk:
+def desk_of(engine: Engine, topic: Topic, consumer: Consumer) -> Desk:
     """Made when it is first asked for; gone with the consumer."""
     desk = consumer.desk
     if not isinstance(desk, Desk):

@@ -23,7 +23,7 @@ from storage.state.consumers.unread import unread
 from storage.state.consumers.values import ConsumerRead
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class _GoneBack(Exception):
@@ -37,7 +37,7 @@ class Reading:
 
     def __init__(
         self,
-        engine: EngineCore,
+        engine: Engine,
         topic: Topic,
         consumer: Consumer,
         query: ReadQuery,

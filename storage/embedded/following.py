@@ -15,7 +15,7 @@ from storage.records.values import ReadQuery
 from storage.state.consumers.values import Consistency
 
 if TYPE_CHECKING:
-    from storage.embedded.face import Embedded
+    from storage.engine import Engine
 
 #: What a read gives at most unless told otherwise.
 MAX_BYTES, MAX_RECORDS = 1 << 20, 1000
@@ -28,7 +28,7 @@ class Following:
 
     def __init__(
         self,
-        engine: Embedded,
+        engine: Engine,
         topic: str,
         consumer: str,
         *,

@@ -11,17 +11,17 @@ import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storage.embedded.face import Embedded
+    from storage.engine import Engine
 
-_engines: weakref.WeakValueDictionary[str, Embedded] = weakref.WeakValueDictionary()
+_engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
 
 
-def opened(engine: Embedded) -> None:
+def opened(engine: Engine) -> None:
     """It holds its directory from now on."""
     _engines[engine.path] = engine
 
 
-def closed(engine: Embedded) -> None:
+def closed(engine: Engine) -> None:
     """It does not, any more."""
     if _engines.get(engine.path) is engine:
         del _engines[engine.path]

@@ -22,7 +22,7 @@ from storage.state.log import Log
 from storage.state.retained import Cut
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total_bytes: int) -> None:
@@ -72,7 +72,7 @@ def eviction(config: TopicConfig, log: Log, cut: Cut) -> control.EvictWatermark:
     return control.EvictWatermark(floors={cause: cut.floor}, jobs=None if log.queue is None else cut.records)
 
 
-def check_limits(engine: EngineCore, config: TopicConfig, total_bytes: int, *, has_key: bool) -> None:
+def check_limits(engine: Engine, config: TopicConfig, total_bytes: int, *, has_key: bool) -> None:
     """Raises LimitReached or StorageFull when the engine holds as much as it may."""
     usage, options = engine.catalog.usage, engine.options
     if has_key and _keys_taken(engine) >= options.max_idempotency_keys:
@@ -88,7 +88,7 @@ def check_limits(engine: EngineCore, config: TopicConfig, total_bytes: int, *, h
         )
 
 
-def _keys_taken(engine: EngineCore) -> int:
+def _keys_taken(engine: Engine) -> int:
     """Keys that are held, and those on their way that are not held yet."""
     held, pending = engine.catalog.usage.keys, engine.pending_keys
     if held + len(pending) < engine.options.max_idempotency_keys:
@@ -96,7 +96,7 @@ def _keys_taken(engine: EngineCore) -> int:
     return held + sum(not done.done() for done in pending.values())
 
 
-def announce(engine: EngineCore, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
+def announce(engine: Engine, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
     """Records from before the topic was ephemeral are evicted: they must not come back with a restart."""
     again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # they are counted by now
     controls = encode_controls(again, log.topic_id, engine.now_ms(), durable=False)

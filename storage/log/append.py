@@ -35,7 +35,7 @@ from storage.state.partition_rules import check_partitions
 from storage.state.retained import Cut
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
     from storage.log.writer import Shard
 
 
@@ -77,7 +77,7 @@ class Write:
 
     def __init__(
         self,
-        engine: EngineCore,
+        engine: Engine,
         name: str,
         records: Contents,
         *,

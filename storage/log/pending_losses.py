@@ -9,10 +9,10 @@ from storage.log.encode import encode_controls
 from storage.state.log import Log
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
-async def settle_debt(engine: EngineCore, log: Log) -> None:
+async def settle_debt(engine: Engine, log: Log) -> None:
     """Announce what a full disk had no room for at the start. Raises StorageFull when there is still none."""
     losses = engine.debts.get(log.topic_id)
     if losses is None:

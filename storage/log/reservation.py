@@ -18,7 +18,7 @@ from storage.state.catalog import Topic
 from storage.state.log import Log
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 MIN_STEP = 256
 
@@ -26,7 +26,7 @@ MIN_STEP = 256
 class Reservations:
     """Per log: the step (doubled while it is used up within eight sync intervals) and the request under way."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._pending: dict[int, asyncio.Future[int | None]] = {}
         self._steps: dict[int, tuple[int, int]] = {}  # topic_id -> (step, monotonic ms of the last extension)

@@ -21,7 +21,7 @@ from storage.log.settling import Settling
 from storage.records.values import Appended, PlainRecords
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 #: Of one topic and node in one run, at most.
 MAX_TOGETHER: Final = 256
@@ -39,7 +39,7 @@ class Single(NamedTuple):
 class Together:
     """Those that came in this turn of the loop. One of an engine."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._parties: dict[tuple[str, str | None], list[Single]] = {}
         options = engine.options

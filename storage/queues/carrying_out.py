@@ -16,12 +16,10 @@ from storage.state.catalog import Topic
 from storage.state.log import Log
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
-async def commit(
-    engine: EngineCore, topic: Topic, values: Sequence[Control], nodes: Sequence[str], *, sync: bool
-) -> None:
+async def commit(engine: Engine, topic: Topic, values: Sequence[Control], nodes: Sequence[str], *, sync: bool) -> None:
     """See `Queues.commit`."""
     log = topic.log
     if engine.catalog.by_id.get(topic.topic_id) is not topic:
@@ -43,7 +41,7 @@ async def commit(
 
 
 def commit_now(
-    engine: EngineCore,
+    engine: Engine,
     log: Log,
     encoded: EncodedUnit,
     now_ms: int,

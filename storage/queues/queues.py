@@ -33,13 +33,13 @@ from storage.state.queues.stats import QueueStats
 from storage.state.queues.values import JobState, JobView, Redriven, Settled
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class Queues:
     """See the module."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.stats = QueueStats()
         self.claiming = Claiming(self)

@@ -24,7 +24,7 @@ from storage.state.catalog import Topic
 from storage.state.queues.kept import Kept
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 #: Read at once, at most.
 RECORDS = 1000
@@ -61,7 +61,7 @@ class _Ahead:
 class ReadAhead:
     """What was read ahead of the claims, by topic_id."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queues: OrderedDict[int, _Ahead] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()

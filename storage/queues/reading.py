@@ -15,7 +15,7 @@ from storage.records.values import ReadQuery, StoredRecord
 from storage.state.catalog import Topic
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 #: Most bytes of records that one claim is answered with, beyond its first.
 MAX_BYTES = 8 << 20
@@ -47,7 +47,7 @@ class Read(NamedTuple):
         return Found(dict(zip(seqs, self.records, strict=True)), dict(zip(seqs, self.sizes, strict=True)), [], {})
 
 
-def cached(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Read | None:
+def cached(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Read | None:
     """All of them, if their bytes are in memory and small enough; else None."""
     log = topic.log
     if seqs[0] <= log.held.absorbed or seqs[-1] > log.head:
@@ -81,7 +81,7 @@ def whole(found: Found, seqs: Sequence[int]) -> Read | None:
     return Read([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
 
 
-async def read(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> Found:
+async def read(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Found:
     """The records with these ascending seqs. Raises TopicNotFound."""
     found = Found({}, {}, [], {})
     reader, size = Reader(engine), 0

@@ -33,7 +33,7 @@ from storage.state.log import Log
 from storage.state.manifest import COLD
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 #: A router that passes over records lets the loop go on after so many.
@@ -43,7 +43,7 @@ ROUTING_SCAN_RECORDS = 4096
 class Reader:
     """Reads logs of one engine."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:

@@ -17,12 +17,12 @@ from storage.recovery.routers import announce_routers
 from storage.state.catalog import Topic, shard_of
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
 
-async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
+async def announce_losses(engine: Engine, recovered: Recovered) -> None:
     """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return.
 
     Also the deletion of topics whose name a later one has: else they would be back when that one is gone.
@@ -58,7 +58,7 @@ async def announce_losses(engine: EngineCore, recovered: Recovered) -> None:
             await engine.run_io(heal, engine.fs, engine.path, end, engine.options)
 
 
-async def end_leases_with_this_process(engine: EngineCore, recovered: Recovered) -> None:
+async def end_leases_with_this_process(engine: Engine, recovered: Recovered) -> None:
     """A snapshot of a clean stop holds leases that are not durable: whatever ends this process next voids them.
 
     A frame behind that snapshot says so by being there, before a job can be given to anybody. Claims write none, and
@@ -89,7 +89,7 @@ def _config_update(topic: Topic) -> control.ConfigUpdate:
     )
 
 
-async def hand_back_reservations(engine: EngineCore) -> None:
+async def hand_back_reservations(engine: Engine) -> None:
     """A clean stop: seqs reserved and not used may be handed out after the next start."""
     pending: list[asyncio.Future[int | None]] = []
     for topic in engine.catalog.topics.values():
@@ -106,7 +106,7 @@ async def hand_back_reservations(engine: EngineCore) -> None:
         await asyncio.gather(*pending)
 
 
-def start_rounds(engine: EngineCore) -> None:
+def start_rounds(engine: Engine) -> None:
     """What is looked after again and again begins."""
     options, start = engine.options, engine.supervisor.start
     start("expiry", options.expiry_interval_ms / 1000, engine.expiry.tick)

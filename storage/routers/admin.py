@@ -31,7 +31,7 @@ from storage.state.routers.graph import find_cycle
 from storage.state.routers.router import Definition, Router, Start
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 
@@ -57,7 +57,7 @@ def check_definition(definition: Definition) -> None:
 class RouterAdmin:
     """Operations on whole routers."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._one_at_a_time = asyncio.Lock()
 

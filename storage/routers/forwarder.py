@@ -27,7 +27,7 @@ from storage.state.routers.router import Router
 from storage.tracing import moving
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -45,7 +45,7 @@ MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 class Forwarder:
     """One router's. All methods are the loop's."""
 
-    def __init__(self, engine: EngineCore, router: Router) -> None:
+    def __init__(self, engine: Engine, router: Router) -> None:
         self._engine = engine
         self.router = router
         self._task: asyncio.Task[None] | None = None

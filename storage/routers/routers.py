@@ -23,7 +23,7 @@ from storage.state.log import Log
 from storage.state.routers.router import Definition, Router
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -35,7 +35,7 @@ BEHIND_AFTER_MS, BEHIND_BY = 60_000, 10_000
 class Routers:
     """See the module."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._admin = RouterAdmin(engine)
         self._forwarders: dict[int, Forwarder] = {}

@@ -21,7 +21,7 @@ from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 #: Of one window; and of windows that are kept, over all sources: those that fell behind have their own.
 WINDOW_BYTES: Final = 2 << 20
@@ -90,7 +90,7 @@ class Window:
 class Windows:
     """The windows of an engine's sources, those read last."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._kept: OrderedDict[tuple[int, int], Window] = OrderedDict()
         #: Reads under way, by topic_id and where they begin.

@@ -25,7 +25,7 @@ from storage.state.log import Log
 from storage.state.routers.router import Router
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class CopyWrite(Write):
@@ -33,7 +33,7 @@ class CopyWrite(Write):
 
     __slots__ = ("_copies", "_router")
 
-    def __init__(self, engine: EngineCore, dest: Topic, router: Router, copies: Copies, source_seq: int) -> None:
+    def __init__(self, engine: Engine, dest: Topic, router: Router, copies: Copies, source_seq: int) -> None:
         super().__init__(
             engine,
             dest.name,
@@ -61,7 +61,7 @@ class CopyWrite(Write):
         return self._copies.encode(head)
 
 
-def check_alive(engine: EngineCore, router: Router, dest: Topic | None) -> None:
+def check_alive(engine: Engine, router: Router, dest: Topic | None) -> None:
     """Raises RouterNotFound when the router is no more, or is about to be no more."""
     known = engine.catalog.routes.by_id.get(router.router_id) is router
     if not known or router.leaving or dest is None or dest.topic_id != router.dest_id:
@@ -89,7 +89,7 @@ def fitting(config: TopicConfig, log: Log, copies: Copies) -> int:
     return count
 
 
-async def lose(engine: EngineCore, dest: Topic, router: Router, source_seq: int) -> None:
+async def lose(engine: Engine, dest: Topic, router: Router, source_seq: int) -> None:
     """Write that what the source had up to `source_seq` cannot be copied: a loss range of one seq."""
     log = dest.log
     shard = engine.shards[log.shard]
@@ -127,13 +127,13 @@ async def lose(engine: EngineCore, dest: Topic, router: Router, source_seq: int)
     router.lost += 1
 
 
-def set_cursor(engine: EngineCore, router: Router, source_seq: int) -> None:
+def set_cursor(engine: Engine, router: Router, source_seq: int) -> None:
     """The cursor of a router whose dest is in memory only: no frame says it."""
     value = control.RouterCursor(router_id=router.router_id, source_seq=source_seq)
     engine.catalog.move_router(router.dest_id, value, 0)
 
 
-async def persist(engine: EngineCore, dest: Topic, router: Router) -> None:
+async def persist(engine: Engine, dest: Topic, router: Router) -> None:
     """Write how far the router has come where there was nothing to copy. Nobody may be writing copies of it just now.
 
     Raises Unavailable; then a restart has the same records examined again, and finds nothing to copy again.

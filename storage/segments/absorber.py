@@ -33,7 +33,7 @@ from storage.state.manifest import Segment, opened
 from storage.state.retained import Written
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -58,7 +58,7 @@ CONSUMED_BYTES = 4 << 20
 class Absorber:
     """One round at a time; see `tick`."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writers: dict[int, ActiveSegment] = {}
         self._sought_old_ms = 0

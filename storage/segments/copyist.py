@@ -18,7 +18,7 @@ from storage.segments.copy_process import CopyProcess, CopyProcessDied
 from storage.segments.copying import Copied, Copy
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 #: After so long without work it is ended.
 _IDLE_MS = 60_000
@@ -38,7 +38,7 @@ class Copyist:
     only hands over to the next.
     """
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._process: CopyProcess | None = None
         self._starting = asyncio.Lock()

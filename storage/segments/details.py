@@ -23,7 +23,7 @@ from storage.state.log import Log
 from storage.state.manifest import COLD, Details, Segment
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -36,7 +36,7 @@ REMEMBERED_RECORDS, REMEMBERED_SEGMENTS = MAX_RECORDS // 2, 256
 class DetailsCache:
     """Loads details, and lets go of those least recently asked for."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._kept: OrderedDict[Segment, Log] = OrderedDict()
         #: Loads under way: one a segment, however many wait for it.

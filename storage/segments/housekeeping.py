@@ -24,7 +24,7 @@ from storage.state.log import Log
 from storage.state.manifest import COLD, HOT, Segment
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -32,7 +32,7 @@ _log = structlog.get_logger("storage")
 class Housekeeping:
     """One round at a time, one action a segment at a time."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._retired: list[SegmentId] = []
         #: Segments that somebody is at, the relocator included: one action a segment at a time.

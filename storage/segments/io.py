@@ -16,14 +16,14 @@ from storage.state.log import Log
 from storage.state.manifest import COLD, Segment
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class SegmentGone(Exception):
     """The segment was dropped, rewritten or moved since the manifest was looked at: it says where to look now."""
 
 
-async def look_into(engine: EngineCore, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
+async def look_into(engine: Engine, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
     """Run a blocking job that reads this segment.
 
     Raises SegmentGone; RecordCorrupt, with file and offset in its detail, which is SegmentIncomplete when a file is
@@ -33,13 +33,13 @@ async def look_into(engine: EngineCore, log: Log, segment: Segment, job: Callabl
     return await _translated(engine, log, segment, segment.tier == COLD, job, *arguments)
 
 
-async def look_into_here(engine: EngineCore, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
+async def look_into_here(engine: Engine, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
     """The same for a job that needs nothing but what is kept here of a cold segment."""
     return await _translated(engine, log, segment, False, job, *args)
 
 
 async def _translated(
-    engine: EngineCore, log: Log, segment: Segment, cold: bool, job: Callable[..., Any], *arguments: Any
+    engine: Engine, log: Log, segment: Segment, cold: bool, job: Callable[..., Any], *arguments: Any
 ) -> Any:
     tier, gen = segment.tier, segment.gen
     try:
@@ -65,7 +65,7 @@ def said_by(error: OSError) -> str:
     return f"{error.strerror} (errno {error.errno})"
 
 
-def _corrupt(engine: EngineCore, log: Log, segment: Segment, error: SegmentCorrupt) -> RecordCorrupt:
+def _corrupt(engine: Engine, log: Log, segment: Segment, error: SegmentCorrupt) -> RecordCorrupt:
     name, where = names.data_name(segment.first_seq, segment.gen), error.file.rpartition("/")[2]
     kind = SegmentIncomplete if isinstance(error, SegmentShort) else RecordCorrupt
     return kind(
@@ -76,7 +76,7 @@ def _corrupt(engine: EngineCore, log: Log, segment: Segment, error: SegmentCorru
     )
 
 
-def _unreadable(engine: EngineCore, log: Log, segment: Segment, why: str) -> SegmentUnreadable:
+def _unreadable(engine: Engine, log: Log, segment: Segment, why: str) -> SegmentUnreadable:
     name = names.data_name(segment.first_seq, segment.gen)
     return SegmentUnreadable(
         f"Segment {name} cannot be read: {why}",
@@ -86,7 +86,7 @@ def _unreadable(engine: EngineCore, log: Log, segment: Segment, why: str) -> Seg
     )
 
 
-def _which(engine: EngineCore, log: Log, segment: Segment) -> dict[str, Any]:
+def _which(engine: Engine, log: Log, segment: Segment) -> dict[str, Any]:
     """Whose records these are: `from_seq` to `to_seq`, both included."""
     topic = engine.catalog.by_id.get(log.topic_id)
     named = {} if topic is None else {"topic": topic.name}

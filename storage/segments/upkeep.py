@@ -16,14 +16,14 @@ from storage.segments.errors import SegmentError
 from storage.segments.housekeeping import Housekeeping
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class Upkeep:
     """See the module."""
 
     def __init__(
-        self, engine: EngineCore, absorber: Absorber, reclaim: Callable[[], Awaitable[None]], housekeeping: Housekeeping
+        self, engine: Engine, absorber: Absorber, reclaim: Callable[[], Awaitable[None]], housekeeping: Housekeeping
     ) -> None:
         self._engine = engine
         self._absorber = absorber

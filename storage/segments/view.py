@@ -20,7 +20,7 @@ from storage.state.log import Log
 from storage.state.manifest import Segment
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 #: Of the frames in .data and the entries in .idx (docs/format.md).
 FILE_FORMAT = 1
@@ -81,7 +81,7 @@ class SegmentsView(msgspec.Struct, frozen=True, kw_only=True):
     tail: TailView
 
 
-def view_of(engine: EngineCore, topic: Topic) -> SegmentsView:
+def view_of(engine: Engine, topic: Topic) -> SegmentsView:
     """The segments of a topic's log now."""
     log = topic.log
     return SegmentsView(

@@ -20,7 +20,7 @@ from storage.snapshot import contents as snapshot
 from storage.snapshot import file as snapshot_file
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 SLICE_NS = 2_000_000
 
@@ -32,7 +32,7 @@ class Snapshotter:
     """
 
     def __init__(
-        self, engine: EngineCore, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
+        self, engine: Engine, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
     ) -> None:
         self._engine = engine
         self._kept = kept

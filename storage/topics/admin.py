@@ -40,7 +40,7 @@ from storage.state.retained import Cut
 from storage.topics.growth import Growth
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 class TopicAdmin:
     """Operations on whole topics."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.growth = Growth(engine)
 

@@ -20,13 +20,13 @@ from storage.state.catalog import Topic
 from storage.state.manifest import Segment
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 
 class Expiry:
     """One eviction a log at a time; readers and the worker share it."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._pending: dict[int, asyncio.Future[int | None]] = {}
 

@@ -21,7 +21,7 @@ from storage.state.partition_rules import check_partitions
 from storage.state.partition_sets import creation
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -29,7 +29,7 @@ _log = structlog.get_logger("storage")
 class Growth:
     """The partitions above 0 of topics that are being made or grown."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def make(self, root: Topic, config: TopicConfig, first: int) -> list[Topic]:

@@ -16,7 +16,7 @@ from storage.state.log import Log
 from storage.state.producer_table import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, ProducerTable, Sent
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 KIND, NEXT = "producer_ids", "next"
 BLOCK = 1000
@@ -25,7 +25,7 @@ BLOCK = 1000
 class Producers:
     """See the module."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._next = self._end = 0
         self._claiming = asyncio.Lock()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.core import EngineCore
+from storage.engine import Engine
 from storage.log.writer import Shard
 from storage.queues import reading
 from storage.queues.read_ahead import ReadAhead
@@ -25,7 +25,7 @@ async def test_behind_a_pause_nothing_is_given(
     disk = asyncio.Event()
     read = reading.read
 
-    async def read_slowly(core: EngineCore, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+    async def read_slowly(core: Engine, topic: Topic, seqs: Sequence[int]) -> reading.Found:
         await disk.wait()
         return await read(core, topic, seqs)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-import storage.core
+import storage.engine
 from storage.options import IoBackend
 from storage.platform.io.choose import MAKERS, close_file_system, open_file_system
 from storage.platform.posix import PosixFileSystem
@@ -52,7 +52,7 @@ def everywhere(name: str) -> Iterator[None]:
     backend = IoBackend(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(backend))  # for brokers and other processes that are started
-        patch.setattr(storage.core, "open_file_system", lambda _: open_file_system(backend))
+        patch.setattr(storage.engine, "open_file_system", lambda _: open_file_system(backend))
         if backend is IoBackend.IO_URING:
             patch.setattr(SimDisk, "dress", staticmethod(SimUringFile))
         yield

@@ -39,7 +39,7 @@ from storage.state.log import Log
 from storage.state.manifest import COLD, HOT, Segment
 
 if TYPE_CHECKING:
-    from storage.core import EngineCore
+    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -52,7 +52,7 @@ _SLICE = 1000
 class Relocator:
     """One round at a time. Without a cold tier nothing is ever done."""
 
-    def __init__(self, engine: EngineCore) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._round: asyncio.Task[None] | None = None
         self._stopping = False

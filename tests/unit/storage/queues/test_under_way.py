@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.core import EngineCore
+from storage.engine import Engine
 from storage.errors import StorageError
 from storage.queues import read_ahead, reading
 from storage.state.catalog import Topic
@@ -116,7 +116,7 @@ async def test_a_claim_gets_others_when_its_jobs_are_deleted_while_they_are_read
     engine = await with_jobs(machine, 4)
     read, deleted = reading.read, list[int]()
 
-    async def read_late(engine: EngineCore, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+    async def read_late(engine: Engine, topic: Topic, seqs: Sequence[int]) -> reading.Found:
         if not deleted:
             deleted.extend(seqs)
             await engine.admin.delete_records("q", seqs[-1] + 1, None)
