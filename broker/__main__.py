@@ -17,10 +17,10 @@ from broker import VERSION, log_events
 from broker.http.app import build_app
 from broker.kafka.start import Entrance, entrance
 from broker.lifecycle import ExitCode, Lifecycle
-from broker.listening import CannotListen, listen
 from broker.memory.giving import bound_heaps
 from broker.notify import Notifier
-from broker.server import BrokerServer
+from broker.server.listening import CannotListen, listen
+from broker.server.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
 from broker.tracing.start import start as start_tracing
 from broker.wiring import Broker

@@ -21,9 +21,9 @@ from broker.memory.memory import Memory
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
 from broker.proxy.instances import Instances
+from broker.server.slow import Quota
 from broker.service.backups import BackupJobs
 from broker.service.limits import Parking
-from broker.slow import Quota
 
 if TYPE_CHECKING:
     from broker.settings import Settings

@@ -39,8 +39,8 @@ import uvloop
 from broker.http.app import build_app
 from broker.kafka.start import entrance
 from broker.lifecycle import Lifecycle
-from broker.listening import listen
-from broker.server import BrokerServer
+from broker.server.listening import listen
+from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine

@@ -10,7 +10,7 @@ from broker.http.docs import DocsPages
 from broker.http.openapi import document
 from broker.http.routes import append, claims, consumer_reads, reads, segments, sockets, watch, work
 from broker.http.routing import RouteTable
-from broker.http1 import WEBSOCKET_PATH
+from broker.server.http1 import WEBSOCKET_PATH
 from broker.wiring import Broker
 
 

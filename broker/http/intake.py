@@ -13,7 +13,7 @@ from broker import inflate
 from broker.http.answers import Message, Receive
 from broker.http.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
 from broker.memory.bodies import BodyRoom
-from broker.slow import Progress, Quota
+from broker.server.slow import Progress, Quota
 from storage.errors import InvalidRequest
 
 _JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)

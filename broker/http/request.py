@@ -12,12 +12,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
-from broker.hang_up import has_hung_up
 from broker.http import intake
 from broker.http.answers import Headers, Receive, Scope
 from broker.http.query import Query
 from broker.memory.bodies import BodyRoom
 from broker.memory.memory import PATIENCE_S, SMALL
+from broker.server.hang_up import has_hung_up
 from broker.service import partitions
 from broker.service.limits import Places
 

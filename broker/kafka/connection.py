@@ -4,7 +4,7 @@ What it may hold is bounded: requests that wait or whose answer is on its way by
 read), answers by what the transport takes (then nothing more is started) and by the budget of all answers (see
 `broker.memory`; a fetch holds its room from before it reads until it is written). While all connections of its key have
 as many requests under way as they may have, nothing more is read or started either. A client that does not take its
-answers, or does not send what it has begun, is cut off by the sweeper (see `broker.slow`).
+answers, or does not send what it has begun, is cut off by the sweeper (see `broker.server.slow`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from broker.kafka.framing import Frames
 from broker.kafka.header import Header
 from broker.kafka.outbox import Outbox, Whole
 from broker.memory.memory import SMALL
-from broker.slow import Look, Phase
+from broker.server.slow import Look, Phase
 
 if TYPE_CHECKING:
     from broker.auth.access import Access, Flight
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
     # -- what the sweeper asks and does --------------------------------------------------------------------------------
 
     def look(self) -> Look | None:
-        """See `broker.slow`."""
+        """See `broker.server.slow`."""
         if not self._room.is_set():
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
         if self._peer.access is None:

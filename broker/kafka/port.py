@@ -13,8 +13,8 @@ from broker.auth.access import ANYBODY, Access
 from broker.kafka.call import Handler
 from broker.kafka.connection import Connection
 from broker.kafka.table import HANDLERS
-from broker.listening import write_port_file
-from broker.slow import Sweeper
+from broker.server.listening import write_port_file
+from broker.server.slow import Sweeper
 
 if TYPE_CHECKING:
     import socket

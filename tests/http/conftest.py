@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.cycles import AgainCycle
 from broker.http.app import build_app
+from broker.server.cycles import AgainCycle
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, Options

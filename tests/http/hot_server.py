@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from broker.http.app import build_app
-from broker.listening import listen
-from broker.server import BrokerServer
+from broker.server.listening import listen
+from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, TopicConfig

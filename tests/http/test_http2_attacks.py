@@ -11,7 +11,7 @@ import h2.exceptions
 import hpack
 import pytest
 
-from broker.calm import BURST_S, Calm
+from broker.server.calm import BURST_S, Calm
 from storage.errors import TopicNotFound
 from tests.http.hot_server import HotServer
 from tests.http.test_slow_clients import Two, ends

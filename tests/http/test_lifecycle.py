@@ -12,8 +12,8 @@ import pytest
 
 from broker.http.app import build_app
 from broker.lifecycle import ExitCode, Lifecycle
-from broker.listening import CannotListen, listen
-from broker.server import BrokerServer
+from broker.server.listening import CannotListen, listen
+from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine

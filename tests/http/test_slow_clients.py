@@ -16,7 +16,7 @@ from broker.auth.scopes import NOTHING
 from broker.auth.table import Rule
 from broker.http.answers import Streamed
 from broker.http.request import Request
-from broker.slow import Progress, Quota
+from broker.server.slow import Progress, Quota
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.http.test_work_stream import PATIENCE_S
 from tests.http.watch_calls import soon

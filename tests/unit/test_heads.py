@@ -6,9 +6,9 @@ import zttp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.heads import END, MAX_HEAD_BYTES, MAX_HEADS, KnownHeads, message_bytes
 from broker.http.hot import Target
 from broker.http.hot_actions import BY_NAME
+from broker.server.heads import END, MAX_HEAD_BYTES, MAX_HEADS, KnownHeads, message_bytes
 
 TARGET = Target(BY_NAME[b""], "t", b"")
 #: All that a head can say of its length, in all ways of writing it, and much that it cannot.

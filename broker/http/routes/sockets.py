@@ -29,10 +29,10 @@ from broker.http.request import Request, by_name, request_id
 from broker.http.routes.commands import Commands
 from broker.http.routes.replies import Wording
 from broker.http.routes.watch import SLOW_READER, TOO_SLOW
-from broker.http1 import WEBSOCKET_PATH
 from broker.live import frames
 from broker.live.watcher import Watcher
 from broker.memory.memory import SMALL
+from broker.server.http1 import WEBSOCKET_PATH
 from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 if TYPE_CHECKING:

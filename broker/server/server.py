@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from uvicorn import Config, Server
 
-from broker.door import Door
 from broker.http.answers import Receive, Scope, Send
 from broker.http.dispatch import Dispatcher
 from broker.http.hot import HotRequests
-from broker.listening import CannotListen, tls_context
-from broker.protocols import one_port, plain
+from broker.server.door import Door
+from broker.server.listening import CannotListen, tls_context
+from broker.server.protocols import one_port, plain
+from broker.server.slow import Sweeper
+from broker.server.sockets import websockets
 from broker.settings import HttpServer, Settings
-from broker.slow import Sweeper
-from broker.sockets import websockets
 
 #: How long requests in flight may take to end once the sockets are closed.
 GRACE_S: Final = 10

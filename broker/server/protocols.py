@@ -16,16 +16,16 @@ from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
-from broker.calm import Calm
 from broker.http.errors import HeadTooLarge
-from broker.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
-from broker.plain1 import PlainProtocol
-from broker.slow import Look, Phase, Progress, Quota
+from broker.server.calm import Calm
+from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
+from broker.server.plain1 import PlainProtocol
+from broker.server.slow import Look, Phase, Progress, Quota
 
 if TYPE_CHECKING:
-    from broker.door import Door
     from broker.http.hot import HotRequests
     from broker.memory.budget import Hold
+    from broker.server.door import Door
 
 #: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).
 _ENHANCE_YOUR_CALM: Final = 0xB
@@ -40,7 +40,7 @@ STREAM_BYTES: Final = 4096
 #: Asked however much there is to do.
 PROBES: Final = frozenset({b"/v0/health", b"/healthz", b"/v0/ready", b"/readyz"})
 
-#: What asks for nothing: see `broker.calm`.
+#: What asks for nothing: see `broker.server.calm`.
 _IDLE_FRAMES: Final = (zttp.Ping, zttp.Settings, zttp.RstStream)
 #: What zttp says of too many resets (256 a connection) or of a head in too many frames.
 _FLOOD: Final = "flood"
@@ -125,7 +125,7 @@ class Http2Protocol(ZttpH2Protocol):
         return any(can_answer(cycle, self.scheme) for cycle in self.cycles.values())
 
     def look(self) -> Look | None:
-        """See `broker.slow`. Answers that are not taken are seen to right here: their streams are reset."""
+        """See `broker.server.slow`. Answers that are not taken are seen to right here: their streams are reset."""
         self._see_to_answers()
         if self.flow.write_paused:
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
@@ -293,7 +293,7 @@ class OnePortProtocol(AutoZttpProtocol):
             super().connection_made(transport)
 
     def look(self) -> Look | None:
-        """See `broker.slow`: nothing has come that says what this will be."""
+        """See `broker.server.slow`: nothing has come that says what this will be."""
         return Look(Phase.HEAD, self, 0)
 
     def too_slow(self, _: Phase) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
-from broker.slow import Quota
+from broker.server.slow import Quota
 
 if TYPE_CHECKING:
     from broker.memory.memory import Memory

@@ -2,7 +2,7 @@
 
 A request that may be hot is collected here until its body is whole. If it is not taken after all, it is handed to
 uvicorn as if it had just come. One that begins with a head that came before on its connection, and is whole, is not
-even parsed (see `broker.heads`).
+even parsed (see `broker.server.heads`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
-from broker.cycles import AgainCycle, Cycle, HotCycle
-from broker.heads import END, MAX_HEAD_BYTES, MAX_MORE_DIGITS, KnownHeads, message_bytes
 from broker.http import errors
 from broker.http.answers import with_protection
 from broker.http.errors import HeadTooLarge
 from broker.http.request import by_name, request_id
-from broker.slow import Look, Phase, look_at_http1
+from broker.server.cycles import AgainCycle, Cycle, HotCycle
+from broker.server.heads import END, MAX_HEAD_BYTES, MAX_MORE_DIGITS, KnownHeads, message_bytes
+from broker.server.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.door import Door
     from broker.http.hot import HotRequests
+    from broker.server.door import Door
 
 #: What zttp says of a head that it does not take.
 _TOO_LARGE: Final = "message exceeded configured size limit"
@@ -74,7 +74,7 @@ def refusal(error: Exception, door: Door) -> tuple[int, list[tuple[bytes, bytes]
 
 
 class Http1Protocol(ZttpProtocol):
-    """uvicorn's protocol, asked only for what is not hot. `hot` and `door` are set by `broker.protocols`."""
+    """uvicorn's protocol, asked only for what is not hot. `hot` and `door` are set by `broker.server.protocols`."""
 
     hot: ClassVar[HotRequests | None] = None
     door: ClassVar[Door]
@@ -225,7 +225,7 @@ class Http1Protocol(ZttpProtocol):
         super().resume_writing()
 
     def look(self) -> Look | None:
-        """See `broker.slow`."""
+        """See `broker.server.slow`."""
         return look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from broker.http.errors import HeadTooLarge
-from broker.http1 import WEBSOCKET_PATH, can_answer, end_client_side, refusal, upgrade_with_body
-from broker.slow import Look, Phase, look_at_http1
+from broker.server.http1 import WEBSOCKET_PATH, can_answer, end_client_side, refusal, upgrade_with_body
+from broker.server.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.door import Door
+    from broker.server.door import Door
 
 #: As the other server has it.
 MAX_FIELDS: Final = 100
@@ -22,7 +22,7 @@ _VERSIONS: Final = ("1.0", "1.1")
 
 
 class PlainProtocol(HttpToolsProtocol):
-    """`door` is set by `broker.protocols`."""
+    """`door` is set by `broker.server.protocols`."""
 
     door: ClassVar[Door]
     received = resumed = 0
@@ -72,7 +72,7 @@ class PlainProtocol(HttpToolsProtocol):
                 self.send_400_response("")
 
     def look(self) -> Look | None:
-        """See `broker.slow`."""
+        """See `broker.server.slow`."""
         return look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:

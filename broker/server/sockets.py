@@ -9,8 +9,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from broker.memory.memory import SMALL
 
 if TYPE_CHECKING:
-    from broker.door import Door
     from broker.memory.budget import Hold
+    from broker.server.door import Door
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):

@@ -1,4 +1,4 @@
-"""One hot request and its answer, as the protocol has them (see `broker.http1`)."""
+"""One hot request and its answer, as the protocol has them (see `broker.server.http1`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import structlog
 import zttp
 
-from broker.hang_up import has_hung_up
 from broker.http.hot import Sent, Target
+from broker.server.hang_up import has_hung_up
 
 if TYPE_CHECKING:
     from broker.auth.access import Flight
-    from broker.http1 import Http1Protocol
+    from broker.server.http1 import Http1Protocol
 
 _log = structlog.get_logger("broker.http")
 

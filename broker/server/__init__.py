@@ -1,0 +1,1 @@
+"""The HTTP server: protocols, connections, limits and timeouts, TLS."""

@@ -1,0 +1,54 @@
+"""Storage has layers, and no import goes up; and the rule notices one that does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tidy.rules_layers import LAYERS, layer_problems
+from tests.tidy.tree import Source, python_files
+
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+
+
+def test_no_import_in_storage_goes_up() -> None:
+    assert [problem for source in python_files() for problem in layer_problems(source)] == []
+
+
+def test_every_layer_has_files() -> None:
+    there = {source.path.split("/")[1].removesuffix(".py") for source in python_files() if source.folder == "storage"}
+    assert {name for line in LAYERS for name in line.split()} == there
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("storage/state/log.py", "from storage.queues.queues import Queues"),
+        ("storage/state/log.py", "def later():\n    from storage.log import append"),
+        ("storage/snapshot/contents.py", "import storage.topics.admin"),
+        (
+            "storage/state/log.py",
+            FOR_TYPES + "from storage.log import append",
+        ),
+        ("storage/reads/reader.py", "from storage.engine import Engine"),
+        ("storage/errors.py", "from storage.platform import layout"),
+        ("storage/novel/thing.py", "import os"),
+    ],
+)
+def test_an_import_that_goes_up_is_reported(path: str, text: str) -> None:
+    assert len(layer_problems(Source(path, text))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("storage/queues/queues.py", "from storage.state.log import Log\nfrom storage.queues.desk import Desk"),
+        (
+            "storage/reads/reader.py",
+            FOR_TYPES + "from storage.engine import Engine",
+        ),
+        ("storage/engine.py", "from storage.metrics import collect"),
+        ("broker/wiring.py", "from storage.engine import Engine"),
+    ],
+)
+def test_an_import_that_goes_down_is_not(path: str, text: str) -> None:
+    assert layer_problems(Source(path, text)) == []
