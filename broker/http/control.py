@@ -87,6 +87,8 @@ class ControlEndpoint:
             "headers": list(headers),
             "topics.request": request,
         }
+        if request.scope["path"] not in ALWAYS:
+            await request.broker.memory.begin_alone()
         exchange = _Exchange(body)
         await self._app(scope, exchange.receive, exchange.send)
         return exchange.answer()

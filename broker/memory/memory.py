@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from broker.live.turns import Turns
+from broker.live.turns import ROUND, Turns
 from broker.memory.budget import Budget, Hold
 from broker.memory.giving import give_back
 from broker.memory.refusal import Overloaded
@@ -116,6 +116,10 @@ class Memory:
     async def begin(self) -> None:
         """Wait for a request's turn at being begun. However many come at once, probes are answered in between."""
         await self._beginnings.take(BEGIN_COST, _same)
+
+    async def begin_alone(self) -> None:
+        """The same for a request that may keep the loop for long, a list of a thousand topics: one in a round."""
+        await self._beginnings.take(ROUND, _same)
 
     def refuses_stream(self, streams: int) -> bool:
         """Whether a connection of HTTP/2 that has so many streams may not open one more now."""

@@ -16,6 +16,8 @@ from tests.support.unread import RECORD_BYTES, Unread, Watch, get, resident
 CLIENTS, LONG_CLIENTS = 80, 1000
 MAX_BYTES = 600 << 20
 BUDGET_BYTES = 32 << 20
+#: Records are in sealed segments soon.
+SOON = {"segment_max_events": 5, "checkpoint_records": 1, "checkpoint_batches": 1, "checkpoint_interval_ms": 20}
 TARGET = "/v0/topics/t/records?limit=10&max_batch_bytes=8388608"
 DIFF = json.dumps({"max_batch_bytes": 8 << 20}).encode()
 WAITING = json.dumps({"limit": 10, "max_batch_bytes": 8 << 20, "wait_ms": 30_000}).encode()
@@ -49,6 +51,14 @@ def parked(broker: BrokerProcess, clients: Unread, count: int) -> None:
     broker.ok("POST", "/v0/topics/t", {"records": [{"data": "x" * RECORD_BYTES}] * 5})
 
 
+def segments(broker: BrokerProcess, clients: Unread, count: int) -> None:
+    """Raw files of a segment of 4 MB."""
+    listing = "/v0/topics/t/segments"
+    broker.until(lambda: any(each["sealed"] for each in broker.ok("GET", listing)["segments"]))
+    first = broker.ok("GET", listing)["segments"][0]["first_seq"]
+    clients.http1(3 * count, get(f"/v0/topics/t/segments/{first}/data"))
+
+
 DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
     "http1": lambda _, clients, count: clients.http1(count, get(TARGET)),
     "pipelined": lambda _, clients, count: clients.http1(count, get(TARGET) * 20),
@@ -61,6 +71,7 @@ DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
     "parked": parked,
     "websocket": lambda _, clients, count: clients.websockets(count, SUBSCRIBE),
     "kafka": lambda _, clients, count: clients.kafka(count, "t", fetches=3),
+    "segments": segments,
     "proxy": lambda _, clients, count: clients.http1(
         count, get("/topics/t/partitions/0/records?offset=0&max_bytes=8388608")
     ),
@@ -72,7 +83,9 @@ DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
 def test_answers_that_nobody_reads_are_bounded(tmp_path: Path, door: str, long_mode: bool) -> None:
     count = LONG_CLIENTS if long_mode else CLIENTS
     kafka_port = tmp_path / "kafka"
-    settings = {} if long_mode else {"max_answer_memory_bytes": BUDGET_BYTES}
+    settings: dict[str, int] = {} if long_mode else {"max_answer_memory_bytes": BUDGET_BYTES}
+    if door == "segments":
+        settings |= SOON
     with BrokerProcess(
         tmp_path, kafka_port=0, kafka_port_file=kafka_port, wal_file_bytes=16 << 20, **settings
     ) as broker:
