@@ -29,7 +29,8 @@ OPTIONS = {"wal_file_bytes": 1 << 20, "wal_reserve_bytes": 1 << 16, "wal_shards"
 EMBEDDER = """
 import asyncio, sys
 import msgspec
-from storage import Durability, Engine, NewRecord, Options, TopicConfig, worker_process
+from storage import Durability, Engine, NewRecord, Options, TopicConfig
+from storage.platform import worker_process
 
 root, records, options, gate, code = sys.argv[1], int(sys.argv[2]), eval(sys.argv[3]), sys.argv[4], sys.argv[5]
 boot = worker_process.BOOT.rstrip()
