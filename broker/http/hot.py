@@ -164,7 +164,7 @@ class HotRequests:
             self._broker.tracing.hot(action.operation, action.template, answer.status, started, headers, seen)
         large = len(answer.body) >= MIN_GZIP_BYTES
         if large and b"accept-encoding" in headers:
-            sending = asyncio.ensure_future(self._send_large(action, answer, identity, headers, started, caller))
+            sending = asyncio.ensure_future(self._send_large(target, answer, identity, headers, started, caller))
             self._sending.add(sending)  # the loop itself would let it be collected
             sending.add_done_callback(self._sending.discard)
             return
@@ -177,18 +177,24 @@ class HotRequests:
 
     async def _send_large(
         self,
-        action: Action,
+        target: Target,
         answer: Answer,
         identity: bytes,
         headers: Mapping[bytes, bytes],
         started: float,
         caller: Caller,
     ) -> None:
-        """What may be compressed: on a thread, where it is large."""
+        """What may be compressed: on a thread, where it is large. The caller is answered in any case."""
         accept_encoding = headers.get(b"accept-encoding")
-        out, body = await encoded(answer, request_id=identity, accept_encoding=accept_encoding)
+        try:
+            out, body = await encoded(answer, request_id=identity, accept_encoding=accept_encoding)
+        except Exception as error:
+            if answer.withdraw is not None:
+                answer.withdraw()
+            self._answer(target, headers, started, caller, error)
+            return
         sent = caller.respond(answer.status, out, body, grants=answer.withdraw is not None)
-        self._sent(action, answer, sent, started)
+        self._sent(target.action, answer, sent, started)
 
     def _sent(self, action: Action, answer: Answer, sent: Sent, started: float) -> None:
         if answer.withdraw is not None and sent is not Sent.OUT:

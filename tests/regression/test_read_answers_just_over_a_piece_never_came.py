@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.http import hot
 from broker.memory.memory import SMALL
 from storage import Durability, TopicConfig
 from tests.http.hot_server import HotServer, post, records
@@ -22,3 +23,21 @@ async def test_a_read_whose_text_is_longer_than_its_records_is_answered(encoding
         answer = await wire.answer()
         assert len(answer.text) > SMALL
         assert [each["data"] for each in answer.body["records"]] == ["x" * 50] * COUNT
+
+
+async def test_a_read_whose_answer_cannot_be_compressed_is_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def failing(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async with HotServer() as server:
+        await server.topic("t", TopicConfig(durability=Durability.MEMORY))
+        wire = await server.connect()
+        wire.send(post("t", records(*["x" * 50] * COUNT)))
+        assert (await wire.answer()).status == 200
+        monkeypatch.setattr(hot, "encoded", failing)
+        wire.send(post("t/diff", {"limit": COUNT}, {"accept-encoding": "gzip"}))
+        assert (await wire.answer()).status == 500
+        wire.send(post("t/diff", {"limit": 1}, {"accept-encoding": "gzip"}))
+        assert (await wire.answer()).status == 200
