@@ -49,9 +49,9 @@ async def check_count(body: bytes, most: int) -> None:
     """Raises BatchTooLarge. Whatever else is wrong with the body is found when it is decoded."""
     if len(body) <= LARGE_BYTES:
         return  # what is made of a smaller body is bounded by its size
-    async with slices.turn():
+    async with slices.exclusive():
         if body.count(b"{") > most:
-            await slices.breathe()
+            await slices.let_others_run()
             _check_count(body, most)
 
 

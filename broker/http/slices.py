@@ -20,17 +20,17 @@ ROUNDS: Final = 8
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def breathe() -> None:
-    """Let everybody else have their turn."""
+async def let_others_run() -> None:
+    """Let other requests run before the next slice."""
     for _ in range(ROUNDS):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
-async def turn() -> AsyncGenerator[None]:
-    """Be the one who works on a large body. The others of the loop wait in the order in which they came."""
+async def exclusive() -> AsyncGenerator[None]:
+    """Work on a large body alone. Other large bodies wait, in the order in which they came."""
     lock = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with lock:
-        await breathe()
+        await let_others_run()
         yield
-        await breathe()
+        await let_others_run()

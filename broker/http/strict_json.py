@@ -59,11 +59,11 @@ async def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         if _may_be_deep(body):
             await _check_nesting(body)
         return _decode(body, decoder)
-    async with slices.turn():
+    async with slices.exclusive():
         await _check_utf8_in_slices(body)
         if await _large_may_be_deep(body):
             await _check_nesting(body)
-        await slices.breathe()
+        await slices.let_others_run()
         return _decode(body, decoder)
 
 
@@ -160,7 +160,7 @@ async def _large_may_be_deep(body: bytes) -> bool:
         if len(brackets) <= 2 * (MAX_NESTING - peeled):
             return False
         brackets = brackets.replace(b"[]", b"")
-        await slices.breathe()
+        await slices.let_others_run()
     return len(brackets) > 2 * (MAX_NESTING - _PEELS)
 
 
