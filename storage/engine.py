@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
 from typing import Any, Literal
@@ -39,32 +38,25 @@ from storage.errors import (
     AlreadyLocked,
     AlreadyOpen,
     ConsumerNotFound,
-    NotReady,
     ShuttingDown,
     StorageError,
-    TopicNotFound,
 )
 from storage.log.append import Write
 from storage.log.contents import Contents
-from storage.log.encode import EncodedUnit, internal
 from storage.log.fetch import WalFetcher
-from storage.log.publisher import Publisher
+from storage.log.manager import LogManager
 from storage.log.reservation import Reservations
 from storage.log.settling import Settling
 from storage.log.shard_log import ShardLog
 from storage.log.together import Single, Together
-from storage.log.validation import check_address
 from storage.log.writer import Shard
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
-from storage.platform.clock import Clock, EngineTime, SystemClock
+from storage.platform.clock import Clock
 from storage.platform.directory import LockText, ShardTrust, make_folders, open_format, take_lock
 from storage.platform.filesystem import FileSystem, Lock
-from storage.platform.io.choose import close_file_system, open_file_system
-from storage.platform.posix import PosixFileSystem
-from storage.platform.relief import Relief
-from storage.platform.supervisor import Supervisor
+from storage.platform.runtime import Runtime
 from storage.queues.metrics import collect_queues
 from storage.queues.queues import Queues
 from storage.reads.reader import Reader
@@ -84,7 +76,7 @@ from storage.records.values import (
 )
 from storage.recovery.recovery import Recovered, Report, load_snapshots, recover
 from storage.recovery.resharding import clean_up, is_due, recorded_shards, reshard
-from storage.recovery.start import announce_losses, end_leases_with_this_process, hand_back_reservations, start_rounds
+from storage.recovery.start import announce_losses, end_leases_with_this_process, hand_back_reservations
 from storage.routers.metrics import collect_routers
 from storage.routers.routers import Routers
 from storage.segments.absorber import Absorber
@@ -97,11 +89,8 @@ from storage.segments.tiering.store import ColdStore
 from storage.segments.upkeep import Upkeep
 from storage.segments.view import SegmentsView, view_of
 from storage.snapshot.snapshotter import Snapshotter
-from storage.state.cache import TailCache
 from storage.state.catalog import Catalog, Topic
 from storage.state.consumers.values import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
-from storage.state.log import Log
-from storage.state.watermarks import LossRange
 from storage.topics.admin import TopicAdmin
 from storage.topics.expiry import Expiry
 from storage.topics.producers import Producers
@@ -125,46 +114,49 @@ class Engine:
         cold: ColdStore | None = None,
     ) -> None:
         """`cold` is used instead of the store that `options.cold_dir` names."""
-        self.path: str = os.path.abspath(os.fspath(path))
         self.options = options or Options()
-        self._own_fs = fs is None
-        self.fs = fs or PosixFileSystem()
-        self.clock = clock or SystemClock()
-        self._threaded = threaded
-        self._time = EngineTime(self.clock, lambda step: _log.warning("clock_step", step_ms=step))
-        self._pool: ThreadPoolExecutor | None = None
-        self._cold_pool: ThreadPoolExecutor | None = None
+        self.runtime = runtime = Runtime(path, self.options, fs=fs, clock=clock, threaded=threaded)
+        self.path: str = runtime.path
+        self.clock = runtime.clock
+        self.supervisor = runtime.supervisor
+        self.relief = runtime.relief
+        self.now_ms = runtime.now_ms
+        self.monotonic_ms = runtime.monotonic_ms
+        self.run_io = runtime.run_io
+        self.run_cold = runtime.run_cold
+        self.logs = logs = LogManager(runtime)
+        self.shards = logs.shards
+        self.changing = logs.changing
+        self.pending_keys = logs.pending_keys
+        self.debts = logs.unannounced_losses
+        self.check_open = logs.check_open
+        self.topic = logs.topic
+        self.shard_is_open = logs.shard_is_open
+        self.submit_controls = logs.submit_controls
+        self.submit_unit = logs.submit_unit
         self._cold_store = cold
         self._lock: Lock | None = None
-        self.closing = False
         self._directories: list[str] = []
         self.cluster_id = ""
-        self.ready = False
         self.recovery_progress = 0.0
         self._given_up = False
         self.report = Report()
-        self.shards: list[Shard] = []
-        #: Loss ranges by topic_id that a full disk had no room to announce: written before anything else of that log.
-        self.debts: dict[int, list[LossRange]] = {}
-        self.changing: dict[int, asyncio.Future[Any]] = {}
-        self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
-        self.supervisor = Supervisor(self.clock)
-        self.relief = Relief(self.clock)
+        self.expiry = Expiry(self)
+        self.reader = Reader(logs, self.expiry)
         self.segments = DetailsCache(self)
         self.absorber = Absorber(self)
         self.housekeeping = Housekeeping(self)
-        self.reclaim = Reclaim(self)
+        self.reclaim = Reclaim(logs)
         self.relocator = Relocator(self)
         self.upkeep = Upkeep(self, self.absorber, self.reclaim.tick, self.housekeeping)
         self.reservations = Reservations(self)
-        self.expiry = Expiry(self)
         self.admin = TopicAdmin(self)
         self.queues = Queues(self)
         self.routers = Routers(self)
-        self.consumers = Consumers(self)
-        self.producers = Producers(self)
+        self.consumers = Consumers(logs, self.reader)
+        self.states = States(logs)
+        self.producers = Producers(logs, self.states)
         self.together = Together(self)
-        self.states = States(self)
         self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
@@ -198,9 +190,8 @@ class Engine:
         return cls.open(keyed_path(root, name), options, **seams)
 
     def _adopt(self, catalog: Catalog) -> None:
-        self.catalog = catalog
-        self.cache = TailCache(self.options.tail_cache_bytes)
-        self.publisher = Publisher(catalog, self.cache)
+        self.logs.adopt(catalog)
+        self.catalog, self.cache, self.publisher = catalog, self.logs.cache, self.logs.publisher
         self.publisher.on_jobs = self.queues.on_commit
         self.publisher.on_deleted = self.queues.on_deleted
         self.publisher.on_retention = self.reclaim.note
@@ -211,20 +202,16 @@ class Engine:
 
     async def start(self) -> None:
         """Lock, recover, open the writers. Raises OpenError, DataError, OSError; then nothing is held."""
-        self.loop = asyncio.get_running_loop()
         self._untold = {}
-        if self._threaded:
-            self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
-            self._cold_pool = ThreadPoolExecutor(self.options.cold_threads, thread_name_prefix="storage-cold")
-        if self._own_fs:
-            self.fs = open_file_system(self.options.io_backend)
+        self.runtime.start()
         try:
             recovered = await self.run_io(self._recover)
             self._adopt(recovered.catalog)
             self.store = recovered.store
+            self.reader.open(recovered.store)
             await self._open_writers(recovered)
-            await announce_losses(self, recovered)
-            await end_leases_with_this_process(self, recovered)
+            await announce_losses(self.logs, self.snapshotter, recovered)
+            await end_leases_with_this_process(self.logs, recovered)
             await self.admin.align_all()
         except BaseException as error:
             self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
@@ -236,14 +223,14 @@ class Engine:
         boot = self.fs.boot_id()
         self._lock.write(LockText(pid=os.getpid(), boot=boot, came_up=bool(boot)).encode())
         self.report = recovered.report
-        self.ready = True
+        self.logs.ready = True
         if self.failed_shards or self.debts:
             self._distrust_page_cache()  # with debts: the next start has to find the same losses again
-        start_rounds(self)
+        self._start_workers()
         await self.queues.start()
         self.routers.start()
         self.consumers.start()
-        if not self._threaded:
+        if not self.runtime.threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
         open_engines.opened(self)
 
@@ -271,12 +258,12 @@ class Engine:
             came_up=previous.came_up,
             trust=trust,
             before_cutting=self._note,
-            now_ms=self._time_from,
+            now_ms=self.runtime.now_from,
             progress=self._set_progress,
             cold=open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id),
         )
         if is_due(self.fs, self.path, found.shards, loaded, shards):
-            now_ms = self._time.now_ms()
+            now_ms = self.now_ms()
             recovered = reshard(
                 self.fs, self.path, self.options, recovered, shards, now_ms=now_ms, progress=self._set_progress
             )
@@ -292,18 +279,13 @@ class Engine:
         boot = "" if trust.ends is None else self.fs.boot_id()
         self._lock.write(LockText(pid=os.getpid(), boot=boot, ends=trust.ends or ()).encode())
 
-    def _time_from(self, stored_ms: int) -> int:
-        self._time.raise_to(stored_ms)
-        return self._time.now_ms()
-
     def _set_progress(self, fraction: float) -> None:
         if self._given_up:
             raise ShuttingDown()
         self.recovery_progress = fraction
 
     async def _open_writers(self, recovered: Recovered) -> None:
-        self.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
-        spawn: Callable[[Callable[[], None]], object] = self._pool.submit if self._pool else lambda job: job()
+        self.wal_files = self.logs.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
         for index, directory in enumerate(self._directories):
             box: list[Shard] = []
             log = ShardLog(
@@ -313,7 +295,7 @@ class Engine:
                 self.options,
                 self.clock,
                 lambda group, box=box: box[0].post(group),
-                lambda job: void(spawn(job)),
+                self.runtime.spawn,
             )
             await self.run_io(log.open, recovered.next_files[index])
             shard = Shard(
@@ -323,7 +305,7 @@ class Engine:
                 self.clock,
                 self.publisher.settled,
                 self._shard_failed,
-                threaded=self._threaded,
+                threaded=self.runtime.threaded,
             )
             box.append(shard)
             self.shards.append(shard)
@@ -340,7 +322,7 @@ class Engine:
         """Finish what is under way, snapshot, release the directory. After a failed shard: not a clean stop."""
         if self.closing:
             return
-        self.closing = True
+        self.logs.closing = True
         self.begin_shutdown()
         await self.backups.stop()
         await self.supervisor.stop()
@@ -351,7 +333,7 @@ class Engine:
         await self.segments.close()
         if self.ready:
             try:
-                await hand_back_reservations(self)
+                await hand_back_reservations(self.logs)
                 await self.snapshotter.take(clean=not self.failed_shards)
             except (StorageError, OSError) as error:
                 _log.warning("final_snapshot_failed", error=str(error))
@@ -359,13 +341,13 @@ class Engine:
 
     def forked(self) -> None:
         """This is a forked process: the engine is the parent's, and its directory must not be held here."""
-        self.ready, self.closing = False, True
+        self.logs.ready, self.logs.closing = False, True
         self.absorber.copying.forked()
         if self._lock is not None:
             self._lock.release()
 
     async def _release(self) -> None:
-        self.ready = False
+        self.logs.ready = False
         await self.relocator.settled()
         await self.absorber.copying.close()  # whatever came before: the lock is held as long as it lives
         for shard in self.shards:
@@ -378,14 +360,7 @@ class Engine:
         if self.shards:
             self.wal_files.close()
             self.store.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)  # nothing of ours may touch files that the next process takes for its own
-            self._pool = None
-        if self._cold_pool is not None:
-            self._cold_pool.shutdown(wait=True, cancel_futures=True)
-            self._cold_pool = None
-        if self._own_fs:
-            close_file_system(self.fs)
+        self.runtime.stop()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -412,82 +387,48 @@ class Engine:
         except OSError as error:  # the disk that has just failed: everybody else must hear of it all the same
             _log.error("lock_not_written", error=str(error))
 
+    def _start_workers(self) -> None:
+        options, start = self.options, self.supervisor.start
+        start("expiry", options.expiry_interval_ms / 1000, self.expiry.tick)
+        start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), self.snapshotter.tick)
+        start("upkeep", options.checkpoint_interval_ms / 1000, self.upkeep.tick)
+        if self.store.cold is not None:
+            start("relocator", options.checkpoint_interval_ms / 1000, self.relocator.tick)
+
+    @property
+    def ready(self) -> bool:
+        """Whether recovery is over and the engine has not stopped."""
+        return self.logs.ready
+
+    @property
+    def closing(self) -> bool:
+        """Whether the engine has begun to stop."""
+        return self.logs.closing
+
+    @property
+    def fs(self) -> FileSystem:
+        """The file system: from the start on the one that the options name."""
+        return self.runtime.fs
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that started the engine."""
+        return self.runtime.loop
+
     @property
     def failed_shards(self) -> list[tuple[int, int | None]]:
         """(shard, errno) of each shard that has stopped."""
-        return [(shard.index, shard.log.failed.errno) for shard in self.shards if shard.log.failed is not None]
-
-    def check_open(self) -> None:
-        """Raises NotReady, ShuttingDown."""
-        if not self.ready:
-            raise ShuttingDown() if self.closing else NotReady()
-        if self.closing:
-            raise ShuttingDown()
+        return self.logs.failed_shards
 
     # -- for the parts -------------------------------------------------------------------------------------------------
-
-    def now_ms(self) -> int:
-        """Engine time: never goes backwards."""
-        return self._time.now_ms()
-
-    def monotonic_ms(self) -> int:
-        return self.clock.monotonic_ns() // 1_000_000
 
     @property
     def lock_descriptor(self) -> int | None:
         """By which a process of our own holds the directory too; None where none may be at its files."""
-        return None if self._pool is None or self._lock is None else self._lock.descriptor()
+        return None if not self.runtime.has_threads or self._lock is None else self._lock.descriptor()
 
     def wal_directory(self, shard: int) -> str:
         return self._directories[shard]
-
-    def shard_is_open(self, index: int) -> bool:
-        """Whether new topics may go to this shard."""
-        return self.shards[index].log.failed is None or bool(len(self.failed_shards) == len(self.shards))
-
-    async def run_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a blocking job on the I/O pool (in deterministic tests: here and now)."""
-        if self._pool is None:
-            return job(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
-
-    async def run_cold(self, job: Callable[..., Any], *arguments: Any) -> Any:
-        """The same on the pool of those who may wait for the cold store, and for nobody else."""
-        if self._cold_pool is None:
-            return job(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._cold_pool, job, *arguments)
-
-    def submit_controls(
-        self, log: Log, encoded: EncodedUnit, *, frees: bool = False, generation: int = -1, needs_sync: bool = True
-    ) -> asyncio.Future[int | None]:
-        """Enqueue control frames of a log. Internal frames wait in the queue's kept tenth instead of being refused."""
-        return self.submit_unit(
-            self.shards[log.shard], log.topic_id, encoded, frees=frees, generation=generation, needs_sync=needs_sync
-        )
-
-    def submit_unit(
-        self,
-        shard: Shard,
-        topic_id: int,
-        encoded: EncodedUnit,
-        *,
-        frees: bool = False,
-        generation: int = -1,
-        needs_sync: bool = True,
-    ) -> asyncio.Future[int | None]:
-        """Enqueue a unit that assigns no seqs."""
-        submission = internal(
-            encoded, topic_id, self.now_ms(), frees=frees, generation=generation, needs_sync=needs_sync
-        )
-        return shard.submit(submission)
-
-    def topic(self, name: str) -> Topic:
-        """The partition with that address, readable. Raises TopicNotFound, InvalidRequest."""
-        topic = self.catalog.topics.get(name)
-        if topic is None or topic.provisional:
-            check_address(name)
-            raise TopicNotFound(name)
-        return topic
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -656,25 +597,25 @@ class Engine:
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""
-        self._check_started()
-        return await Reader(self).read(self.topic(name), query)
+        self.logs.check_started()
+        return await self.reader.read(self.topic(name), query)
 
     async def read_one(self, name: str, seq: int) -> StoredRecord:
         """One record. Raises RecordNotFound (detail.reason), TopicNotFound, RecordCorrupt."""
-        self._check_started()
-        return await Reader(self).read_one(self.topic(name), seq)
+        self.logs.check_started()
+        return await self.reader.read_one(self.topic(name), seq)
 
     def segments_of(self, name: str) -> SegmentsView:
         """What the topic's segments hold and what is not in them yet, at one instant. Raises TopicNotFound.
 
         `storage.segments.download` gives the files of those that are sealed.
         """
-        self._check_started()
+        self.logs.check_started()
         return view_of(self, self.topic(name))
 
     async def wait_beyond(self, name: str, seq: int, wait_ms: float) -> bool:
         """True as soon as head_seq > seq, False after `wait_ms`. Raises TopicNotFound, ShuttingDown."""
-        self._check_started()
+        self.logs.check_started()
         return await self.publisher.wait(self.topic(name), seq, wait_ms)
 
     async def delete_records(
@@ -694,12 +635,8 @@ class Engine:
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        others = [*collect_queues(self), *collect_routers(self), *collect_consumers(self)]
+        others = [*collect_queues(self), *collect_routers(self), *collect_consumers(self.logs, self.consumers)]
         return [*collect(self), *collect_segments(self), *others]
-
-    def _check_started(self) -> None:
-        if not self.ready:
-            raise ShuttingDown() if self.closing else NotReady()
 
     # -- by consumer, as programs that embed the engine read ---------------------------------------------------------
 
@@ -902,7 +839,3 @@ class Engine:
             return self.consumers.state(topic, consumer).unread
         except ConsumerNotFound:
             return self.state_of(self.topic(topic)).count
-
-
-def void(_: object) -> None:
-    """Drops what a job's submission returns: its outcome is looked at where the job's work is needed."""

@@ -19,7 +19,6 @@ from broker.kafka.mapping import to_kafka
 from broker.kafka.records.header import empty_batch
 from broker.kafka.records.writing import write_batch
 from storage.errors import RecordCorrupt
-from storage.reads.reader import Reader
 from storage.records.values import ReadQuery, StoredRecord
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int)
     Where create times lie far back, as after an import, no more than MAX_LOOKED_AT are looked at: then it is the first
     one behind these.
     """
-    position = await Reader(engine).seq_before(topic, timestamp)
+    position = await engine.reader.seq_before(topic, timestamp)
     end = position + MAX_LOOKED_AT
     while position < topic.log.head:
         found = await engine.read(place, ReadQuery(from_seq=position, limit=_LOOK_AT_ONCE, max_bytes=_LOOK_AT_BYTES))

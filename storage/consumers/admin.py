@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from storage.config import Durability, TopicConfig
 from storage.consumers.checks import check_kind, start_seq
-from storage.consumers.desk import desk_of
+from storage.consumers.desk import Desks
 from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.log.pending_losses import settle_debt
 from storage.state.catalog import Topic
 from storage.state.consumers.answers import has_one
 from storage.state.consumers.consumer import Consumer
@@ -25,14 +24,15 @@ from storage.state.consumers.values import ConsumerConfig, Start
 from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
 
 
 class ConsumerAdmin:
     """Operations on whole consumers."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: LogManager, desks: Desks) -> None:
+        self._logs = logs
+        self._desks = desks
         #: Who changes which name, and how many wait to: (lock, count).
         self._busy: dict[tuple[int, str], tuple[asyncio.Lock, int]] = {}
         #: Consumers on their way into the log, by topic_id.
@@ -54,12 +54,12 @@ class ConsumerAdmin:
     async def _settled(self, name: str) -> Topic:
         """The topic, when it is not being changed."""
         while True:
-            topic = self._engine.topic(name)
-            changing = self._engine.changing.get(topic.topic_id)
+            topic = self._logs.topic(name)
+            changing = self._logs.changing.get(topic.topic_id)
             if changing is not None:
                 await asyncio.wait([changing])
-            elif topic.log.topic_id in self._engine.debts:
-                await settle_debt(self._engine, topic.log)
+            elif topic.log.topic_id in self._logs.unannounced_losses:
+                await self._logs.announce_losses(topic.log)
             else:
                 return topic
 
@@ -68,7 +68,7 @@ class ConsumerAdmin:
     ) -> tuple[Consumer, bool]:
         """Make the consumer, with `value` kept beside its cursor, or give it another config; durable on return. True
         when made."""
-        async with self._one_at_a_time(self._engine.topic(topic_name), name):
+        async with self._one_at_a_time(self._logs.topic(topic_name), name):
             topic = await self._settled(topic_name)
             return await self._put(topic, name, config, start, value)
 
@@ -79,7 +79,7 @@ class ConsumerAdmin:
 
         No other change comes between looking and writing. Raises ConsumerNotFound, and as `changed` and `put`.
         """
-        async with self._one_at_a_time(self._engine.topic(topic_name), name):
+        async with self._one_at_a_time(self._logs.topic(topic_name), name):
             topic = await self._settled(topic_name)
             check_kind(topic)
             old = topic.log.consumers.by_name.get(name)
@@ -93,8 +93,8 @@ class ConsumerAdmin:
         self, topic: Topic, name: str, config: ConsumerConfig, start: Start, kept: bytes | None
     ) -> tuple[Consumer, bool]:
         check_kind(topic)
-        engine, table = self._engine, topic.log.consumers
-        shard = engine.shards[topic.log.shard]
+        logs, table = self._logs, topic.log.consumers
+        shard = logs.shards[topic.log.shard]
         old = table.by_name.get(name)
         if old is not None and old.config == config and shard.log.failed is None:
             return old, False
@@ -104,15 +104,15 @@ class ConsumerAdmin:
             seq = start_seq(topic, start)
             self._check_limit()
         value = control.Consumer(
-            consumer_id=engine.catalog.claim_id() if old is None else old.consumer_id,
+            consumer_id=logs.catalog.claim_id() if old is None else old.consumer_id,
             name=name,
             event="put",
             config=config.to_map(),
             seq=seq,
         )
         behind = [] if seq is None else _kept(name, kept)
-        encoded = encode_controls([value, *behind], topic.topic_id, engine.now_ms())
-        done = engine.submit_controls(topic.log, encoded, generation=shard.generation)
+        encoded = encode_controls([value, *behind], topic.topic_id, logs.now_ms())
+        done = logs.submit_controls(topic.log, encoded, generation=shard.generation)
         making = self._making.setdefault(topic.topic_id, set())
         making.add(done)
         try:
@@ -122,27 +122,27 @@ class ConsumerAdmin:
             if not making:
                 self._making.pop(topic.topic_id, None)
         made = table.by_name.get(name)
-        if made is None or engine.catalog.by_id.get(topic.topic_id) is not topic:
+        if made is None or logs.catalog.by_id.get(topic.topic_id) is not topic:
             raise TopicNotFound(topic.name)  # its deletion was on its way
         return made, old is None
 
     def _check_limit(self) -> None:
-        limit = self._engine.options.max_consumers
-        there = self._engine.catalog.usage.consumers + sum(map(len, self._making.values()))
+        limit = self._logs.options.max_consumers
+        there = self._logs.catalog.usage.consumers + sum(map(len, self._making.values()))
         if limit and there >= limit:
             raise LimitReached(f"There are {limit} consumers, which is the limit.", limit="max_consumers", max=limit)
 
     async def delete(self, topic_name: str, name: str) -> bool:
         """Delete the consumer; durable on return, False when there is none."""
-        async with self._one_at_a_time(self._engine.topic(topic_name), name):
-            topic = self._engine.topic(topic_name)
+        async with self._one_at_a_time(self._logs.topic(topic_name), name):
+            topic = self._logs.topic(topic_name)
             old = topic.log.consumers.by_name.get(name)
             if old is None:
                 self._check_writable(topic)
                 return False
             value = control.Consumer(consumer_id=old.consumer_id, name=name, event="delete")
-            encoded = encode_controls([value], topic.topic_id, self._engine.now_ms())
-            await self._engine.submit_controls(topic.log, encoded, frees=True)
+            encoded = encode_controls([value], topic.topic_id, self._logs.now_ms())
+            await self._logs.submit_controls(topic.log, encoded, frees=True)
             return True
 
     async def check_ephemeral(self, topic: Topic, config: TopicConfig) -> None:
@@ -168,7 +168,7 @@ class ConsumerAdmin:
         """Everything up to `seq` is done with; durable on return."""
         if not 0 <= seq <= topic.log.head:
             raise InvalidRequest(f"seq must be 0 to {topic.log.head}, the newest of {topic.name}.", field="seq")
-        desk = desk_of(self._engine, topic, consumer)
+        desk = self._desks.of(topic, consumer)
         async with desk.turn:
             desk.check()
             await desk.settled()
@@ -183,15 +183,15 @@ class ConsumerAdmin:
     ) -> tuple[Topic, Consumer]:
         """The cursor stands where `said` puts it, of a consumer that is made where there is none, and the rest is kept
         with it; all of it durable on return, or nothing."""
-        topic = self._engine.topic(topic_name)
+        topic = self._logs.topic(topic_name)
         consumer = topic.log.consumers.by_name.get(name)
         if consumer is None:
             seq = said.cursor_in(topic)
             consumer, created = await self.put(topic_name, name, config, seq, said.encode(seq))
-            topic = self._engine.topic(topic_name)
+            topic = self._logs.topic(topic_name)
             if created:
                 return topic, consumer
-        desk = desk_of(self._engine, topic, consumer)
+        desk = self._desks.of(topic, consumer)
         async with desk.turn:
             desk.check()
             await desk.settled()
@@ -206,12 +206,12 @@ class ConsumerAdmin:
                 self._check_writable(topic)
                 consumer.reset()
             if back:
-                self._engine.publisher.look_again(topic.log.topic_id)
+                self._logs.publisher.look_again(topic.log.topic_id)
         return topic, consumer
 
     async def seek(self, topic: Topic, consumer: Consumer, target: Start) -> None:
         """The cursor stands at `target`; durable on return."""
-        desk = desk_of(self._engine, topic, consumer)
+        desk = self._desks.of(topic, consumer)
         async with desk.turn:
             desk.check()
             await desk.settled()
@@ -223,11 +223,11 @@ class ConsumerAdmin:
                 self._check_writable(topic)
                 consumer.reset()
             # Back: there may be something for those who wait.
-            self._engine.publisher.look_again(topic.log.topic_id)
+            self._logs.publisher.look_again(topic.log.topic_id)
 
     def _check_writable(self, topic: Topic) -> None:
         """Of a stopped shard nobody knows what the next start will find: perhaps a frame that is not seen here."""
-        shard = self._engine.shards[topic.log.shard]
+        shard = self._logs.shards[topic.log.shard]
         if shard.log.failed is not None:
             raise shard.log.failure()
 

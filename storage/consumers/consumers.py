@@ -15,7 +15,7 @@ import structlog
 from storage.config import TopicConfig
 from storage.consumers.admin import ConsumerAdmin, kept_value
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
-from storage.consumers.desk import Counters, Desk, desk_of
+from storage.consumers.desk import Desk, Desks
 from storage.consumers.reading import Reading
 from storage.errors import ConsumerNotFound, InvalidRequest, NotReady, ShuttingDown, StorageError
 from storage.reads.reader import Reader
@@ -29,7 +29,7 @@ from storage.state.consumers.unread import unread
 from storage.state.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
 
 _log = structlog.get_logger("storage")
 
@@ -48,11 +48,13 @@ class Consumers:
     TopicIncompatible.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._admin = ConsumerAdmin(engine)
-        self.counters = Counters()
-        self.attempts = Attempts(engine.options.consumer_answers_bytes)
+    def __init__(self, logs: LogManager, reader: Reader) -> None:
+        self._logs = logs
+        self._reader = reader
+        self._desks = Desks(logs)
+        self._admin = ConsumerAdmin(logs, self._desks)
+        self.counters = self._desks.counters
+        self.attempts = Attempts(logs.options.consumer_answers_bytes)
         #: Desks whose cursor may be ahead of what the log knows.
         self._moved: set[Desk] = set()
 
@@ -60,20 +62,20 @@ class Consumers:
 
     def start(self) -> None:
         """After recovery: what was unconfirmed at a clean stop is so again."""
-        now_ms = self._engine.monotonic_ms()
-        for topic in self._engine.catalog.topics.values():
+        now_ms = self._logs.monotonic_ms()
+        for topic in self._logs.catalog.topics.values():
             for consumer in topic.log.consumers.by_name.values() if topic.log.states is not None else ():
                 resume(consumer, topic.log.states, topic.log.head, now_ms)
                 if (awaited := consumer.awaited) is not None:
                     self.attempts.remember(consumer.consumer_id, awaited.key, awaited.span, None, now_ms)
-                    self._moved.add(desk_of(self._engine, topic, consumer))
-        self._engine.supervisor.start("consumers", TICK_S, self._tick)
+                    self._moved.add(self._desks.of(topic, consumer))
+        self._logs.runtime.supervisor.start("consumers", TICK_S, self._tick)
 
     async def stop(self) -> None:
         """A clean stop: the log knows where every cursor stands."""
-        if not self._engine.ready:
+        if not self._logs.ready:
             return
-        pending = [self._persist_all(desk, self._engine.monotonic_ms()) for desk in self._moved]
+        pending = [self._persist_all(desk, self._logs.monotonic_ms()) for desk in self._moved]
         self._moved.clear()
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(outcome, StorageError):
@@ -94,8 +96,8 @@ class Consumers:
 
     async def _tick(self) -> None:
         """Write the cursors of those who have not read for a second, and forget what need not be kept."""
-        engine = self._engine
-        silent_ns, now_ms = engine.clock.monotonic_ns() - IDLE_NS, engine.monotonic_ms()
+        logs = self._logs
+        silent_ns, now_ms = logs.clock.monotonic_ns() - IDLE_NS, logs.monotonic_ms()
         for desk in list(self._moved):
             if not desk.alive:
                 self._moved.discard(desk)
@@ -116,19 +118,19 @@ class Consumers:
         `start` counts only for a new one; a seq beyond the head is an InvalidRequest(field="start"). Raises
         InvalidRequest(field="persist_every"), LimitReached, Unavailable.
         """
-        self._engine.check_open()
+        self._logs.check_open()
         config = config or ConsumerConfig()
         check_consumer_name(consumer)
         check_consumer_config(config)
         made, created = await _whole(self._admin.put(topic, consumer, config, start))
-        return self._state_of(self._engine.topic(topic), made), created
+        return self._state_of(self._logs.topic(topic), made), created
 
     async def change(
         self, topic: str, consumer: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
     ) -> ConsumerState:
         """Give the consumer the config that `changed` makes of the one it has. Durable on return. A cancelled call
         goes on. Raises ConsumerNotFound, and as `changed` and `put`."""
-        self._engine.check_open()
+        self._logs.check_open()
         check_consumer_name(consumer)
 
         def checked(config: ConsumerConfig) -> ConsumerConfig:
@@ -144,15 +146,15 @@ class Consumers:
 
     def list(self, topic: str, prefix: str = "", after: str = "", limit: int = 100) -> list[ConsumerState]:
         """Consumers of a topic by name, bytewise; names behind `after`."""
-        found = self._engine.topic(topic)
+        found = self._logs.topic(topic)
         check_kind(found)
         return [self._state_of(found, each) for each in islice(found.log.consumers.named(prefix, after), limit)]
 
     async def delete(self, topic: str, consumer: str) -> bool:
         """Delete the consumer; False when there is none. Durable on return. A cancelled call goes on."""
-        self._engine.check_open()
+        self._logs.check_open()
         check_consumer_name(consumer)
-        check_kind(self._engine.topic(topic))
+        check_kind(self._logs.topic(topic))
         return await _whole(self._admin.delete(topic, consumer))
 
     async def read(
@@ -174,15 +176,16 @@ class Consumers:
         Raises ConsumerNotFound, RecordCorrupt (the cursor stays in front of it), Unavailable where the cursor could
         not be made as durable as it has to be: nothing was handed out then, and the cursor is where it was.
         """
-        engine = self._engine
-        if not engine.ready:
-            raise ShuttingDown() if engine.closing else NotReady()
+        logs = self._logs
+        if not logs.ready:
+            raise ShuttingDown() if logs.closing else NotReady()
         if checkpoint:
-            engine.check_open()
+            logs.check_open()
         check_attempt_key(attempt_key)
         found, known = self._find(topic, consumer)
         key = attempt_key if checkpoint else None
-        reading = Reading(engine, found, known, query or _ALL, self.attempts, self._moved.add, key)
+        desk = self._desks.of(found, known)
+        reading = Reading(logs, self._reader, desk, found, known, query or _ALL, self.attempts, self._moved.add, key)
         return await reading.run(wait_ms, checkpoint=checkpoint)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
@@ -191,7 +194,7 @@ class Consumers:
         Raises InvalidRequest(field="seq") for one that is negative or beyond the head; ConsumerNotFound, Unavailable.
         A cancelled call goes on.
         """
-        self._engine.check_open()
+        self._logs.check_open()
         found, known = self._find(topic, consumer)
         return await _whole(self._told(self._admin.commit(found, known, seq), found, known))
 
@@ -214,10 +217,10 @@ class Consumers:
         Raises InvalidRequest(field="metadata") for more than max_offset_metadata_bytes, (field="seq", "leader_epoch")
         for what is out of range; LimitReached, Unavailable. A cancelled call goes on.
         """
-        self._engine.check_open()
+        self._logs.check_open()
         check_consumer_name(consumer)
-        check_kind(self._engine.topic(topic))
-        limit = self._engine.options.max_offset_metadata_bytes
+        check_kind(self._logs.topic(topic))
+        limit = self._logs.options.max_offset_metadata_bytes
         if metadata is not None and len(metadata) > limit:
             raise InvalidRequest(f"metadata has at most {limit} bytes, this has {len(metadata)}.", field="metadata")
         said = CommittedOffset(seq, metadata, leader_epoch)
@@ -245,13 +248,13 @@ class Consumers:
         `seq` counts as done (0: begin at the first). `ts`: in front of the first record appended at that ms or later.
         Raises InvalidRequest(field="seq"), ConsumerNotFound, Unavailable. A cancelled call goes on.
         """
-        self._engine.check_open()
+        self._logs.check_open()
         given: list[Start] = [each for each in (seq, to) if each is not None]
         if len(given) + (ts is not None) != 1:
             raise InvalidRequest("Give seq, ts or one of earliest and head.", field="seq")
         found, known = self._find(topic, consumer)
         if ts is not None:
-            given = [await Reader(self._engine).seq_before(found, ts)]
+            given = [await self._reader.seq_before(found, ts)]
         return await _whole(self._told(self._admin.seek(found, known, given[0]), found, known))
 
     async def check_change(self, topic: Topic, config: TopicConfig) -> None:
@@ -269,14 +272,14 @@ class Consumers:
     # -- the rest ------------------------------------------------------------------------------------------------------
 
     def _find(self, topic: str, consumer: str) -> tuple[Topic, Consumer]:
-        catalog = self._engine.catalog
+        catalog = self._logs.catalog
         found = catalog.topics.get(topic)
         if found is not None and not found.provisional:
             known = found.log.consumers.by_name.get(consumer)
             if known is not None:
                 return found, known
         check_consumer_name(consumer)
-        check_kind(self._engine.topic(topic))
+        check_kind(self._logs.topic(topic))
         raise ConsumerNotFound(topic, consumer)
 
     async def _told(self, work: Coroutine[Any, Any, None], topic: Topic, consumer: Consumer) -> ConsumerState:

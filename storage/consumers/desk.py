@@ -14,14 +14,13 @@ import structlog
 from storage.errors import ConsumerNotFound, TopicNotFound
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.log.pending_losses import settle_debt
 from storage.state.catalog import Topic
 from storage.state.consumers.answers import remembered
 from storage.state.consumers.consumer import Awaited, Consumer
 from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
 
 _log = structlog.get_logger("storage")
 
@@ -42,13 +41,13 @@ class Counters:
 class Desk:
     """One consumer's. Readers, commits and seeks hold `turn`, one after another."""
 
-    __slots__ = ("_consumer", "_counters", "_engine", "_topic", "moved_ns", "turn", "writing")
+    __slots__ = ("_consumer", "_counters", "_logs", "_topic", "moved_ns", "turn", "writing")
 
-    def __init__(self, engine: Engine, topic: Topic, consumer: Consumer) -> None:
-        self._engine = engine
+    def __init__(self, logs: LogManager, counters: Counters, topic: Topic, consumer: Consumer) -> None:
+        self._logs = logs
         self._topic = topic
         self._consumer = consumer
-        self._counters = engine.consumers.counters
+        self._counters = counters
         self.turn = asyncio.Lock()
         #: The frame that is on its way.
         self.writing: asyncio.Future[int | None] | None = None
@@ -57,23 +56,23 @@ class Desk:
 
     def check(self) -> None:
         """Raises TopicNotFound, ConsumerNotFound when one of them has been deleted meanwhile."""
-        if self._engine.catalog.by_id.get(self._topic.topic_id) is not self._topic:
+        if self._logs.catalog.by_id.get(self._topic.topic_id) is not self._topic:
             raise TopicNotFound(self._topic.name)
         if self._topic.log.consumers.by_name.get(self._consumer.name) is not self._consumer:
             raise ConsumerNotFound(self._topic.name, self._consumer.name)
 
     @property
     def alive(self) -> bool:
-        known = self._engine.catalog.by_id.get(self._topic.topic_id) is self._topic
+        known = self._logs.catalog.by_id.get(self._topic.topic_id) is self._topic
         return known and self._topic.log.consumers.by_name.get(self._consumer.name) is self._consumer
 
     # -- in the background ---------------------------------------------------------------------------------------------
 
     def begin_write(self) -> bool:
         """Send off what is confirmed, with nobody waiting for it; False where that cannot be now: asked again later."""
-        engine, log = self._engine, self._topic.log
-        shard = engine.shards[log.shard]
-        if self.writing is not None or log.topic_id in engine.debts or shard.log.failed is not None:
+        logs, log = self._logs, self._topic.log
+        shard = logs.shards[log.shard]
+        if self.writing is not None or log.topic_id in logs.unannounced_losses or shard.log.failed is not None:
             return False
         if not shard.has_room(1, self._size, internal=True):
             return False
@@ -91,8 +90,8 @@ class Desk:
         """`then` is called as soon as the frame is durable, and those `behind` it, whoever is still there."""
         consumer = self._consumer
         frame = control.Consumer(consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=seq)
-        encoded = encode_controls([frame, *behind], self._topic.topic_id, self._engine.now_ms())
-        done = self._engine.submit_controls(self._topic.log, encoded, frees=True)
+        encoded = encode_controls([frame, *behind], self._topic.topic_id, self._logs.now_ms())
+        done = self._logs.submit_controls(self._topic.log, encoded, frees=True)
         self.writing = done
 
         def settled(done: asyncio.Future[int | None]) -> None:
@@ -162,13 +161,13 @@ class Desk:
 
     async def _ready(self) -> None:
         """Until a frame may be written. Raises StorageFull, WalSaturated, StorageFailed."""
-        engine, log = self._engine, self._topic.log
-        shard = engine.shards[log.shard]
+        logs, log = self._logs, self._topic.log
+        shard = logs.shards[log.shard]
         while True:
             if shard.log.failed is not None:
                 raise shard.log.failure()
-            if log.topic_id in engine.debts:
-                await settle_debt(engine, log)
+            if log.topic_id in logs.unannounced_losses:
+                await logs.announce_losses(log)
             elif not shard.has_room(1, self._size, internal=True):
                 await shard.wait_room(1, self._size)
             elif self.writing is not None:
@@ -177,9 +176,16 @@ class Desk:
                 return
 
 
-def desk_of(engine: Engine, topic: Topic, consumer: Consumer) -> Desk:
-    """Made when it is first asked for; gone with the consumer."""
-    desk = consumer.desk
-    if not isinstance(desk, Desk):
-        desk = consumer.desk = Desk(engine, topic, consumer)
-    return desk
+class Desks:
+    """The desks of an engine's consumers."""
+
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+        self.counters = Counters()
+
+    def of(self, topic: Topic, consumer: Consumer) -> Desk:
+        """The consumer's desk, made at the first call; it goes with the consumer."""
+        desk = consumer.desk
+        if not isinstance(desk, Desk):
+            desk = consumer.desk = Desk(self._logs, self.counters, topic, consumer)
+        return desk

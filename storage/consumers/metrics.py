@@ -10,20 +10,21 @@ from storage.records.partitions import split
 from storage.state.consumers.unread import unread
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.consumers.consumers import Consumers
+    from storage.log.manager import LogManager
     from storage.state.catalog import Topic
     from storage.state.consumers.consumer import Consumer
 
 
-def collect_consumers(engine: Engine) -> list[Family]:
+def collect_consumers(logs: LogManager, consumers: Consumers) -> list[Family]:
     """Families about consumers; none before the engine is ready."""
-    if not engine.ready:
+    if not logs.ready:
         return []
     shown: list[tuple[Topic, Consumer]] = list(
         islice(
             (
                 (partition, each)
-                for topic in engine.catalog.named("", "")
+                for topic in logs.catalog.named("", "")
                 for partition in (topic, *topic.others)
                 for each in partition.log.consumers.named()
             ),
@@ -39,16 +40,16 @@ def collect_consumers(engine: Engine) -> list[Family]:
         return METRICS.family(name, map(Sample, labels, values))
 
     return [
-        METRICS.whole("topics_consumers", engine.catalog.usage.consumers),
+        METRICS.whole("topics_consumers", logs.catalog.usage.consumers),
         per_consumer("topics_consumer_lag", [topic.log.head - each.cursor_seq for topic, each in shown]),
         per_consumer("topics_consumer_unread", [unread(topic.log, each.cursor_seq) for topic, each in shown]),
         per_consumer("topics_consumer_unpersisted", [each.unpersisted for _, each in shown]),
-        *_totals(engine),
+        *_totals(consumers),
     ]
 
 
-def _totals(engine: Engine) -> list[Family]:
-    counters, attempts = engine.consumers.counters, engine.consumers.attempts
+def _totals(consumers: Consumers) -> list[Family]:
+    counters, attempts = consumers.counters, consumers.attempts
     return [
         METRICS.whole("topics_consumer_cursors_persisted", counters.persisted),
         METRICS.whole("topics_consumer_persist_failures", counters.failed),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from storage.consumers.desk import Desk, desk_of
+from storage.consumers.desk import Desk
 from storage.reads.reader import Reader
 from storage.records.values import ReadQuery, ReadResult
 from storage.state.catalog import Topic
@@ -23,7 +23,7 @@ from storage.state.consumers.unread import unread
 from storage.state.consumers.values import ConsumerRead
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
 
 
 class _GoneBack(Exception):
@@ -33,11 +33,13 @@ class _GoneBack(Exception):
 class Reading:
     """One read. `moved` is told the desk whose cursor has moved without the log's knowing."""
 
-    __slots__ = ("_attempts", "_consumer", "_desk", "_engine", "_key", "_limit", "_moved", "_query", "_topic")
+    __slots__ = ("_attempts", "_consumer", "_desk", "_key", "_limit", "_logs", "_moved", "_query", "_reader", "_topic")
 
     def __init__(
         self,
-        engine: Engine,
+        logs: LogManager,
+        reader: Reader,
+        desk: Desk,
         topic: Topic,
         consumer: Consumer,
         query: ReadQuery,
@@ -45,10 +47,11 @@ class Reading:
         moved: Callable[[Desk], None],
         key: str | None,
     ) -> None:
-        self._engine = engine
+        self._logs = logs
         self._topic = topic
         self._consumer = consumer
-        self._desk = desk_of(engine, topic, consumer)
+        self._reader = reader
+        self._desk = desk
         self._query = query
         self._attempts = attempts
         self._moved = moved
@@ -56,7 +59,7 @@ class Reading:
 
     async def run(self, wait_ms: float, *, checkpoint: bool) -> ConsumerRead:
         """Read, or peek, and when there is nothing to give wait so long."""
-        clock = self._engine.clock
+        clock = self._logs.clock
         until_ns = clock.monotonic_ns() + wait_ms * 1e6 if wait_ms > 0 else 0.0
         while True:
             answer = await self._once() if checkpoint else await self._peek()
@@ -72,7 +75,7 @@ class Reading:
             else:
                 check = partial(self._check, cursor_seq)
                 try:
-                    if not await self._engine.publisher.wait(self._topic, head, left_ms, check):
+                    if not await self._logs.publisher.wait(self._topic, head, left_ms, check):
                         return self._nothing(answer)
                 except _GoneBack:
                     pass  # something that was handed out is to be had again
@@ -86,7 +89,7 @@ class Reading:
     async def _peek(self) -> ConsumerRead:
         """What the next read would give, with nothing moved and nobody waited for."""
         consumer = self._consumer
-        found = await Reader(self._engine).read(self._topic, self._at(consumer.cursor_seq, self._query.limit))
+        found = await self._reader.read(self._topic, self._at(consumer.cursor_seq, self._query.limit))
         return self._answer(found)
 
     def _at(self, cursor_seq: int, limit: int) -> ReadQuery:
@@ -124,7 +127,7 @@ class Reading:
             if not consumer.strict:
                 limit = min(limit, consumer.config.persist_every)
             before_seq = consumer.cursor_seq
-            found = await Reader(self._engine).read(self._topic, self._at(before_seq, limit))
+            found = await self._reader.read(self._topic, self._at(before_seq, limit))
             desk.check()
             count = len(found.records)
             if not consumer.strict or not count:
@@ -143,7 +146,7 @@ class Reading:
 
     def _hand_out(self, seq: int, count: int) -> None:
         self._consumer.hand_out(seq, count)
-        self._desk.moved_ns = self._engine.clock.monotonic_ns()
+        self._desk.moved_ns = self._logs.clock.monotonic_ns()
         self._moved(self._desk)
 
     async def _strictly(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> ConsumerRead:
@@ -173,7 +176,7 @@ class Reading:
 
     async def _again(self, key: str) -> ConsumerRead | None:
         """The answer that this key was given before; nothing moves. None: it was given none, or too long ago."""
-        consumer, now_ms = self._consumer, self._engine.monotonic_ms()
+        consumer, now_ms = self._consumer, self._logs.monotonic_ms()
         kept = self._attempts.find(consumer.consumer_id, key, now_ms)
         if kept is None:
             return None
@@ -181,7 +184,7 @@ class Reading:
             return msgspec.structs.replace(kept.answer, repeated=True)
         span = kept.span
         query = msgspec.structs.replace(self._at(span.from_seq, max(1, span.limit)), max_bytes=span.max_bytes)
-        found = await Reader(self._engine).read(self._topic, query)
+        found = await self._reader.read(self._topic, query)
         self._desk.check()
         found.records = [each for each in found.records if each.seq <= span.to_seq]
         found.next_from_seq = min(found.next_from_seq, span.to_seq)
@@ -197,7 +200,7 @@ class Reading:
         if self._key is not None:
             seq = answer.cursor_seq
             span = Span(seq, seq, 0, self._query.max_bytes)
-            self._attempts.remember(self._consumer.consumer_id, self._key, span, answer, self._engine.monotonic_ms())
+            self._attempts.remember(self._consumer.consumer_id, self._key, span, answer, self._logs.monotonic_ms())
         return answer
 
     def _given(self, before_seq: int, found: ReadResult) -> ConsumerRead:
@@ -207,7 +210,7 @@ class Reading:
         if self._key is None:
             answer.take_back = partial(self._take_back, before_seq, answer.cursor_seq, len(found.records))
             return answer
-        now_ms = self._engine.monotonic_ms()
+        now_ms = self._logs.monotonic_ms()
         span = Span(before_seq, answer.cursor_seq, max(1, len(found.records)), self._query.max_bytes)
         self._attempts.remember(consumer.consumer_id, self._key, span, answer, now_ms)
         consumer.awaited = Awaited(self._key, span, now_ms + KEPT_MS)
@@ -217,11 +220,11 @@ class Reading:
     def _take_back(self, before_seq: int, seq: int, records: int) -> None:
         """The cursor goes back, and whoever waits looks again."""
         if self._desk.alive and self._consumer.take_back(before_seq, seq, records):
-            self._desk.moved_ns = self._engine.clock.monotonic_ns()
+            self._desk.moved_ns = self._logs.clock.monotonic_ns()
             self._moved(self._desk)
             if self._consumer.durable_seq > self._consumer.cursor_seq:
                 self._desk.begin_write()  # a crash would leave them out
-            self._engine.publisher.look_again(self._topic.log.topic_id)
+            self._logs.publisher.look_again(self._topic.log.topic_id)
 
 
 def _is_empty(found: ReadResult) -> bool:

@@ -28,7 +28,7 @@ from storage.state.consumers.passed import reclaimable_floor
 from storage.state.log import Log
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
 
 _log = structlog.get_logger("storage")
 
@@ -36,8 +36,8 @@ _log = structlog.get_logger("storage")
 class Reclaim:
     """One floor a log on its way at a time."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
         #: Logs to be looked at, and those whose floor is on its way.
         self._noted: set[int] = set()
         self._pending: dict[int, asyncio.Future[int | None]] = {}
@@ -50,11 +50,11 @@ class Reclaim:
 
     def note(self, log: Log) -> None:
         """Something was committed that may let segments of this log go: they are looked at soon. Raises nothing."""
-        topic = self._engine.catalog.by_id.get(log.topic_id)
+        topic = self._logs.catalog.by_id.get(log.topic_id)
         if topic is None or topic.config.retention is not Retention.CONSUMED:
             return
         if not self._noted:
-            self._engine.loop.call_soon(self._look)
+            self._logs.runtime.loop.call_soon(self._look)
         self._noted.add(log.topic_id)
 
     def _look(self) -> None:
@@ -63,21 +63,21 @@ class Reclaim:
             self._reclaim(topic_id)
 
     def _reclaim(self, topic_id: int) -> None:
-        engine = self._engine
-        topic = engine.catalog.by_id.get(topic_id)
-        if engine.closing or topic is None or topic_id in self._pending:
+        logs = self._logs
+        topic = logs.catalog.by_id.get(topic_id)
+        if logs.closing or topic is None or topic_id in self._pending:
             return  # no frame follows a clean stop's snapshot; what is under way is looked at again at its end
-        if engine.shards[topic.log.shard].log.failed is not None:
+        if logs.shards[topic.log.shard].log.failed is not None:
             return
         floor = reclaimable_floor(topic.config, topic.log)
         if floor is None:
             return
-        if topic_id in engine.debts:
+        if topic_id in logs.unannounced_losses:
             self._again.add(topic_id)  # its losses are written before anything else of it
             return
         value = control.EvictWatermark(floors={LossCause.CONSUMED: floor})
-        encoded = encode_controls([value], topic_id, engine.now_ms())
-        done = self._pending[topic_id] = engine.submit_controls(topic.log, encoded, frees=True)
+        encoded = encode_controls([value], topic_id, logs.now_ms())
+        done = self._pending[topic_id] = logs.submit_controls(topic.log, encoded, frees=True)
         done.add_done_callback(lambda done: self._settled(topic_id, done))
 
     def _settled(self, topic_id: int, done: asyncio.Future[int | None]) -> None:
@@ -96,7 +96,7 @@ class Reclaim:
         """What could not be written is tried again; what is on its way is there on return, or has failed."""
         if not self._begun:
             self._begun = True
-            async for topic in in_slices(list(self._engine.catalog.topics.values()), self._engine.clock):
+            async for topic in in_slices(list(self._logs.catalog.topics.values()), self._logs.clock):
                 if topic.config.retention is Retention.CONSUMED:
                     self._again.add(topic.topic_id)
         again, self._again = self._again, set()

@@ -7,15 +7,12 @@ strictly_at_once consumer it reads record by record, each counted before it is h
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from storage.embedded.batch import RecordBatch
 from storage.errors import StorageError
 from storage.records.values import ReadQuery
-from storage.state.consumers.values import Consistency
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.state.consumers.values import Consistency, ConsumerState
 
 #: What a read gives at most unless told otherwise.
 MAX_BYTES, MAX_RECORDS = 1 << 20, 1000
@@ -23,12 +20,26 @@ MAX_BYTES, MAX_RECORDS = 1 << 20, 1000
 _WAIT_MS = 30_000
 
 
+class ConsumerReads(Protocol):
+    """The calls of an engine that a follower makes."""
+
+    async def read_as(
+        self, topic: str, consumer: str, query: ReadQuery, *, checkpoint: bool, wait_ms: float = 0
+    ) -> RecordBatch: ...
+
+    def telling(self, batch: RecordBatch) -> RecordBatch: ...
+
+    async def ensure_consumer(self, topic: str, consumer: str) -> ConsumerState: ...
+
+    async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState: ...
+
+
 class Following:
     """One reader on its way. Belongs to the engine's loop."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ConsumerReads,
         topic: str,
         consumer: str,
         *,

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
-_engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
+from typing import Protocol
 
 
-def opened(engine: Engine) -> None:
+class Opened(Protocol):
+    """An engine, as far as this module needs it."""
+
+    @property
+    def path(self) -> str: ...
+
+    def forked(self) -> None: ...
+
+
+_engines: weakref.WeakValueDictionary[str, Opened] = weakref.WeakValueDictionary()
+
+
+def opened(engine: Opened) -> None:
     """It holds its directory from now on."""
     _engines[engine.path] = engine
 
 
-def closed(engine: Engine) -> None:
+def closed(engine: Opened) -> None:
     """It does not, any more."""
     if _engines.get(engine.path) is engine:
         del _engines[engine.path]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import StorageError
 from storage.queues import reading
 from storage.queues.reading import Found, Read, in_memory, sizes_of
-from storage.reads.reader import Reader
 from storage.records.spans import stretches
 from storage.records.values import ReadQuery
 from storage.state.catalog import Topic
@@ -123,7 +122,7 @@ class ReadAhead:
         ahead.next_seq = 0
         try:
             query = ReadQuery(from_seq=under_way.first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
-            result = await Reader(self._engine).read(topic, query)
+            result = await self._engine.reader.read(topic, query)
             ahead.kept.add(result.records)
             ahead.next_seq = result.next_from_seq + 1
             ahead.reach = ahead.next_seq - under_way.first_seq

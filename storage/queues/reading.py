@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import RecordCorrupt, Unreadable
 from storage.format.record import FURTHER, PLAIN_OVERHEAD, payload_sizes
-from storage.reads.reader import Reader
 from storage.reads.scan import Piece, Scan
 from storage.records.spans import stretches
 from storage.records.stretch import Stretch, parts_of
@@ -84,7 +83,7 @@ def whole(found: Found, seqs: Sequence[int]) -> Read | None:
 async def read(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Found:
     """The records with these ascending seqs. Raises TopicNotFound."""
     found = Found({}, {}, [], {})
-    reader, size = Reader(engine), 0
+    reader, size = engine.reader, 0
     for first, last in stretches(seqs):
         at = first - 1
         while at < last:

@@ -10,7 +10,6 @@ from storage.format.control import Lease
 from storage.log.validation import check_topic_name
 from storage.queues.dead_letter import AT_ONCE, SIDE_BY_SIDE, TOGETHER
 from storage.queues.dead_meta import came_from
-from storage.reads.reader import Reader
 from storage.records.values import ReadQuery
 from storage.state.catalog import Topic
 from storage.state.queues.job import READY
@@ -86,7 +85,7 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole
     until_ns = clock.monotonic_ns() + STEP_MS * 1_000_000
     seen = queues.seen = _seen(queues, source, queue)
     free = _free(queues, source, seen.seqs)
-    reader, seqs, more, at = Reader(queues.engine), free[:count], max(0, len(free) - count), seen.reached
+    reader, seqs, more, at = queues.engine.reader, free[:count], max(0, len(free) - count), seen.reached
     while at < source.log.head:
         result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
         ours = [each.seq for each in result.records if came_from(each.body) == queue]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from storage.errors import (
     InvalidRequest,
@@ -27,13 +27,23 @@ from storage.reads.scan import MAX_CORRUPT, Piece, Scan, cut
 from storage.records.spans import Span
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, Tombstone
 from storage.segments.io import SegmentGone, look_into, said_by
-from storage.segments.store import id_of
+from storage.segments.store import SegmentStore, id_of
 from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import COLD
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
+
+
+class Expiring(Protocol):
+    """What a reader asks about records that are older than their topic's ttl."""
+
+    async def expire_if_possible(self, topic: Topic) -> None: ...
+
+    def due(self, topic: Topic, *, loaded: bool = False) -> int:
+        """The first seq that has not expired; 0 when none has."""
+        ...
 
 
 #: A router that passes over records lets the loop go on after so many.
@@ -43,8 +53,14 @@ ROUTING_SCAN_RECORDS = 4096
 class Reader:
     """Reads logs of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: LogManager, expiry: Expiring) -> None:
+        self._logs = logs
+        self._expiry = expiry
+        self._store: SegmentStore
+
+    def open(self, store: SegmentStore) -> None:
+        """Read segments of this store, from the end of recovery on."""
+        self._store = store
 
     async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:
         """Records behind `query.from_seq`. Raises RecordCorrupt unless `skip_corrupt`; Unreadable when the first record
@@ -56,29 +72,29 @@ class Reader:
             try:
                 return await self._read(topic, query, missing)
             except SegmentGone:
-                if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
+                if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
                     raise TopicNotFound(topic.name) from None
             except WalFileGone as gone:
                 # Trimmed between plan and fetch: what lay in it is dead by now, so a new plan does not want it.
-                if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
+                if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
                     raise TopicNotFound(topic.name) from None
                 # One that is wanted again is missing: what lay in it is damaged, record by record.
                 (missing if gone.file in wanted else wanted).add(gone.file)
 
     async def _read(self, topic: Topic, query: ReadQuery, missing: Container[int]) -> ReadResult:
-        await self._engine.expiry.expire_if_possible(topic)
-        max_scan = self._engine.options.max_scan_records
+        await self._expiry.expire_if_possible(topic)
+        max_scan = self._logs.options.max_scan_records
         if query.routing:
             max_scan = min(max_scan, ROUTING_SCAN_RECORDS)
         else:
-            topic.last_read_ts = self._engine.now_ms()
+            topic.last_read_ts = self._logs.now_ms()
         log = topic.log
         since = None if query.from_ts is None else await self._not_before(log, query.from_ts)
         from_seq, tombstone = self._begin(log, query, since)
         head = log.head
         last = head if query.to_seq is None else min(head, query.to_seq)
         end = min(log.marks.next_loss(from_seq) or last + 1, last + 1)
-        scan = Scan(topic, query, self._engine.now_ms(), max_scan, missing)
+        scan = Scan(topic, query, self._logs.now_ms(), max_scan, missing)
         begin = cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
         # What is evicted during a wait ends the read: the next one gets the tombstone.
         while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
@@ -112,7 +128,7 @@ class Reader:
             hops=scan.hops or None,
         )
         if not query.routing:
-            self._engine.catalog.usage.traffic.answered(result)
+            self._logs.catalog.usage.traffic.answered(result)
         return result
 
     async def seq_before(self, topic: Topic, ts: int) -> int:
@@ -133,8 +149,8 @@ class Reader:
             if segment.last_ts >= ts:
                 if segment.first_ts >= ts:
                     return segment.first_seq
-                id, search = id_of(log.topic_id, segment), self._engine.store.reader_of(segment).ts_search
-                return await look_into(self._engine, log, segment, search, id, segment.end_seq, ts)
+                id, search = id_of(log.topic_id, segment), self._store.reader_of(segment).ts_search
+                return await look_into(self._logs, log, segment, search, id, segment.end_seq, ts)
         return log.tail.first_seq_since(ts)
 
     async def _read_segment(self, log: Log, first_seq: int, end_seq: int, scan: Scan) -> int:
@@ -152,15 +168,15 @@ class Reader:
         id = id_of(log.topic_id, segment)
         if segment.tier == COLD:
             scan.cold.add(segment.first_seq)
-        engine, read, end_of_all = self._engine, self._engine.store.reader_of(segment).read, segment.end_seq
+        logs, read, end_of_all = self._logs, self._store.reader_of(segment).read, segment.end_seq
         try:
-            found = await look_into(engine, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
+            found = await look_into(logs, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
         except (RecordCorrupt, SegmentUnreadable) as error:
             if isinstance(error, SegmentUnreadable) and segment.tier == COLD:
                 raise _at(error, first_live) from error  # each try may take as long as that one
             # The records in front of the damage are good; if this is none of them, it is where the damage begins.
             try:
-                found = await look_into(engine, log, segment, read, id, end_of_all, first_live, 1, 1)
+                found = await look_into(logs, log, segment, read, id, end_of_all, first_live, 1, 1)
             except SegmentIncomplete as error:
                 return scan.cut_off(segment.live_seqs(first_live, end, MAX_CORRUPT), end - 1, error)
             except RecordCorrupt as error:
@@ -234,7 +250,7 @@ class Reader:
         """`fetch`: where the disk fails, what it gives in front of that, and what to say of the rest."""
         if not spans:
             return {}, None
-        fetch, shard = self._engine.wal_files.fetch, topic.log.shard
+        fetch, shard = self._logs.wal_files.fetch, topic.log.shard
         with suppress(OSError):
             return await fetch(shard, spans), None
         read: dict[int, tuple[bytes, int]] = {}
@@ -251,10 +267,10 @@ class Reader:
         """The record `seq`. Raises RecordNotFound, with the reason, when it is not to be had."""
         if seq < 1:
             raise InvalidRequest("seq must be 1 or more.", field="seq")
-        await self._engine.expiry.expire_if_possible(topic)
+        await self._expiry.expire_if_possible(topic)
         log = topic.log
         reason = "future" if seq > log.head else log.marks.lost_to(seq)
-        if reason is None and seq < self._engine.expiry.due(topic, loaded=True):
+        if reason is None and seq < self._expiry.due(topic, loaded=True):
             reason = "expired"
         if reason is None and not log.held.holds(seq):
             reason = "deleted"

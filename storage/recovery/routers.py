@@ -15,7 +15,7 @@ from storage.state.catalog import Catalog
 from storage.state.routers.router import Router
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
 
 
 def settle_routers(catalog: Catalog, *, clean: bool) -> None:
@@ -50,15 +50,15 @@ def _announce(catalog: Catalog, router: Router, value: control.Control) -> None:
     catalog.unannounced.append((router.dest_id, value))
 
 
-async def announce_routers(engine: Engine) -> None:
+async def announce_routers(logs: LogManager) -> None:
     """Write what `settle_routers` has changed; durable on return. Where that cannot be, the next start does it anew."""
     pending: list[asyncio.Future[int | None]] = []
-    told = list(engine.catalog.unannounced)
+    told = list(logs.catalog.unannounced)
     for dest_id, value in told:
-        log = engine.catalog.by_id[dest_id].log
-        encoded = encode_controls([value], dest_id, engine.now_ms())
-        pending.append(engine.submit_controls(log, encoded, frees=not isinstance(value, control.RouterCursor)))
-    engine.catalog.unannounced.clear()
+        log = logs.catalog.by_id[dest_id].log
+        encoded = encode_controls([value], dest_id, logs.now_ms())
+        pending.append(logs.submit_controls(log, encoded, frees=not isinstance(value, control.RouterCursor)))
+    logs.catalog.unannounced.clear()
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     for (_, value), outcome in zip(told, outcomes, strict=True):
         later = isinstance(outcome, StorageFull | StorageFailed) and not isinstance(value, control.TopicCreate)

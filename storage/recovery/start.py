@@ -17,22 +17,23 @@ from storage.recovery.routers import announce_routers
 from storage.state.catalog import Topic, shard_of
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
+    from storage.snapshot.snapshotter import Snapshotter
 
 _log = structlog.get_logger("storage")
 
 
-async def announce_losses(engine: Engine, recovered: Recovered) -> None:
+async def announce_losses(logs: LogManager, snapshotter: Snapshotter, recovered: Recovered) -> None:
     """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return.
 
     Also the deletion of topics whose name a later one has: else they would be back when that one is gone.
     """
     pending: list[tuple[int, asyncio.Future[int | None]]] = []
-    for topic_id, name in engine.catalog.superseded.items():
-        shard = engine.shards[shard_of(topic_id, len(engine.shards))]
-        gone = encode_controls([control.TopicDelete(name=name)], topic_id, engine.now_ms())
-        pending.append((topic_id, engine.submit_unit(shard, topic_id, gone, frees=True)))
-    for topic in engine.catalog.topics.values():
+    for topic_id, name in logs.catalog.superseded.items():
+        shard = logs.shards[shard_of(topic_id, len(logs.shards))]
+        gone = encode_controls([control.TopicDelete(name=name)], topic_id, logs.now_ms())
+        pending.append((topic_id, logs.submit_unit(shard, topic_id, gone, frees=True)))
+    for topic in logs.catalog.topics.values():
         log = topic.log
         values: list[control.Control] = []
         if log.topic_id in recovered.losses:
@@ -40,25 +41,25 @@ async def announce_losses(engine: Engine, recovered: Recovered) -> None:
         if log.topic_id in recovered.renewed:
             values.append(_config_update(topic))
         if values:
-            frames = encode_controls(values, log.topic_id, engine.now_ms())
-            pending.append((log.topic_id, engine.submit_controls(log, frames, frees=True)))
-    await announce_routers(engine)
+            frames = encode_controls(values, log.topic_id, logs.now_ms())
+            pending.append((log.topic_id, logs.submit_controls(log, frames, frees=True)))
+    await announce_routers(logs)
     outcomes = await asyncio.gather(*(done for _, done in pending), return_exceptions=True)
     for (topic_id, _), outcome in zip(pending, outcomes, strict=True):
         if isinstance(outcome, StorageFull) and not recovered.renewed:
             # No room even for this. The next start would find the same; before that log goes on, it is written.
-            engine.debts[topic_id] = recovered.losses.get(topic_id, [])
+            logs.unannounced_losses[topic_id] = recovered.losses.get(topic_id, [])
         elif isinstance(outcome, BaseException):
             raise outcome
     if recovered.renewed or recovered.wounds:
         # Both kept snapshots then say what is left. Until they do, a start must find the damage as it was.
-        await engine.snapshotter.take()
-        await engine.snapshotter.take()
+        await snapshotter.take()
+        await snapshotter.take()
         for end in recovered.wounds:
-            await engine.run_io(heal, engine.fs, engine.path, end, engine.options)
+            await logs.runtime.run_io(heal, logs.runtime.fs, logs.runtime.path, end, logs.options)
 
 
-async def end_leases_with_this_process(engine: Engine, recovered: Recovered) -> None:
+async def end_leases_with_this_process(logs: LogManager, recovered: Recovered) -> None:
     """A snapshot of a clean stop holds leases that are not durable: whatever ends this process next voids them.
 
     A frame behind that snapshot says so by being there, before a job can be given to anybody. Claims write none, and
@@ -66,10 +67,10 @@ async def end_leases_with_this_process(engine: Engine, recovered: Recovered) -> 
     """
     pending: list[asyncio.Future[int | None]] = []
     for topic_id in recovered.volatile:
-        log = engine.catalog.by_id[topic_id].log
+        log = logs.catalog.by_id[topic_id].log
         value = control.HeadWatermark(reserved=max(log.reserved, log.assigned_head))
-        frame = encode_controls([value], topic_id, engine.now_ms())
-        pending.append(engine.submit_controls(log, frame, frees=True))
+        frame = encode_controls([value], topic_id, logs.now_ms())
+        pending.append(logs.submit_controls(log, frame, frees=True))
     for outcome in await asyncio.gather(*pending, return_exceptions=True):
         # A shard that has stopped hands out nothing; and no disk is so full that this is kept from it for long.
         if isinstance(outcome, StorageFull):
@@ -89,28 +90,16 @@ def _config_update(topic: Topic) -> control.ConfigUpdate:
     )
 
 
-async def hand_back_reservations(engine: Engine) -> None:
+async def hand_back_reservations(logs: LogManager) -> None:
     """A clean stop: seqs reserved and not used may be handed out after the next start."""
     pending: list[asyncio.Future[int | None]] = []
-    for topic in engine.catalog.topics.values():
+    for topic in logs.catalog.topics.values():
         log = topic.log
         # Writes that are still on their way come before this frame in the log: theirs are not handed back.
         used = log.assigned_head
         unused = topic.config.durability is not Durability.FSYNC and log.reserved > used
-        if unused and engine.shards[log.shard].log.failed is None and not topic.provisional:
+        if unused and logs.shards[log.shard].log.failed is None and not topic.provisional:
             value = control.HeadWatermark(reserved=used)
-            pending.append(
-                engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
-            )
+            pending.append(logs.submit_controls(log, encode_controls([value], log.topic_id, logs.now_ms()), frees=True))
     if pending:
         await asyncio.gather(*pending)
-
-
-def start_rounds(engine: Engine) -> None:
-    """What is looked after again and again begins."""
-    options, start = engine.options, engine.supervisor.start
-    start("expiry", options.expiry_interval_ms / 1000, engine.expiry.tick)
-    start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), engine.snapshotter.tick)
-    start("upkeep", options.checkpoint_interval_ms / 1000, engine.upkeep.tick)
-    if engine.store.cold is not None:
-        start("relocator", options.checkpoint_interval_ms / 1000, engine.relocator.tick)

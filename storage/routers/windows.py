@@ -15,7 +15,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from storage.reads.reader import ROUTING_SCAN_RECORDS, Reader
+from storage.reads.reader import ROUTING_SCAN_RECORDS
 from storage.records.stretch import Stretch, parts_of
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
@@ -101,11 +101,11 @@ class Windows:
     async def read(self, source: Topic, query: ReadQuery) -> ReadResult:
         """As `Reader.read` of a router's query. Raises as that does."""
         if query.tag is None or len(self._engine.catalog.routes.out_of.get(source.topic_id, ())) < 2:
-            return await Reader(self._engine).read(source, query)
+            return await self._engine.reader.read(source, query)
         window = self._find(source, query.from_seq)
         if window is None:
             window = await self._read(source, query.from_seq)
-        return await Reader(self._engine).read(source, query) if window is None else window.result(query)
+        return await self._engine.reader.read(source, query) if window is None else window.result(query)
 
     def _find(self, source: Topic, from_seq: int) -> Window | None:
         """The window that `from_seq` is in, if the source still holds what it did."""
@@ -142,7 +142,7 @@ class Windows:
             skip_corrupt=True,
             routing=True,
         )
-        result = await Reader(self._engine).read(source, query)
+        result = await self._engine.reader.read(source, query)
         lost = result.tombstone is not None or result.corrupt_seqs or source.log.marks.trim_floor > from_seq + 1
         if not lost and result.next_from_seq > from_seq:
             window = Window(from_seq, result, 0, self._engine.clock.monotonic_ns())

@@ -107,9 +107,9 @@ class DetailsCache:
         engine, details = self._engine, None
         if segment.tier == COLD:
             # Writes wait for this (caps): what is kept here must do, so that none of them waits for the cold store.
-            details = await look_into_here(engine, log, segment, engine.store.kept_details, log.topic_id, segment)
+            details = await look_into_here(engine.logs, log, segment, engine.store.kept_details, log.topic_id, segment)
         if details is None:
-            details = await look_into(engine, log, segment, engine.store.details, log.topic_id, segment)
+            details = await look_into(engine.logs, log, segment, engine.store.details, log.topic_id, segment)
         if segment.details is None and len(details.payloads) == segment.count:
             segment.details = details
             self._kept[segment] = log

@@ -60,13 +60,14 @@ class SegmentDownload:
     async def open(self, ext: str) -> None:
         """Find out size and etag. Raises SegmentGone, RecordCorrupt, SegmentUnreadable."""
         engine, log, segment = self._engine, self._topic.log, self._segment
+        logs, store = engine.logs, engine.store
         if ext == DATA:
-            self.size = await look_into_here(engine, log, segment, data_size, engine.store, self.id, segment.end_seq)
+            self.size = await look_into_here(
+                engine.logs, log, segment, data_size, engine.store, self.id, segment.end_seq
+            )
             return
         hidden = withheld(log, segment)
-        content: bytes = await look_into_here(
-            engine, log, segment, read_idx, engine.store, self.id, segment.end_seq, hidden
-        )
+        content: bytes = await look_into_here(logs, log, segment, read_idx, store, self.id, segment.end_seq, hidden)
         self._content = content
         self.size = len(content)
         self.etag += f".{content[_FLAGS_AT::ENTRY_SIZE].translate(_IS_DELETED).count(1)}"
@@ -83,7 +84,17 @@ class SegmentDownload:
             cold, hidden = segment.tier == COLD, withheld(log, segment)
             try:
                 return await look_into(
-                    engine, log, segment, read_data, engine.store, self.id, cold, segment.end_seq, hidden, begin, end
+                    engine.logs,
+                    log,
+                    segment,
+                    read_data,
+                    engine.store,
+                    self.id,
+                    cold,
+                    segment.end_seq,
+                    hidden,
+                    begin,
+                    end,
                 )
             except SegmentGone:
                 continue  # or moved: then it is read where it is now

@@ -16,48 +16,48 @@ from storage.state.log import Log
 from storage.state.manifest import COLD, Segment
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
 
 
 class SegmentGone(Exception):
     """The segment was dropped, rewritten or moved since the manifest was looked at: it says where to look now."""
 
 
-async def look_into(engine: Engine, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
+async def look_into(logs: LogManager, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
     """Run a blocking job that reads this segment.
 
     Raises SegmentGone; RecordCorrupt, with file and offset in its detail, which is SegmentIncomplete when a file is
     missing or too short; SegmentUnreadable, which names the segment, when disk or cold store give nothing. The detail
     of each has the topic and the seqs of the segment.
     """
-    return await _translated(engine, log, segment, segment.tier == COLD, job, *arguments)
+    return await _translated(logs, log, segment, segment.tier == COLD, job, *arguments)
 
 
-async def look_into_here(engine: Engine, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
+async def look_into_here(logs: LogManager, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
     """The same for a job that needs nothing but what is kept here of a cold segment."""
-    return await _translated(engine, log, segment, False, job, *args)
+    return await _translated(logs, log, segment, False, job, *args)
 
 
 async def _translated(
-    engine: Engine, log: Log, segment: Segment, cold: bool, job: Callable[..., Any], *arguments: Any
+    logs: LogManager, log: Log, segment: Segment, cold: bool, job: Callable[..., Any], *arguments: Any
 ) -> Any:
     tier, gen = segment.tier, segment.gen
     try:
-        return await (engine.run_cold(job, *arguments) if cold else engine.run_io(job, *arguments))
+        return await (logs.runtime.run_cold(job, *arguments) if cold else logs.runtime.run_io(job, *arguments))
     except (FileNotFoundError, ColdMissing) as error:
-        there = engine.catalog.log(log.topic_id) is log and log.held.manifest.named(segment.first_seq) is segment
+        there = logs.catalog.log(log.topic_id) is log and log.held.manifest.named(segment.first_seq) is segment
         if not there or (segment.tier, segment.gen) != (tier, gen):
             raise SegmentGone from None
         if isinstance(error, ColdMissing):
-            raise _unreadable(engine, log, segment, "it is not where it should be") from error
+            raise _unreadable(logs, log, segment, "it is not where it should be") from error
         path = str(error.filename or names.data_name(segment.first_seq, segment.gen))
-        raise _corrupt(engine, log, segment, SegmentShort(path, 0, "the file is missing")) from error
+        raise _corrupt(logs, log, segment, SegmentShort(path, 0, "the file is missing")) from error
     except SegmentCorrupt as error:
-        raise _corrupt(engine, log, segment, error) from error
+        raise _corrupt(logs, log, segment, error) from error
     except ColdError as error:
-        raise _unreadable(engine, log, segment, error.message) from error
+        raise _unreadable(logs, log, segment, error.message) from error
     except OSError as error:
-        raise _unreadable(engine, log, segment, said_by(error)) from error
+        raise _unreadable(logs, log, segment, said_by(error)) from error
 
 
 def said_by(error: OSError) -> str:
@@ -65,29 +65,29 @@ def said_by(error: OSError) -> str:
     return f"{error.strerror} (errno {error.errno})"
 
 
-def _corrupt(engine: Engine, log: Log, segment: Segment, error: SegmentCorrupt) -> RecordCorrupt:
+def _corrupt(logs: LogManager, log: Log, segment: Segment, error: SegmentCorrupt) -> RecordCorrupt:
     name, where = names.data_name(segment.first_seq, segment.gen), error.file.rpartition("/")[2]
     kind = SegmentIncomplete if isinstance(error, SegmentShort) else RecordCorrupt
     return kind(
         f"Segment {name} is damaged: {error.what} ({where}, offset {error.offset}).",
-        **_which(engine, log, segment),
+        **_which(logs, log, segment),
         file=where,
         offset=error.offset,
     )
 
 
-def _unreadable(engine: Engine, log: Log, segment: Segment, why: str) -> SegmentUnreadable:
+def _unreadable(logs: LogManager, log: Log, segment: Segment, why: str) -> SegmentUnreadable:
     name = names.data_name(segment.first_seq, segment.gen)
     return SegmentUnreadable(
         f"Segment {name} cannot be read: {why}",
-        **_which(engine, log, segment),
+        **_which(logs, log, segment),
         segment=name,
         tier=segment.tier,
     )
 
 
-def _which(engine: Engine, log: Log, segment: Segment) -> dict[str, Any]:
+def _which(logs: LogManager, log: Log, segment: Segment) -> dict[str, Any]:
     """Whose records these are: `from_seq` to `to_seq`, both included."""
-    topic = engine.catalog.by_id.get(log.topic_id)
+    topic = logs.catalog.by_id.get(log.topic_id)
     named = {} if topic is None else {"topic": topic.name}
     return {**named, "from_seq": segment.first_seq, "to_seq": segment.end_seq - 1}

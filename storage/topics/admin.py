@@ -323,7 +323,7 @@ class TopicAdmin:
             for wanted in plan(held, value, log.marks.live_floor, last):
                 try:
                     job = partial(look_up, engine.store, log.topic_id, wanted, 0, last)
-                    seqs, sizes = await look_into(engine, log, wanted.segment, job)
+                    seqs, sizes = await look_into(engine.logs, log, wanted.segment, job)
                 except SegmentGone:
                     gone = True  # dropped or rewritten just now: from the beginning
                     break

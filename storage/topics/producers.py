@@ -16,7 +16,8 @@ from storage.state.log import Log
 from storage.state.producer_table import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, ProducerTable, Sent
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
+    from storage.topics.states import States
 
 KIND, NEXT = "producer_ids", "next"
 BLOCK = 1000
@@ -25,8 +26,9 @@ BLOCK = 1000
 class Producers:
     """See the module."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: LogManager, states: States) -> None:
+        self._logs = logs
+        self._states = states
         self._next = self._end = 0
         self._claiming = asyncio.Lock()
         #: Batches on their way, by topic_id and first seq.
@@ -36,7 +38,7 @@ class Producers:
 
     async def claim(self) -> tuple[int, int]:
         """(producer id, epoch 0), never handed out before, whatever crashed. Raises Unavailable."""
-        self._engine.check_open()
+        self._logs.check_open()
         async with self._claiming:
             if self._next >= self._end:
                 await self._reserve()
@@ -47,14 +49,14 @@ class Producers:
         """(the same id, the next epoch), or where there is none a new id: the producer's sequences begin at 0 again."""
         if not (0 <= producer_id <= MAX_PRODUCER_ID and 0 <= epoch < MAX_EPOCH - 1):
             return await self.claim()
-        self._engine.check_open()
+        self._logs.check_open()
         return producer_id, epoch + 1
 
     async def _reserve(self) -> None:
-        engine = self._engine
-        stored = engine.states.get(KIND, NEXT)
-        first = max(int(stored) if stored is not None else 0, engine.now_ms() * BLOCK)
-        await engine.states.put(KIND, NEXT, b"%d" % (first + BLOCK))
+        logs = self._logs
+        stored = self._states.get(KIND, NEXT)
+        first = max(int(stored) if stored is not None else 0, logs.now_ms() * BLOCK)
+        await self._states.put(KIND, NEXT, b"%d" % (first + BLOCK))
         self._next, self._end = first, first + BLOCK
 
     # -- batches -------------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class Producers:
         """See `ProducerTable.known`."""
         if log.producers is None:
             return None
-        return log.producers.known(batch, count, self._engine.now_ms(), self._engine.options.producer_id_expiration_ms)
+        return log.producers.known(batch, count, self._logs.now_ms(), self._logs.options.producer_id_expiration_ms)
 
     async def answer(self, log: Log, batch: ProducerBatch, count: int) -> Sent | None:
         """The same, once it is sure: of a batch that is on its way the outcome is waited for, which may be that it has
@@ -87,8 +89,8 @@ class Producers:
         """The batch goes on its way. There may be one producer more now, and then one may have to go."""
         if log.producers is None:
             log.producers = ProducerTable()
-        usage = self._engine.catalog.usage
-        if log.producers.entry(batch.producer_id) is None and usage.producers >= self._engine.options.max_producers:
+        usage = self._logs.catalog.usage
+        if log.producers.entry(batch.producer_id) is None and usage.producers >= self._logs.options.max_producers:
             gone = log.producers.forget_one()
             usage.producers -= gone
             usage.producers_forgotten += gone
@@ -98,7 +100,7 @@ class Producers:
         """Forget those of a log that were idle for too long."""
         if log.producers is None:
             return
-        gone = log.producers.expire(self._engine.now_ms(), self._engine.options.producer_id_expiration_ms)
+        gone = log.producers.expire(self._logs.now_ms(), self._logs.options.producer_id_expiration_ms)
         if gone:
-            self._engine.catalog.usage.producers -= gone
+            self._logs.catalog.usage.producers -= gone
             log.section = None

@@ -1,4 +1,4 @@
-"""Values that others keep in an engine, durably (see `storage.state.state_table`). Source: kafka.md §1."""
+"""Values that others keep in an logs, durably (see `storage.state.state_table`). Source: kafka.md §1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.format import control
 from storage.log.encode import encode_controls
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage.log.manager import LogManager
     from storage.state.catalog import Topic
 
 #: Longest kind and key, in bytes of UTF-8.
@@ -20,16 +20,16 @@ MAX_NAME_BYTES = 1024
 class States:
     """The values of an engine that belong to no log, and the writing of those of logs. All methods are the loop's."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The value that is durable; None: there is none."""
-        return self._engine.catalog.states.table.get(kind, key)
+        return self._logs.catalog.states.table.get(kind, key)
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
         """(key, value) of a kind, by key."""
-        return self._engine.catalog.states.table.items(kind)
+        return self._logs.catalog.states.table.items(kind)
 
     async def put(self, kind: str, key: str, value: bytes) -> None:
         """Durable on return; what was put last counts, also where others still wait. A cancelled call goes on.
@@ -37,18 +37,18 @@ class States:
         Raises InvalidRequest, LimitReached (detail.limit max_states), Unavailable: of these only StorageFailed leaves
         open which value the next start finds.
         """
-        engine = self._engine
-        engine.check_open()
-        check_state(kind, key, value, engine.options.max_state_bytes)
-        table, limit = engine.catalog.states.table, engine.options.max_states
+        logs = self._logs
+        logs.check_open()
+        check_state(kind, key, value, logs.options.max_state_bytes)
+        table, limit = logs.catalog.states.table, logs.options.max_states
         if table.get(kind, key) is None and len(table) >= limit:
             raise LimitReached(f"There are {limit} values, which is the limit.", limit="max_states", max=limit)
-        engine.shards[0].refuse_when_full()
+        logs.shards[0].refuse_when_full()
         await self._write(control.State(kind=kind, key=key, value=value), frees=False)
 
     async def delete(self, kind: str, key: str) -> None:
         """Durable on return; also where there is none, for one may be on its way. A cancelled call goes on."""
-        self._engine.check_open()
+        self._logs.check_open()
         check_state(kind, key, b"", 0)
         await self._write(control.State(kind=kind, key=key), frees=True)
 
@@ -57,23 +57,23 @@ class States:
 
         Raises InvalidRequest, Unavailable.
         """
-        engine, log = self._engine, topic.log
-        engine.check_open()
-        check_state(kind, key, value, engine.options.max_state_bytes)
-        shard = engine.shards[log.shard]
+        logs, log = self._logs, topic.log
+        logs.check_open()
+        check_state(kind, key, value, logs.options.max_state_bytes)
+        shard = logs.shards[log.shard]
         shard.refuse_when_full()
-        encoded = encode_controls([control.State(kind=kind, key=key, value=value)], log.topic_id, engine.now_ms())
+        encoded = encode_controls([control.State(kind=kind, key=key, value=value)], log.topic_id, logs.now_ms())
         if not shard.has_room(1, len(encoded.payload), internal=True):
             await shard.wait_room(1, len(encoded.payload))
-        await asyncio.shield(engine.submit_unit(shard, log.topic_id, encoded, needs_sync=False))
+        await asyncio.shield(logs.submit_unit(shard, log.topic_id, encoded, needs_sync=False))
 
     async def _write(self, value: control.State, *, frees: bool) -> None:
-        engine = self._engine
-        encoded = encode_controls([value], 0, engine.now_ms())
-        shard = engine.shards[0]
+        logs = self._logs
+        encoded = encode_controls([value], 0, logs.now_ms())
+        shard = logs.shards[0]
         if not shard.has_room(1, len(encoded.payload), internal=True):
             await shard.wait_room(1, len(encoded.payload))
-        await asyncio.shield(engine.submit_unit(shard, 0, encoded, frees=frees))
+        await asyncio.shield(logs.submit_unit(shard, 0, encoded, frees=frees))
 
 
 def check_state(kind: str, key: str, value: bytes, max_bytes: int) -> None:

@@ -42,7 +42,7 @@ def threaded(disk: SimDisk, options: Options = OPTIONS) -> Session:
 async def stopped_after(session: Session) -> AsyncIterator[Session]:
     """Started; its threads are let go at the end, whether its machine stopped or not."""
     await session.start()
-    pool = session.engine._pool
+    pool = session.engine.runtime._pool
     assert pool is not None
     try:
         yield session

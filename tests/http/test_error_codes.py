@@ -95,11 +95,11 @@ async def mistake(rig: Rig) -> httpx.Response:
 
 
 async def recovering(rig: Rig) -> httpx.Response:
-    rig.server.engine.ready = False
+    rig.server.engine.logs.ready = False
     try:
         return await rig.http.get(T)
     finally:
-        rig.server.engine.ready = True
+        rig.server.engine.logs.ready = True
 
 
 async def stopping(rig: Rig) -> httpx.Response:

@@ -188,9 +188,9 @@ async def test_once_the_broker_is_to_stop_requests_take_the_long_way() -> None:
 @BOTH
 async def test_an_engine_that_is_not_ready_answers_before_the_body_has_come(kind: dict[str, str]) -> None:
     async with HotServer() as server:
-        server.engine.ready = False
+        server.engine.logs.ready = False
         assert (await server.ask(post("t", ONE, kind, length=500))).code == "not_ready"
-        server.engine.ready = True
+        server.engine.logs.ready = True
 
 
 @BOTH

@@ -240,9 +240,9 @@ async def test_a_refusal_is_a_span_too_and_a_failure_an_error(
     span = seen.last(f"GET {T}")
     assert said(span, "http.response.status_code", "error.type", "messaging.system") == [404, None, None]
     assert span.status.status_code is StatusCode.UNSET
-    server.engine.ready = False
+    server.engine.logs.ready = False
     await http.get("/v0/topics/none")
-    server.engine.ready = True
+    server.engine.logs.ready = True
     span = seen.last(f"GET {T}")
     assert said(span, "http.response.status_code", "error.type") == [503, "503"]
     assert span.status.status_code is StatusCode.ERROR

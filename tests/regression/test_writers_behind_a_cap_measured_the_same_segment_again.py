@@ -43,7 +43,7 @@ def slow_loads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return job(*arguments)
 
     monkeypatch.setattr(engine.store, "details", counted)
-    monkeypatch.setattr(engine, "run_io", run_io)
+    monkeypatch.setattr(engine.runtime, "run_io", run_io)
     return loaded
 
 

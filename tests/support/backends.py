@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-import storage.engine
 from storage.options import IoBackend
+from storage.platform import runtime
 from storage.platform.io.choose import MAKERS, close_file_system, open_file_system
 from storage.platform.posix import PosixFileSystem
 from tests.support.sim_disk import SimDisk
@@ -52,7 +52,7 @@ def everywhere(name: str) -> Iterator[None]:
     backend = IoBackend(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(backend))  # for brokers and other processes that are started
-        patch.setattr(storage.engine, "open_file_system", lambda _: open_file_system(backend))
+        patch.setattr(runtime, "open_file_system", lambda _: open_file_system(backend))
         if backend is IoBackend.IO_URING:
             patch.setattr(SimDisk, "dress", staticmethod(SimUringFile))
         yield

@@ -235,6 +235,6 @@ async def test_other_methods_are_refused_in_the_same_words(client: httpx.AsyncCl
 
 
 async def test_it_says_when_it_is_not_ready(client: httpx.AsyncClient, engine: Engine) -> None:
-    engine.ready = False
+    engine.logs.ready = False
     refused(await client.get("/topics"), 503, 50003)
-    engine.ready = True
+    engine.logs.ready = True

@@ -129,7 +129,7 @@ async def test_salvage_says_which_states_it_gives_up(tmp_path: Path, capsys: pyt
     shard = engine.catalog.topics["t"].log.shard
     await engine.shards[0].stop()
     await engine.shards[1].stop()
-    engine.ready = False
+    engine.logs.ready = False
     await engine.close()
     path = root / "wal" / "shard-00" / "wal-0000000000000001.log"
     content = bytearray(path.read_bytes())

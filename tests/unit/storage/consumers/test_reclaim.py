@@ -45,7 +45,7 @@ def intercept(
             return floor(lambda: submit(log, encoded, **more))
         return submit(log, encoded, **more)
 
-    engine.submit_controls = decide
+    engine.logs.submit_controls = decide
 
 
 async def test_what_the_slowest_has_passed_goes_a_segment_at_a_time(machine: Machine) -> None:

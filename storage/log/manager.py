@@ -1,0 +1,116 @@
+"""The logs of an engine as its parts see them: what they hold (the catalog), and the one way to write to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from storage.errors import NotReady, ShuttingDown, TopicNotFound
+from storage.format import control
+from storage.log.encode import EncodedUnit, encode_controls, internal
+from storage.log.fetch import WalFetcher
+from storage.log.publisher import Publisher
+from storage.log.validation import check_address
+from storage.log.writer import Shard
+from storage.platform.runtime import Runtime
+from storage.state.cache import TailCache
+from storage.state.catalog import Catalog, Topic
+from storage.state.log import Log
+from storage.state.watermarks import LossRange
+
+
+class LogManager:
+    """Owns the shards and the catalog. All methods belong to the engine's loop."""
+
+    catalog: Catalog
+    cache: TailCache
+    publisher: Publisher
+    wal_files: WalFetcher
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.options = runtime.options
+        self.clock = runtime.clock
+        self.now_ms = runtime.now_ms
+        self.monotonic_ms = runtime.monotonic_ms
+        self.shards: list[Shard] = []
+        #: Whether recovery is over, and whether the engine has begun to close.
+        self.ready = False
+        self.closing = False
+        #: Loss ranges by topic_id that a full disk had no room to announce: written before anything else of that log.
+        self.unannounced_losses: dict[int, list[LossRange]] = {}
+        #: By topic_id: a change of the topic that is under way.
+        self.changing: dict[int, asyncio.Future[Any]] = {}
+        #: By topic_id and idempotency key: writes under way.
+        self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
+        self.adopt(Catalog(1))
+
+    def adopt(self, catalog: Catalog) -> None:
+        """Serve this catalog from here on: an empty one before recovery, the recovered one after."""
+        self.catalog = catalog
+        self.cache = TailCache(self.options.tail_cache_bytes)
+        self.publisher = Publisher(catalog, self.cache)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def check_started(self) -> None:
+        """Raises NotReady before recovery is over, ShuttingDown after the stop."""
+        if not self.ready:
+            raise ShuttingDown() if self.closing else NotReady()
+
+    def check_open(self) -> None:
+        """Raises NotReady before recovery is over, ShuttingDown from the beginning of the stop on."""
+        if not self.ready or self.closing:
+            raise ShuttingDown() if self.closing else NotReady()
+
+    def topic(self, name: str) -> Topic:
+        """The partition with that address, readable. Raises TopicNotFound, InvalidRequest."""
+        topic = self.catalog.topics.get(name)
+        if topic is None or topic.provisional:
+            check_address(name)
+            raise TopicNotFound(name)
+        return topic
+
+    @property
+    def failed_shards(self) -> list[tuple[int, int | None]]:
+        """(shard, errno) of each shard that has stopped."""
+        return [(shard.index, shard.log.failed.errno) for shard in self.shards if shard.log.failed is not None]
+
+    def shard_is_open(self, index: int) -> bool:
+        """Whether new topics may go to this shard."""
+        return self.shards[index].log.failed is None or len(self.failed_shards) == len(self.shards)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def submit_controls(
+        self, log: Log, encoded: EncodedUnit, *, frees: bool = False, generation: int = -1, needs_sync: bool = True
+    ) -> asyncio.Future[int | None]:
+        """Enqueue control frames of a log. Internal frames wait in the queue's reserved tenth and are not refused."""
+        return self.submit_unit(
+            self.shards[log.shard], log.topic_id, encoded, frees=frees, generation=generation, needs_sync=needs_sync
+        )
+
+    def submit_unit(
+        self,
+        shard: Shard,
+        topic_id: int,
+        encoded: EncodedUnit,
+        *,
+        frees: bool = False,
+        generation: int = -1,
+        needs_sync: bool = True,
+    ) -> asyncio.Future[int | None]:
+        """Enqueue a unit that assigns no seqs."""
+        submission = internal(
+            encoded, topic_id, self.now_ms(), frees=frees, generation=generation, needs_sync=needs_sync
+        )
+        return shard.submit(submission)
+
+    async def announce_losses(self, log: Log) -> None:
+        """Write the losses that a full disk had no room for at the start. Raises StorageFull when it still has none."""
+        losses = self.unannounced_losses.get(log.topic_id)
+        if losses is None:
+            return  # another write was faster
+        frame = encode_controls([control.EvictWatermark(loss=losses)], log.topic_id, self.now_ms())
+        await self.submit_controls(log, frame, frees=True)
+        self.unannounced_losses.pop(log.topic_id, None)
