@@ -44,7 +44,7 @@ from storage.errors import (
 from storage.log.append import Write
 from storage.log.contents import Contents
 from storage.log.fetch import WalFetcher
-from storage.log.manager import LogManager
+from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.log.settling import Settling
 from storage.log.shard_log import ShardLog
@@ -124,7 +124,7 @@ class Engine:
         self.monotonic_ms = runtime.monotonic_ms
         self.run_io = runtime.run_io
         self.run_cold = runtime.run_cold
-        self.logs = logs = LogManager(runtime)
+        self.logs = logs = Logs(runtime)
         self.shards = logs.shards
         self.changing = logs.changing
         self.pending_keys = logs.pending_keys

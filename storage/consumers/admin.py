@@ -24,13 +24,13 @@ from storage.state.consumers.values import ConsumerConfig, Start
 from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 
 class ConsumerAdmin:
     """Operations on whole consumers."""
 
-    def __init__(self, logs: LogManager, desks: Desks) -> None:
+    def __init__(self, logs: Logs, desks: Desks) -> None:
         self._logs = logs
         self._desks = desks
         #: Who changes which name, and how many wait to: (lock, count).

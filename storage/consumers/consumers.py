@@ -29,7 +29,7 @@ from storage.state.consumers.unread import unread
 from storage.state.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 _log = structlog.get_logger("storage")
 
@@ -48,7 +48,7 @@ class Consumers:
     TopicIncompatible.
     """
 
-    def __init__(self, logs: LogManager, reader: Reader) -> None:
+    def __init__(self, logs: Logs, reader: Reader) -> None:
         self._logs = logs
         self._reader = reader
         self._desks = Desks(logs)

@@ -20,7 +20,7 @@ from storage.state.consumers.consumer import Awaited, Consumer
 from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 _log = structlog.get_logger("storage")
 
@@ -43,7 +43,7 @@ class Desk:
 
     __slots__ = ("_consumer", "_counters", "_logs", "_topic", "moved_ns", "turn", "writing")
 
-    def __init__(self, logs: LogManager, counters: Counters, topic: Topic, consumer: Consumer) -> None:
+    def __init__(self, logs: Logs, counters: Counters, topic: Topic, consumer: Consumer) -> None:
         self._logs = logs
         self._topic = topic
         self._consumer = consumer
@@ -179,7 +179,7 @@ class Desk:
 class Desks:
     """The desks of an engine's consumers."""
 
-    def __init__(self, logs: LogManager) -> None:
+    def __init__(self, logs: Logs) -> None:
         self._logs = logs
         self.counters = Counters()
 

@@ -11,12 +11,12 @@ from storage.state.consumers.unread import unread
 
 if TYPE_CHECKING:
     from storage.consumers.consumers import Consumers
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
     from storage.state.catalog import Topic
     from storage.state.consumers.consumer import Consumer
 
 
-def collect_consumers(logs: LogManager, consumers: Consumers) -> list[Family]:
+def collect_consumers(logs: Logs, consumers: Consumers) -> list[Family]:
     """Families about consumers; none before the engine is ready."""
     if not logs.ready:
         return []

@@ -23,7 +23,7 @@ from storage.state.consumers.unread import unread
 from storage.state.consumers.values import ConsumerRead
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 
 class _GoneBack(Exception):
@@ -37,7 +37,7 @@ class Reading:
 
     def __init__(
         self,
-        logs: LogManager,
+        logs: Logs,
         reader: Reader,
         desk: Desk,
         topic: Topic,

@@ -28,7 +28,7 @@ from storage.state.consumers.passed import reclaimable_floor
 from storage.state.log import Log
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 _log = structlog.get_logger("storage")
 
@@ -36,7 +36,7 @@ _log = structlog.get_logger("storage")
 class Reclaim:
     """One floor a log on its way at a time."""
 
-    def __init__(self, logs: LogManager) -> None:
+    def __init__(self, logs: Logs) -> None:
         self._logs = logs
         #: Logs to be looked at, and those whose floor is on its way.
         self._noted: set[int] = set()

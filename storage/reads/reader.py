@@ -33,7 +33,7 @@ from storage.state.log import Log
 from storage.state.manifest import COLD
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 
 class Expiring(Protocol):
@@ -53,7 +53,7 @@ ROUTING_SCAN_RECORDS = 4096
 class Reader:
     """Reads logs of one engine."""
 
-    def __init__(self, logs: LogManager, expiry: Expiring) -> None:
+    def __init__(self, logs: Logs, expiry: Expiring) -> None:
         self._logs = logs
         self._expiry = expiry
         self._store: SegmentStore

@@ -15,7 +15,7 @@ from storage.state.catalog import Catalog
 from storage.state.routers.router import Router
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 
 def settle_routers(catalog: Catalog, *, clean: bool) -> None:
@@ -50,7 +50,7 @@ def _announce(catalog: Catalog, router: Router, value: control.Control) -> None:
     catalog.unannounced.append((router.dest_id, value))
 
 
-async def announce_routers(logs: LogManager) -> None:
+async def announce_routers(logs: Logs) -> None:
     """Write what `settle_routers` has changed; durable on return. Where that cannot be, the next start does it anew."""
     pending: list[asyncio.Future[int | None]] = []
     told = list(logs.catalog.unannounced)

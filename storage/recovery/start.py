@@ -17,13 +17,13 @@ from storage.recovery.routers import announce_routers
 from storage.state.catalog import Topic, shard_of
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
     from storage.snapshot.snapshotter import Snapshotter
 
 _log = structlog.get_logger("storage")
 
 
-async def announce_losses(logs: LogManager, snapshotter: Snapshotter, recovered: Recovered) -> None:
+async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recovered) -> None:
     """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return.
 
     Also the deletion of topics whose name a later one has: else they would be back when that one is gone.
@@ -59,7 +59,7 @@ async def announce_losses(logs: LogManager, snapshotter: Snapshotter, recovered:
             await logs.runtime.run_io(heal, logs.runtime.fs, logs.runtime.path, end, logs.options)
 
 
-async def end_leases_with_this_process(logs: LogManager, recovered: Recovered) -> None:
+async def end_leases_with_this_process(logs: Logs, recovered: Recovered) -> None:
     """A snapshot of a clean stop holds leases that are not durable: whatever ends this process next voids them.
 
     A frame behind that snapshot says so by being there, before a job can be given to anybody. Claims write none, and
@@ -90,7 +90,7 @@ def _config_update(topic: Topic) -> control.ConfigUpdate:
     )
 
 
-async def hand_back_reservations(logs: LogManager) -> None:
+async def hand_back_reservations(logs: Logs) -> None:
     """A clean stop: seqs reserved and not used may be handed out after the next start."""
     pending: list[asyncio.Future[int | None]] = []
     for topic in logs.catalog.topics.values():

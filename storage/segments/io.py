@@ -16,14 +16,14 @@ from storage.state.log import Log
 from storage.state.manifest import COLD, Segment
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
 
 
 class SegmentGone(Exception):
     """The segment was dropped, rewritten or moved since the manifest was looked at: it says where to look now."""
 
 
-async def look_into(logs: LogManager, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
+async def look_into(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
     """Run a blocking job that reads this segment.
 
     Raises SegmentGone; RecordCorrupt, with file and offset in its detail, which is SegmentIncomplete when a file is
@@ -33,13 +33,13 @@ async def look_into(logs: LogManager, log: Log, segment: Segment, job: Callable[
     return await _translated(logs, log, segment, segment.tier == COLD, job, *arguments)
 
 
-async def look_into_here(logs: LogManager, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
+async def look_into_here(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
     """The same for a job that needs nothing but what is kept here of a cold segment."""
     return await _translated(logs, log, segment, False, job, *args)
 
 
 async def _translated(
-    logs: LogManager, log: Log, segment: Segment, cold: bool, job: Callable[..., Any], *arguments: Any
+    logs: Logs, log: Log, segment: Segment, cold: bool, job: Callable[..., Any], *arguments: Any
 ) -> Any:
     tier, gen = segment.tier, segment.gen
     try:
@@ -65,7 +65,7 @@ def said_by(error: OSError) -> str:
     return f"{error.strerror} (errno {error.errno})"
 
 
-def _corrupt(logs: LogManager, log: Log, segment: Segment, error: SegmentCorrupt) -> RecordCorrupt:
+def _corrupt(logs: Logs, log: Log, segment: Segment, error: SegmentCorrupt) -> RecordCorrupt:
     name, where = names.data_name(segment.first_seq, segment.gen), error.file.rpartition("/")[2]
     kind = SegmentIncomplete if isinstance(error, SegmentShort) else RecordCorrupt
     return kind(
@@ -76,7 +76,7 @@ def _corrupt(logs: LogManager, log: Log, segment: Segment, error: SegmentCorrupt
     )
 
 
-def _unreadable(logs: LogManager, log: Log, segment: Segment, why: str) -> SegmentUnreadable:
+def _unreadable(logs: Logs, log: Log, segment: Segment, why: str) -> SegmentUnreadable:
     name = names.data_name(segment.first_seq, segment.gen)
     return SegmentUnreadable(
         f"Segment {name} cannot be read: {why}",
@@ -86,7 +86,7 @@ def _unreadable(logs: LogManager, log: Log, segment: Segment, why: str) -> Segme
     )
 
 
-def _which(logs: LogManager, log: Log, segment: Segment) -> dict[str, Any]:
+def _which(logs: Logs, log: Log, segment: Segment) -> dict[str, Any]:
     """Whose records these are: `from_seq` to `to_seq`, both included."""
     topic = logs.catalog.by_id.get(log.topic_id)
     named = {} if topic is None else {"topic": topic.name}

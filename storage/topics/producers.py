@@ -16,7 +16,7 @@ from storage.state.log import Log
 from storage.state.producer_table import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, ProducerTable, Sent
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
     from storage.topics.states import States
 
 KIND, NEXT = "producer_ids", "next"
@@ -26,7 +26,7 @@ BLOCK = 1000
 class Producers:
     """See the module."""
 
-    def __init__(self, logs: LogManager, states: States) -> None:
+    def __init__(self, logs: Logs, states: States) -> None:
         self._logs = logs
         self._states = states
         self._next = self._end = 0

@@ -10,7 +10,7 @@ from storage.format import control
 from storage.log.encode import encode_controls
 
 if TYPE_CHECKING:
-    from storage.log.manager import LogManager
+    from storage.log.logs import Logs
     from storage.state.catalog import Topic
 
 #: Longest kind and key, in bytes of UTF-8.
@@ -20,7 +20,7 @@ MAX_NAME_BYTES = 1024
 class States:
     """The values of an engine that belong to no log, and the writing of those of logs. All methods are the loop's."""
 
-    def __init__(self, logs: LogManager) -> None:
+    def __init__(self, logs: Logs) -> None:
         self._logs = logs
 
     def get(self, kind: str, key: str) -> bytes | None:

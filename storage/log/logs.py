@@ -19,7 +19,7 @@ from storage.state.log import Log
 from storage.state.watermarks import LossRange
 
 
-class LogManager:
+class Logs:
     """Owns the shards and the catalog. All methods belong to the engine's loop."""
 
     catalog: Catalog
