@@ -119,6 +119,10 @@ def read_files(files: Mapping[str, Callable[[], bytes]], cold: Objects | None = 
     for shard in shards:
         logs |= _replay(shard, len(shards), snapshots[-2:])
     judge_partitions(logs)
+    if made.version < PACKED_FORMAT_VERSION and any(
+        segment.packed for log in logs.values() for segment in log.manifest.segments.values()
+    ):
+        raise SpecViolation("FORMAT", 0, f"version {made.version}, and a segment is packed")
     return Decoded(
         format=made,
         lock=decode_lock(files[".lock"]()) if ".lock" in files else None,

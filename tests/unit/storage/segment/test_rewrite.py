@@ -156,7 +156,7 @@ def test_a_rewrite_on_the_real_disk(tmp_path: Path) -> None:
     segment = ActiveSegment.create(fs, root, ID)
     segment.append(*absorbed(41, range(41, 400)))
     segment.close()
-    new, size, damaged = rewrite(fs, root, ID, 400, (1 << 300) - 1)
+    new, size, damaged, _ = rewrite(fs, root, ID, 400, (1 << 300) - 1)
     assert (damaged, fs.file_size(names.path(root, new, names.DATA))) == ([], size)
     assert [*decoded(fs, 400, new, root)] == list(range(341, 400))
     remove(fs, root, ID)
