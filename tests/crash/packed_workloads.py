@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from storage import CompressionType
+from storage.config import CompressionType
 from tests.crash.cold_view import MOUNT
 from tests.crash.segment_workloads import SEGMENTS, SHARDED
 from tests.crash.workloads import DISK, FSYNC, with_class, workload

@@ -30,6 +30,7 @@ from tests.support.spec_control import CHECKPOINT_MARK, STATE, TOPIC_CREATE
 from tests.support.spec_folders import SEGMENT_NAME, take_segments
 from tests.support.spec_frames import Frame, SpecViolation
 from tests.support.spec_meta import (
+    PACKED_FORMAT_VERSION,
     FormatFile,
     LockFile,
     decode_current,
