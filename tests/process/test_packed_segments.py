@@ -90,7 +90,7 @@ def of_stopped(data_dir: Path) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
         for split in splits_of("orders", view, 1, view.end):
             for batch in SplitReader(origin, split, Shape(), fail_on_gap).batches():
-                rows = zip(batch.column("seq").to_pylist(), batch.column("data").to_pylist(), strict=True)
+                rows = zip(batch.column("seq").to_pylist(), batch.column("value").to_pylist(), strict=True)
                 found += [(seq, json.dumps(json.loads(data))) for seq, data in rows]
         return found
     finally:
