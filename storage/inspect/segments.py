@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from storage.format import idx_entry, segment_frame
 from storage.format.idx_entry import ENTRY_SIZE, Entry, IdxDamaged
-from storage.format.segment_frame import DELETED, HEADER, HEADER_SIZE, OVERHEAD, SegmentFrame
+from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD, SegmentFrame
 from storage.format.tag_file import TagFile, TagFileDamaged, TagFileUnsupported
 from storage.format.wal_frame import FrameError
 from storage.inspect.directory import DataDirectory
@@ -92,8 +92,8 @@ class _Check:
         self._data_path, self._idx_path, self._tag_path = (
             names.path("", self._id, ext).lstrip("/") for ext in (self._id.records_ext, names.IDX, names.TAG)
         )
-        #: Of a packed segment one a seq: in its frames there are none.
-        self._delete_bytes = b""
+        #: Of a packed segment: it has the delete bytes, and they are in no frame.
+        self._packed: PackedData | None = None
         self._count = segment.end_seq - segment.first_seq
         self._findings: list[Finding] = []
         self._records = self._bytes = 0
@@ -170,8 +170,9 @@ class _Check:
             text = f"It should have (bytes, seqs, bytes of .data) {expected}, and has {found}: a start refuses."
             self._say(self._data_path, text)
             return False
+        self._packed = data
         try:
-            self._delete_bytes = data.delete_bytes()
+            data.delete_bytes()
         except SegmentCorrupt as error:
             self._say(self._data_path, f"A delete byte is damaged: {error.what}.", offset=error.offset)
             return False
@@ -275,8 +276,8 @@ class _Check:
         return ""
 
     def _judge(self, seq: int, entry: Entry, frame: SegmentFrame) -> None:
-        if self._delete_bytes:
-            frame = frame._replace(deleted=self._delete_bytes[seq - self._id.first_seq] == DELETED)
+        if self._packed is not None:
+            frame = frame._replace(deleted=self._packed.is_deleted(seq - self._id.first_seq))
         flags = segment_frame.idx_flags(frame.flags, frame.deleted)
         found = (frame.size, frame.topic_id, frame.seq, frame.ts, flags & ~idx_entry.DELETED)
         expected = (entry.len, self._id.topic_id, seq, entry.ts, entry.flags & ~idx_entry.DELETED)

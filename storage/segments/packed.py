@@ -28,6 +28,7 @@ from storage.segments.names import SegmentId
 
 _zstd: Any = cramjam.zstd  # pyright: ignore
 _LEVEL = 1
+_DELETED = bytes((DELETED,))
 #: A frame of zstd says which window it needs, and gets it. None made here asks for more.
 _MAX_WINDOW = 1 << 20
 #: For a file that one reader goes through: the blocks that one record can lie in, and the next one.
@@ -118,6 +119,10 @@ class PackedData:
             number = next((number for number, each in enumerate(found) if each not in (LIVE, DELETED)), len(found))
             raise SegmentCorrupt(self._path, HEADER_SIZE + number, "this is no delete byte")
         return found
+
+    def is_deleted(self, number: int) -> bool:
+        """What the delete byte of a seq says right now. Raises OSError."""
+        return self._file.pread(1, HEADER_SIZE + number) == _DELETED
 
     def block_offset(self, number: int) -> int:
         """Where a block begins in the file."""

@@ -1,4 +1,4 @@
-"""Short lives in which segments are packed, deleted from, moved and dropped. Entered into the same table as the others."""
+"""Short lives in which segments are packed, deleted from, moved and dropped. Entered into the same table as others."""
 
 from __future__ import annotations
 
