@@ -30,6 +30,7 @@ from storage.segments.errors import SegmentCorrupt, SegmentShort
 from storage.segments.handles import SegmentFiles
 from storage.segments.io import SegmentGone, look_into, look_into_here
 from storage.segments.names import DATA, IDX, SegmentId
+from storage.segments.packed import PackedData
 from storage.segments.store import SegmentStore, id_of
 from storage.segments.view import SegmentNotFound, sealed, withheld
 from storage.state.catalog import Topic
@@ -178,6 +179,8 @@ def read_data(store: SegmentStore, id: SegmentId, cold: bool, end_seq: int, hidd
     data_path, idx_path = names.records_path(store.root, id), names.path(store.root, id, IDX)
     with _data_of(store, id, cold) as data, _opened(store, idx_path) as idx:
         files = SegmentFiles(id, (data_path, idx_path), data, idx)
+        if isinstance(data, PackedData):  # in its frames there are no delete bytes
+            hidden |= data.deleted_bits()
         content = files.read_data(begin, end)
         out: bytearray | None = None
         for offset, size in _to_blank(files, end_seq - id.first_seq, hidden, content, begin):

@@ -29,6 +29,7 @@ from storage.segments.names import SegmentId
 _zstd: Any = cramjam.zstd  # pyright: ignore
 _LEVEL = 1
 _DELETED = bytes((DELETED,))
+_DIGITS = bytes(b"01"[value == DELETED] for value in range(256))
 #: A frame of zstd says which window it needs, and gets it. None made here asks for more.
 _MAX_WINDOW = 1 << 20
 #: For a file that one reader goes through: the blocks that one record can lie in, and the next one.
@@ -119,6 +120,11 @@ class PackedData:
             number = next((number for number, each in enumerate(found) if each not in (LIVE, DELETED)), len(found))
             raise SegmentCorrupt(self._path, HEADER_SIZE + number, "this is no delete byte")
         return found
+
+    def deleted_bits(self) -> int:
+        """A bitset: bit i is set when the record first_seq + i is deleted. Raises SegmentCorrupt, OSError."""
+        found = self.delete_bytes()
+        return int(found[::-1].translate(_DIGITS), 2) if DELETED in found else 0
 
     def is_deleted(self, number: int) -> bool:
         """What the delete byte of a seq says right now. Raises OSError."""

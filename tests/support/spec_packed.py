@@ -61,9 +61,7 @@ def decode_packed(content: bytes) -> Packed:
         stored_bytes, total = _int(table, number * 12, 4), _int(table, number * 12 + 4, 8)
         stored = content[at : at + stored_bytes]
         _judge(0 < stored_bytes <= size and xxhash.xxh3_64_intdigest(stored) == total, f"block {number}")
-        block = (
-            stored if stored_bytes == size else unpack(stored, max_output_size=size)
-        )
+        block = stored if stored_bytes == size else unpack(stored, max_output_size=size)
         _judge(len(block) == size, f"length of block {number}")
         data += block
         at += stored_bytes
