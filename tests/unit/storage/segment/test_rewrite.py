@@ -34,7 +34,7 @@ def disk() -> SimDisk:
 def test_what_lives_is_in_the_next_generation(disk: SimDisk) -> None:
     before = content(disk, path("data")), content(disk, path("idx"))
     rewritten = rewrite(disk, ROOT, ID, END, 0b1000_0010)
-    assert rewritten == (NEW, disk.file_size(path("data", NEW)), [])
+    assert rewritten == (NEW, disk.file_size(path("data", NEW)), [], 0)
     found = disk.power_cut(Loss.DROP)
     assert [*decoded(found, END, NEW)] == [43, 46, 47]
     assert (content(found, path("data")), content(found, path("idx"))) == before
