@@ -88,6 +88,11 @@ class StorageSettings(BaseSettings):
     segment_max_bytes: Annotated[int, Field(ge=1, le=1 << 31)] = Field(
         _OPTIONS.segment_max_bytes, description="Bytes at which a segment is sealed; at most 2 GiB."
     )
+    segment_pack_bytes: Count = Field(
+        _OPTIONS.segment_pack_bytes,
+        description="Full segments of topics whose producers compress are stored compressed from so many bytes on; "
+        "0 = never.",
+    )
     segment_max_age_ms: Count = Field(
         _OPTIONS.segment_max_age_ms, description="A segment whose first record is older is sealed; 0 = never."
     )

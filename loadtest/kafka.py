@@ -3,15 +3,18 @@
     python -m loadtest.kafka --records 1000000
 
     python -m loadtest.kafka --kind events --records 100000 --compression zstd
+    python -m loadtest.kafka --kind events --records 200000 --compression zstd --durability disk --rounds 1 --on-disk
 
 The client is confluent-kafka, in a process of its own, the broker in another; both are on this machine, and share its
 processors. Counted from the first record handed to the client to the last ack, and from `assign` to the last record;
-bytes on the wire are those that the client says it has sent and received.
+bytes on the wire are those that the client says it has sent and received. With --on-disk it is then waited until the
+files of segments do not change any more, their bytes are counted, and all is read once again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -28,11 +31,13 @@ import msgspec
 
 from loadtest.own_broker import OwnBroker, ask
 from storage import Durability
+from storage.format.idx_entry import ENTRY_SIZE
 
 _PATIENCE_S = 60.0
 _AT_ONCE = 10_000
 _EVENTS = 100_000
 _SETTLE_S = 0.3
+_QUIET_S = 6.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -48,11 +53,20 @@ class Result(msgspec.Struct, kw_only=True):
     wire_bytes: float
 
 
+class OnDisk(msgspec.Struct, kw_only=True):
+    """Of all segments: records in them, and the bytes of each that their records and their indexes take."""
+
+    records: int
+    record_bytes: float
+    index_bytes: float
+
+
 class Port:
     """A broker with a Kafka port."""
 
-    def __init__(self, parent: str, tree: Path | None = None) -> None:
-        self.broker = OwnBroker(parent=parent, settings={"KAFKA_PORT": "0"}, tree=tree)
+    def __init__(self, parent: str, tree: Path | None = None, *, on_disk: bool = False) -> None:
+        settings = {"KAFKA_PORT": "0"} | ({"FLAG_AGE_MS": "500"} if on_disk else {})
+        self.broker = OwnBroker(parent=parent, settings=settings, tree=tree)
         self._port_file = self.broker.data_dir.parent / "kafka-port"
         self.broker.settings["KAFKA_PORT_FILE"] = str(self._port_file)
         self.broker.start()
@@ -176,6 +190,23 @@ def consume(port: Port, topic: str, options: argparse.Namespace) -> Result:
         consumer.close()
 
 
+def on_disk(port: Port) -> OnDisk:
+    """When nothing has changed for a while."""
+    sizes: dict[str, int] = {}
+    since = time.monotonic()
+    while time.monotonic() - since < _QUIET_S:
+        time.sleep(0.1)
+        found: dict[str, int] = {}
+        for path in (port.broker.data_dir / "topics").rglob("seg-*"):
+            with contextlib.suppress(FileNotFoundError):
+                found[path.suffix] = found.get(path.suffix, 0) + path.stat().st_size
+        if found != sizes:
+            sizes, since = found, time.monotonic()
+    records = sizes.get(".idx", 0) // ENTRY_SIZE
+    stored = sizes.get(".data", 0) + sizes.get(".zdata", 0)
+    return OnDisk(records=records, record_bytes=stored / max(records, 1), index_bytes=ENTRY_SIZE)
+
+
 class _Clock:
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -193,11 +224,11 @@ class _Clock:
         )
 
 
-def run(options: argparse.Namespace) -> list[Result]:
+def run(options: argparse.Namespace) -> list[Result | OnDisk]:
     """The middle of all rounds, for each class."""
-    port = Port(options.dir, options.tree)
+    port = Port(options.dir, options.tree, on_disk=options.on_disk)
     try:
-        found: list[Result] = []
+        found: list[Result | OnDisk] = []
         for durability in options.durability:
             rounds: list[list[Result]] = []
             for number in range(options.rounds):
@@ -207,6 +238,8 @@ def run(options: argparse.Namespace) -> list[Result]:
             for several in zip(*rounds, strict=True):
                 middle = statistics.median_low([each.records_per_s for each in several])
                 found.append(next(each for each in several if each.records_per_s == middle))
+            if options.on_disk:
+                found += [on_disk(port), consume(port, f"{durability}-{options.rounds - 1}", options)]
         return found
     finally:
         port.broker.close()
@@ -228,6 +261,7 @@ def main() -> int:
     parser.add_argument(
         "--tree", type=Path, default=None, help="folder whose broker package is run (default: this checkout)"
     )
+    parser.add_argument("--on-disk", action="store_true", help="count the bytes of segments as well")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = run(options)
@@ -235,6 +269,9 @@ def main() -> int:
         print(msgspec.json.encode(results).decode())
         return 0
     for each in results:
+        if isinstance(each, OnDisk):
+            print(f"{each.records} records in segments: {each.record_bytes:.1f} + {each.index_bytes:.0f} bytes of each")
+            continue
         rate = f"{each.records_per_s:12,.0f} records/s"
         print(
             f"{each.what:24}{rate}   broker {each.broker_us:.2f} µs a record, client {each.client_us:.2f}"

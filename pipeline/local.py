@@ -12,7 +12,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,12 +27,14 @@ from pipeline.view import Held, LogView, Loss, SegmentInfo
 from storage.errors import StorageError
 from storage.format import idx_entry
 from storage.platform import layout
+from storage.platform.filesystem import Readable
 from storage.platform.posix import PosixFileSystem
 from storage.segments import names
+from storage.segments.errors import SegmentCorrupt
 from storage.segments.tiering.open import open_store
 from storage.segments.tiering.store import ColdError, ColdMissing, ColdStore
 from storage.segments.tiering.tier import TOPIC_FILE
-from storage.stopped import StoppedDirectory, StoppedLog
+from storage.stopped import StoppedDirectory, StoppedLog, open_records
 
 T = TypeVar("T")
 
@@ -153,9 +155,9 @@ class DirectoryOrigin(_Local):
             key = f"{view.cluster_id}/{names.TOPICS}/{view.topic_id:016x}/{Path(segment.file).name}"
             yield from _object(store, key, segment.size)
         else:
-            with self._reading(topic), open(segment.file, "rb") as file:
+            with self._reading(topic), closing(_records_in(segment.file, topic)) as file:
                 at = 0
-                while at < segment.size and (piece := file.read(min(CHUNK_BYTES, segment.size - at))):
+                while at < segment.size and (piece := file.pread(min(CHUNK_BYTES, segment.size - at), at)):
                     yield at, piece
                     at += len(piece)
                 if at < segment.size:
@@ -182,6 +184,13 @@ class DirectoryOrigin(_Local):
             raise SourceUnreadable(f"Cannot read {what} of {self._path}: {error}") from error
         except OSError as error:
             raise SourceUnreadable(f"Cannot read {what} of {self._path}: {error.strerror or error}.") from error
+
+
+def _records_in(file: str, topic: str) -> Readable:
+    try:
+        return open_records(PosixFileSystem(), file)
+    except SegmentCorrupt as error:
+        raise SegmentDamaged(file, error.offset, error.what, topic) from error
 
 
 def _shared_lock(path: str) -> int:

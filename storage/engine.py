@@ -54,8 +54,17 @@ from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
 from storage.platform.clock import Clock
-from storage.platform.directory import LockText, ShardTrust, make_folders, open_format, take_lock
+from storage.platform.directory import (
+    Format,
+    LockText,
+    ShardTrust,
+    make_folders,
+    open_format,
+    put_format,
+    take_lock,
+)
 from storage.platform.filesystem import FileSystem, Lock
+from storage.platform.layout import PACKED_FORMAT_VERSION
 from storage.platform.runtime import Runtime
 from storage.queues.metrics import collect_queues
 from storage.queues.queues import Queues
@@ -138,6 +147,7 @@ class Engine:
         self._lock: Lock | None = None
         self._directories: list[str] = []
         self.cluster_id = ""
+        self._format: Format | None = None
         self.recovery_progress = 0.0
         self._given_up = False
         self.report = Report()
@@ -241,6 +251,7 @@ class Engine:
             _log.warning("data_dir_open_to_others", data_dir=self.path)
         found = open_format(self.fs, self.path, self.options.wal_shards)
         self.cluster_id = found.cluster_id
+        self._format = found
         previous, boot = LockText.parse(self._lock.previous()), self.fs.boot_id()
         trusted = self.options.trust_page_cache and bool(boot) and previous.boot == boot
         loaded = load_snapshots(self.fs, self.path)
@@ -270,8 +281,18 @@ class Engine:
         else:
             clean_up(self.fs, self.path, loaded)
         self._directories = make_folders(self.fs, self.path, shards)
+        if any(_has_packed(topic) for topic in recovered.catalog.by_id.values()):
+            self.allow_packing()  # it does, unless somebody has put an older FORMAT there
         recovered.report.seconds = (self.clock.monotonic_ns() - begin) / 1e9
         return recovered
+
+    def allow_packing(self) -> None:
+        """Before a segment is packed: keep versions out that do not know what that is. Blocking; raises OSError."""
+        assert self._format is not None
+        if self._format.version < PACKED_FORMAT_VERSION:
+            made = self._format._replace(version=PACKED_FORMAT_VERSION)
+            put_format(self.fs, self.path, made)
+            self._format = made
 
     def _note(self, trust: ShardTrust) -> None:
         """Tell the next start, should this one be killed, what it may believe of the page cache."""
@@ -839,3 +860,7 @@ class Engine:
             return self.consumers.state(topic, consumer).unread
         except ConsumerNotFound:
             return self.state_of(self.topic(topic)).count
+
+
+def _has_packed(topic: Topic) -> bool:
+    return any(each.packed_bytes for log in topic.logs for each in log.held.manifest.segments)

@@ -173,6 +173,17 @@ LOGGED: Final = (
         "[Damaged file](#damaged-file).",
     ),
     Event(
+        "not_packed", "warning", "topic_id first_seq error",
+        "A segment could not be stored compressed, for want of room say; it stays as it is, and nothing is lost. For a "
+        "minute none is tried.",
+        "Look at the disk when it repeats.",
+    ),
+    Event(
+        "damaged_records_copied", "error", "topic_id seqs",
+        "Records that fail their check were in a segment that was written anew; they are as damaged as they were.",
+        "[Damaged file](#damaged-file).",
+    ),
+    Event(
         "copy_process_died", "warning", "retry_in_ms pid error",
         "The process that moves records to segments is gone; the broker does it itself, and starts another later.",
         "When it repeats: look for the kernel's out-of-memory killer.",

@@ -76,6 +76,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     io_backend: IoBackend = IoBackend.FD
     segment_max_events: int = 10_000
     segment_max_bytes: int = 64 * MIB
+    #: Sealed segments of topics whose producers compress are packed from so many bytes of .data on. 0: none is.
+    segment_pack_bytes: int = 64 * 1024
     segment_max_age_ms: int = 3_600_000
     """An active segment older than this is sealed; 0 = never."""
     max_open_segments: int = 256

@@ -14,11 +14,12 @@ from storage.engine import Engine
 from storage.format.segment_frame import from_wal
 from storage.log.fetch import WalReader
 from storage.options import Options
-from storage.platform.filesystem import FileSystem
+from storage.platform.filesystem import FileSystem, Readable
 from storage.platform.overlay import OverlayFileSystem
 from storage.records.partitions import address
 from storage.recovery.recovery import Recovered
 from storage.segments import names
+from storage.segments.data_file import read_as_data
 from storage.segments.store import id_of
 from storage.state.log import Log
 from storage.state.manifest import Segment
@@ -28,7 +29,8 @@ _TAIL_BYTES = 4 << 20
 
 
 class StoppedSegment(NamedTuple):
-    """Seqs first_seq <= seq < end_seq in the file `data` (absolute; of a cold one its name in the tier).
+    """Seqs first_seq <= seq < end_seq in the file `data` (absolute; of a cold one its name in the tier), which
+    `open_records` opens.
 
     Of bit i of `dead` (little-endian) set, there is no live record first_seq + i, whatever the file says.
     """
@@ -70,6 +72,14 @@ class StoppedLog(NamedTuple):
     segments: list[StoppedSegment]
     #: Live records, by the engine's own count.
     live: int
+
+
+def open_records(fs: FileSystem, path: str) -> Readable:
+    """What a segment's file stands for, as a .data. Raises SegmentCorrupt, OSError."""
+    id = names.id_of_path(path)
+    if id is None:
+        raise ValueError(f"{path} is no file of a segment")
+    return read_as_data(fs.open(path, write=False), path, id)
 
 
 class StoppedDirectory:
@@ -122,7 +132,7 @@ class StoppedDirectory:
         id = id_of(log.topic_id, segment)
         size = -(-segment.count // 8)
         return StoppedSegment(
-            data=names.path(self._root, id, names.DATA),
+            data=names.records_path(self._root, id),
             cold=segment.tier == "cold",
             first_seq=segment.first_seq,
             end_seq=segment.end_seq,
@@ -162,4 +172,4 @@ def _dead(log: Log, first: int, end: int) -> bytes:
     return bits.to_bytes(-(-(end - first) // 8), "little") if bits else b""
 
 
-__all__ = ["StoppedDirectory", "StoppedLog", "StoppedSegment", "StoppedTail"]
+__all__ = ["StoppedDirectory", "StoppedLog", "StoppedSegment", "StoppedTail", "open_records"]

@@ -178,5 +178,5 @@ def idx_path(id: SegmentId) -> str:
 
 
 def data_path(id: SegmentId) -> str:
-    """The same of .data."""
+    """The same of .data, of a segment that is not packed."""
     return names.path("", id, names.DATA).lstrip("/")

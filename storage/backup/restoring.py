@@ -265,6 +265,7 @@ class _Restoration:
             now_ms=self._time_from,
             progress=self._replayed,
             cold=cold,
+            unpacked=True,
         )
         try:
             self._check_heads(recovered.catalog)

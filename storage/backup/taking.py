@@ -35,6 +35,7 @@ from storage.log.submission import Unit
 from storage.platform import layout
 from storage.platform.filesystem import File
 from storage.platform.slices import in_slices
+from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentError
 from storage.segments.names import SegmentId
 from storage.state.manifest import COLD, SegmentState
@@ -71,7 +72,8 @@ class Part(NamedTuple):
 
     @property
     def id(self) -> SegmentId:
-        return SegmentId(self.topic_id, self.state.first_seq, self.state.gen)
+        """What its files are called here. A backup holds what is packed as a plain .data: it has its `plain` name."""
+        return SegmentId(self.topic_id, self.state.first_seq, self.state.gen, bool(self.state.packed_bytes))
 
     @property
     def seqs(self) -> int:
@@ -147,7 +149,7 @@ class Taking:
 
     async def _copy_ahead(self) -> None:
         parts = [part for part in await self._parts() if part.state.sealed and part.seqs and self._is_copied(part)]
-        parts = [part for part in parts if not self._target.has(part.id)]
+        parts = [part for part in parts if not self._target.has(part.id.plain)]
         self.total_bytes += sum(part.state.data_bytes for part in parts)
         for part in parts:
             self._intact()
@@ -268,13 +270,13 @@ class Taking:
         idx = self._index(part) if idx is None else idx
         cold = self._engine.store.cold
         if not part.cold:
-            source = self._open(files.data_path(part.id))
+            source = open_data(self._engine.fs, self._engine.path, part.id)
         elif cold is None:
             raise BackupFailed("There are segments in the cold tier, and none is configured.")
         else:
             source = cold.data(part.id)
         with closing(source):
-            self._target.share(part.id, idx, source, part.state.data_bytes)
+            self._target.share(part.id.plain, idx, source, part.state.data_bytes)
 
     def _refer(self, part: Part) -> None:
         self._referenced.append(
@@ -292,7 +294,7 @@ class Taking:
     async def _finish(self, instant: Instant, parts: list[Part], begin_ns: int) -> Summary:
         engine, target = self._engine, self._target
         self._intact()
-        there = {part.id for part in parts}
+        there = {part.id.plain for part in parts}
         manifest = Manifest(
             version=files.VERSION,
             number=target.number,

@@ -102,6 +102,7 @@ class Segment(Control, frozen=True):
     """What became of a segment. `event` is opened, sealed, tier, rewritten or dropped.
 
     `bytes` (here `data_bytes`) is the length of .data, `live` the records alive; times are ms since the epoch.
+    `packed` (here `packed_bytes`) is the length of the .zdata that stands in its place, None where none does.
     """
 
     first_seq: int
@@ -112,6 +113,7 @@ class Segment(Control, frozen=True):
     data_bytes: int = msgspec.field(name="bytes")
     tier: str
     live_bytes: int | None = None
+    packed_bytes: int | None = msgspec.field(default=None, name="packed")
 
 
 class Batch(Control, frozen=True):

@@ -16,8 +16,9 @@ import msgspec
 from storage.format.wal_frame import FrameType
 from storage.log.reader import Chunk, FrameStream, frame_data, frame_node, frame_size, frame_tag
 from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem
+from storage.platform.filesystem import File, FileSystem, Readable
 from storage.segments import names as segment_names
+from storage.segments.data_file import read_as_data
 from storage.snapshot import contents as snapshot
 from storage.state.catalog import shard_of
 from storage.state.state_table import StatesSection
@@ -137,6 +138,16 @@ class DataDirectory:
         """A file of the directory, for reading. `path` is relative."""
         return closing(self.fs.open(layout.join(self.root, path), write=False))
 
+    def open_records(self, path: str) -> Readable:
+        """The .data of a segment, or a .zdata as if it were one. `path` is relative.
+
+        Raises FileNotFoundError, SegmentCorrupt, OSError.
+        """
+        id = segment_names.id_of_path(path)
+        if id is None:
+            raise FileNotFoundError(f"{path} is no segment's file")
+        return read_as_data(self.fs.open(layout.join(self.root, path), write=False), path, id)
+
     def size(self, path: str) -> int:
         """Bytes of a file; 0 when it has gone since it was listed."""
         try:
@@ -184,12 +195,12 @@ class DataDirectory:
         return [(topic_id, segment_names.folder("", topic_id).lstrip("/")) for topic_id in topic_ids]
 
     def segment_data_files(self) -> list[str]:
-        """Paths of the .data files of all segments, named by the log or not, log by log in seq order."""
+        """Paths of the .data and .zdata files of all segments, named by the log or not, log by log in seq order."""
         return [
             layout.join(folder, name)
             for _, folder in self.segment_folders()
             for name in self.names(folder)
-            if (parsed := segment_names.parse_name(name)) and parsed[2] == segment_names.DATA
+            if (parsed := segment_names.parse_name(name)) and parsed[2] in (segment_names.DATA, segment_names.PACKED)
         ]
 
     def snapshots(self) -> dict[int, str]:

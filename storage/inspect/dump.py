@@ -5,11 +5,13 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import msgspec
 
 from storage.format import control
+from storage.format.segment_frame import DELETED
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.format.wal_frame import FrameFlag, FrameType
 from storage.inspect.directory import DataDirectory, Entry, SnapshotView, WalPath, control_map, entries, type_name
@@ -26,9 +28,10 @@ from storage.inspect.text import (
 )
 from storage.log.reader import FrameStream
 from storage.platform import layout
-from storage.platform.filesystem import File
+from storage.platform.filesystem import File, Readable
 from storage.segments.check import iter_frames
 from storage.segments.errors import SegmentCorrupt
+from storage.segments.packed import PackedData
 from storage.snapshot.contents import Section
 
 _PREVIEW_CHARS = 72
@@ -78,8 +81,7 @@ def dump(directory: DataDirectory, options: DumpOptions, write: Callable[[str], 
             continue  # trimmed since it was listed
     for path in segments:
         try:
-            with directory.open(path) as file:
-                _dump_segment(file, path, show, options)
+            _dump_segment(directory, path, show, options)
         except FileNotFoundError:
             continue  # dropped or rewritten since it was listed
 
@@ -110,11 +112,27 @@ def _dump_wal(file: File, wal: WalPath, show: _Json | _Text, options: DumpOption
     show.end(wal.path, wal.shard, stream.end, stream.size, stream.reason)
 
 
-def _dump_segment(file: File, path: str, show: _Json | _Text, options: DumpOptions) -> None:
-    size, offset, reason = file.size(), 0, ""
+def _dump_segment(directory: DataDirectory, path: str, show: _Json | _Text, options: DumpOptions) -> None:
+    try:
+        records = directory.open_records(path)
+    except SegmentCorrupt as error:
+        size = directory.size(path)
+        show.file(path, size)
+        show.end(path, None, 0, size, f"it cannot be read: {error.what}")
+        return
+    with closing(records):
+        _dump_records(records, path, show, options)
+
+
+def _dump_records(records: Readable, path: str, show: _Json | _Text, options: DumpOptions) -> None:
+    size, offset, reason = records.size(), 0, ""
     show.file(path, size)
     try:
-        for frame in iter_frames(path, file, 0, size):
+        gone = records.delete_bytes() if isinstance(records, PackedData) else b""
+        first_seq = records.header.first_seq if isinstance(records, PackedData) else 0
+        for frame in iter_frames(path, records, 0, size):
+            if gone and frame.seq - first_seq in range(len(gone)):
+                frame = frame._replace(deleted=gone[frame.seq - first_seq] == DELETED)
             if options.topic is None or show.names.fits(frame.topic_id, options.topic):
                 flags, topic_id, seq, ts, node, tag, data, deleted, frame_size = frame
                 entry = Entry(offset, FrameType.APPEND, flags, topic_id, seq, ts, node, tag, data, frame_size)

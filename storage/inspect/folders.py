@@ -55,6 +55,11 @@ def _unnamed_files(
     directory: DataDirectory, topic_id: int, folder: str, log: LogSegments, say: Callable[[str, str], None]
 ) -> None:
     named = {(each.first_seq, each.gen) for each in log.segments.values()}
+    # Of the two files that records can be in, the one that the segment has not.
+    others = {
+        names.file_name(each.first_seq, each.gen, names.DATA if each.packed_bytes else names.PACKED)
+        for each in log.segments.values()
+    }
     for name in directory.names(folder):
         parsed = names.parse_name(name)
         path = layout.join(folder, name)
@@ -62,7 +67,7 @@ def _unnamed_files(
             say(path, "A file whose writing was not finished, or goes on right now; it is not used.")
         elif parsed is None:
             say(path, "This does not belong to a data directory; it is not used.")
-        elif parsed[:2] not in named:
+        elif parsed[:2] not in named or name in others:
             say(
                 path,
                 f"The log of topic {topic_id} names no such segment; the file is not read, the next start removes it.",

@@ -123,5 +123,6 @@ def _take(log: LogSegments, value: control.Segment) -> Iterator[str]:
         gen=value.gen,
         tier=value.tier,
         data_bytes=value.data_bytes,
+        packed_bytes=value.packed_bytes or 0,
         sealed=segment.sealed or value.event == "sealed",
     )

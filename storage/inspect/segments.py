@@ -8,6 +8,8 @@
     any other delete byte that is not what .idx says       problem
     bytes behind what was marked                           note: the next start cuts them off
     a .tag that is damaged or of something else            note: it is made anew at first use
+    a packed segment                                       as any other; its file is uncompressed on the way
+    a block of one that fails its check                    problem, and so is every record in it
     a cold segment                                         its .idx is checked; its records are elsewhere
     .data of a cold segment                                note: the next start removes it
 
@@ -17,6 +19,7 @@ Both files are streamed. Source: storage.md §4, §6.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from storage.format import idx_entry, segment_frame
@@ -27,9 +30,11 @@ from storage.format.wal_frame import FrameError
 from storage.inspect.directory import DataDirectory
 from storage.inspect.manifest import LogSegments
 from storage.inspect.wal import Finding
-from storage.platform.filesystem import File
+from storage.platform.filesystem import File, Readable
 from storage.segments import names
+from storage.segments.errors import SegmentCorrupt
 from storage.segments.names import SegmentId
+from storage.segments.packed import PackedData
 from storage.state.manifest import COLD, HOT, SegmentState
 
 _IDX_CHUNK = 3200 * ENTRY_SIZE
@@ -61,7 +66,7 @@ def check_segment(directory: DataDirectory, topic_id: int, log: LogSegments, seg
 class _Window:
     """A file's bytes, read forward by chunks: at most a chunk or one frame is in memory."""
 
-    def __init__(self, file: File, size: int) -> None:
+    def __init__(self, file: Readable, size: int) -> None:
         self._file = file
         self.size = size
         self._base = 0
@@ -83,10 +88,12 @@ class _Check:
         self._directory = directory
         self._log = log
         self._segment = segment
-        self._id = SegmentId(topic_id, segment.first_seq, segment.gen)
+        self._id = SegmentId(topic_id, segment.first_seq, segment.gen, bool(segment.packed_bytes))
         self._data_path, self._idx_path, self._tag_path = (
-            names.path("", self._id, ext).lstrip("/") for ext in (names.DATA, names.IDX, names.TAG)
+            names.path("", self._id, ext).lstrip("/") for ext in (self._id.records_ext, names.IDX, names.TAG)
         )
+        #: Of a packed segment: it has the delete bytes, and they are in no frame.
+        self._packed: PackedData | None = None
         self._count = segment.end_seq - segment.first_seq
         self._findings: list[Finding] = []
         self._records = self._bytes = 0
@@ -136,21 +143,50 @@ class _Check:
 
     def _files(self) -> None:
         try:
-            data_file = self._directory.open(self._data_path)
+            opened = self._directory.open_records(self._data_path)
         except FileNotFoundError:
             self._say(
                 self._data_path, "The file is missing, though the log says that it holds records: a start refuses."
             )
             return
-        with data_file as data:
-            try:
-                idx_file = self._directory.open(self._idx_path)
-            except FileNotFoundError:
-                self._say(self._idx_path, f"The file is missing. {_REBUILT}")
-                self._records_of(data, self._damaged_entries())
+        except SegmentCorrupt as error:
+            self._say(self._data_path, f"Nothing of it can be read: {error.what}.", offset=error.offset)
+            return
+        with closing(opened) as data:
+            if isinstance(data, PackedData) and not self._begin_packed(data):
                 return
-            with idx_file as idx:
-                self._records_of(data, self._entries(idx))
+            self._both(data)
+            if isinstance(data, PackedData):
+                for number, what in sorted(data.damage.items()):
+                    at = data.block_offset(number)
+                    self._say(self._data_path, f"Block {number} is damaged: {what}.", offset=at)
+
+    def _begin_packed(self, data: PackedData) -> bool:
+        """Whether it is what the log says, and its delete bytes can be told."""
+        size, header = self._directory.size(self._data_path), data.header
+        found = (size, header.seqs, header.data_bytes)
+        expected = (self._segment.packed_bytes, self._count, self._segment.data_bytes)
+        if found != expected:
+            text = f"It should have (bytes, seqs, bytes of .data) {expected}, and has {found}: a start refuses."
+            self._say(self._data_path, text)
+            return False
+        self._packed = data
+        try:
+            data.delete_bytes()
+        except SegmentCorrupt as error:
+            self._say(self._data_path, f"A delete byte is damaged: {error.what}.", offset=error.offset)
+            return False
+        return True
+
+    def _both(self, data: Readable) -> None:
+        try:
+            idx_file = self._directory.open(self._idx_path)
+        except FileNotFoundError:
+            self._say(self._idx_path, f"The file is missing. {_REBUILT}")
+            self._records_of(data, self._damaged_entries())
+            return
+        with idx_file as idx:
+            self._records_of(data, self._entries(idx))
 
     # -- entries -----------------------------------------------------------------------------------------------------
 
@@ -195,7 +231,7 @@ class _Check:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def _records_of(self, data: File, entries: Iterator[Entry | None]) -> None:
+    def _records_of(self, data: Readable, entries: Iterator[Entry | None]) -> None:
         size = data.size()
         sealed_bytes = self._segment.data_bytes if self._segment.sealed else None
         window = _Window(data, size if sealed_bytes is None else min(size, sealed_bytes))
@@ -240,6 +276,8 @@ class _Check:
         return ""
 
     def _judge(self, seq: int, entry: Entry, frame: SegmentFrame) -> None:
+        if self._packed is not None:
+            frame = frame._replace(deleted=self._packed.is_deleted(seq - self._id.first_seq))
         flags = segment_frame.idx_flags(frame.flags, frame.deleted)
         found = (frame.size, frame.topic_id, frame.seq, frame.ts, flags & ~idx_entry.DELETED)
         expected = (entry.len, self._id.topic_id, seq, entry.ts, entry.flags & ~idx_entry.DELETED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.inspect.directory import DataDirectory, FormatFile, SnapshotView, WalPath
@@ -96,6 +97,7 @@ class _Verification:
         self._segments = NamedSegments(self._valid[-1][1] if self._valid else None)
         self._logs(made)
         self._segment_files()
+        self._packed_format()
         self._other_files()
         self._quarantine()
         return self._verdict
@@ -116,11 +118,9 @@ class _Verification:
         except ValueError:
             self._say(layout.FORMAT, "It is not three lines of format version, cluster id and shard count.")
             return None
-        if made.version != layout.FORMAT_VERSION:
-            self._say(
-                layout.FORMAT,
-                f"The format version is {made.version}, and this program knows {layout.FORMAT_VERSION} only.",
-            )
+        if made.version not in layout.FORMAT_VERSIONS:
+            known = " and ".join(map(str, layout.FORMAT_VERSIONS))
+            self._say(layout.FORMAT, f"The format version is {made.version}, and this program knows {known} only.")
         return made
 
     def _snapshots(self) -> None:
@@ -267,6 +267,18 @@ class _Verification:
             self._segments.deleted,
             lambda path, text: self._say(path, text, problem=False),
         )
+
+    def _packed_format(self) -> None:
+        """A version that knows no packed segments must be kept out of a directory that has one."""
+        packed = any(each.packed_bytes for log in self._segments.logs.values() for each in log.segments.values())
+        if packed:
+            with suppress(ValueError):
+                if self._directory.format().version < layout.PACKED_FORMAT_VERSION:
+                    self._say(
+                        layout.FORMAT,
+                        f"There are packed segments, and the format version is not {layout.PACKED_FORMAT_VERSION}: an "
+                        "older program would not refuse this directory. The next start sets it.",
+                    )
 
     def _take_segment(self, checked: Checked) -> None:
         self._verdict.segments += 1

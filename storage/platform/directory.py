@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -28,6 +29,7 @@ class Format(NamedTuple):
 
     cluster_id: str
     shards: int
+    version: int = layout.FORMAT_VERSION
 
 
 def ensure_dir(fs: FileSystem, path: str) -> None:
@@ -189,11 +191,12 @@ def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
         file.close()
     if not lines[0].isdigit():
         raise OpenError(f"{path} is not a FORMAT file of this program.")
-    if int(lines[0]) != layout.FORMAT_VERSION:
-        raise UnsupportedFormat(f"{path} says format {lines[0]}; this program knows {layout.FORMAT_VERSION}.")
+    if int(lines[0]) not in layout.FORMAT_VERSIONS:
+        known = " and ".join(map(str, layout.FORMAT_VERSIONS))
+        raise UnsupportedFormat(f"{path} says format {lines[0]}; this program knows {known}.")
     if len(lines) < 3 or not lines[2].isdigit():
         raise OpenError(f"{path} is damaged: it must have a version, a cluster id and a shard count.")
-    return Format(lines[1], int(lines[2]))
+    return Format(lines[1], int(lines[2]), int(lines[0]))
 
 
 def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
@@ -208,18 +211,25 @@ def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
 def write_format(fs: FileSystem, root: str, shards: int) -> Format:
     """Put FORMAT in place, with a cluster id of its own; durable on return. Raises OSError."""
     made = Format(uuid.uuid4().hex, shards)
+    put_format(fs, root, made)
+    return made
+
+
+def put_format(fs: FileSystem, root: str, content: Format) -> None:
+    """Have FORMAT say this: the old one or the new one is found after a crash. Durable on return. Raises OSError."""
     path = layout.join(root, layout.FORMAT)
     temporary = path + layout.TMP_SUFFIX
-    file = fs.open(temporary, create=True)
+    # A new inode: the pages of one left by an earlier try may have failed to be written.
+    with contextlib.suppress(FileNotFoundError):
+        fs.unlink(temporary)
+    file = fs.open(temporary, create=True, exclusive=True)
     try:
-        file.truncate(0)
-        write_whole(file, f"{layout.FORMAT_VERSION}\n{made.cluster_id}\n{shards}\n".encode(), 0)
+        write_whole(file, f"{content.version}\n{content.cluster_id}\n{content.shards}\n".encode(), 0)
         file.sync()
     finally:
         file.close()
     fs.rename(temporary, path)
     fs.sync_dir(root)
-    return made
 
 
 def make_folders(fs: FileSystem, root: str, shards: int) -> list[str]:

@@ -32,6 +32,20 @@ class SyncFailed(OSError):
     """All bytes were written, but making them durable failed, whatever the errno: never sync that file again."""
 
 
+class Readable(Protocol):
+    """What is read like an open file."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`; shorter only at the end."""
+        ...
+
+    def size(self) -> int:
+        """All there is, bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class File(Protocol):
     """An open regular file."""
 

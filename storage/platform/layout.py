@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import re
 
+#: What a new directory says.
 FORMAT_VERSION = 1
+#: What one says that has, or has had, packed segments.
+PACKED_FORMAT_VERSION = 2
+FORMAT_VERSIONS = (FORMAT_VERSION, PACKED_FORMAT_VERSION)
 LOCK = ".lock"
 FORMAT = "FORMAT"
 CURRENT = "CURRENT"

@@ -262,7 +262,7 @@ class Scan:
             at = offset - base
             lengths = lengths_of_live(data, at, length, topic_id, seq)
             if lengths is None or flags & idx_entry.DELETED:
-                self._damaged_segment(id, seq, offset, names.DATA)
+                self._damaged_segment(id, seq, offset, id.records_ext)
                 continue
             node_len, tag_len, data_len = lengths
             node_at = at + segment_frame.HEADER_SIZE

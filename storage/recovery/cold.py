@@ -32,7 +32,7 @@ def settle_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None:
     if found != segment.count * ENTRY_SIZE:
         restore_idx(store, id, segment.count)
     # The frame that made it cold is synced. A process killed before it had unlinked this leaves it behind.
-    if store.fs.exists(names.path(store.root, id, names.DATA)):
+    if any(store.fs.exists(names.path(store.root, id, ext)) for ext in (names.DATA, names.PACKED)):
         remove_hot_data(store.fs, store.root, id)
 
 

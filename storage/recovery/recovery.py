@@ -102,11 +102,13 @@ def recover(
     now_ms: Callable[[int], int],
     progress: Callable[[float], None],
     cold: ColdTier | None = None,
+    unpacked: bool = False,
 ) -> Recovered:
     """Rebuild the state. `shards`: the count that the log is laid out for. `came_up`: the start before this one did, so
     that what its clean stop says of the files still holds. `trust`: where only the process died, so that the page cache
     is as it left it; `before_cutting` is told what is left of that trust while the evidence is still there. `now_ms` is
-    told the greatest ts there is and answers the time from which idempotency keys live on.
+    told the greatest ts there is and answers the time from which idempotency keys live on. `unpacked`: whatever the log
+    says of packed segments, all of them are plain here (a backup's are).
 
     Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything was changed, but for quarantine/), OSError.
     """
@@ -133,6 +135,8 @@ def recover(
     for end in ends:
         mend(fs, root, end, options, report)
     clean = came_up and _was_clean(loaded, ends)
+    if unpacked:
+        _unpack(catalog)
     settle(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     losses, renewed = _settle_heads(catalog, salvage, trust)
@@ -153,6 +157,14 @@ def recover(
         report,
         store,
     )
+
+
+def _unpack(catalog: Catalog) -> None:
+    for topic in catalog.by_id.values():
+        for log in topic.logs:
+            log.section = None
+            for segment in log.held.manifest.segments:
+                segment.packed_bytes = 0
 
 
 def _was_clean(loaded: Loaded, ends: list[LogEnd]) -> bool:

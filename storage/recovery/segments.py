@@ -74,7 +74,7 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
             settle_cold(store, log.topic_id, segment)
         elif not clean:
             if segment.sealed:
-                check.settle_sealed(fs, root, id, segment.end_seq, segment.data_bytes)
+                check.settle_sealed(fs, root, id, segment.end_seq, segment.data_bytes, segment.packed_bytes)
             else:
                 segment.data_bytes = check.settle_active(fs, root, id, segment.end_seq)
     floor = log.marks.live_floor

@@ -2,6 +2,7 @@
 
     found                                              verdict
     .data or .idx longer than marked                   cut: written, never marked; it is absorbed again from the log
+    .zdata of another length than was said             SegmentCorrupt: it was synced before it was named
     .data missing or shorter than marked               SegmentCorrupt: it was synced before the mark
     .idx missing, shorter than marked, or damaged      the entries that fail their check are made anew from .data
     a frame needed for that is not valid               SegmentCorrupt: two things are damaged at once
@@ -22,14 +23,16 @@ from itertools import groupby
 
 from storage.format import idx_entry, segment_frame
 from storage.format.idx_entry import ENTRY_SIZE, Entry
-from storage.format.segment_frame import OVERHEAD, SegmentFrame
+from storage.format.segment_frame import DELETED, OVERHEAD, SegmentFrame
 from storage.format.wal_frame import LENGTH, FrameError
 from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem
+from storage.platform.filesystem import FileSystem, Readable
 from storage.segments import names
+from storage.segments.data_file import read_as_data
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import make_folder, replace_file
 from storage.segments.names import SegmentId
+from storage.segments.packed import PackedData
 
 _CHUNK_BYTES = 1 << 20
 
@@ -58,21 +61,26 @@ def settle_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> int
     return data_bytes
 
 
-def settle_sealed(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int) -> None:
+def settle_sealed(
+    fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int, packed_bytes: int = 0
+) -> None:
     """The same for a sealed one, by size alone: two stats when nothing is wrong. Raises as `settle_active`.
 
-    `data_bytes` is from the manifest. Damage inside the files is found by whoever reads them.
+    `data_bytes` is from the manifest, and so is `packed_bytes`, the length of .zdata where there is one. Damage inside
+    the files is found by whoever reads them.
     """
     if end_seq == id.first_seq:
         _make_empty(fs, root, id)  # sealed before anything came into it: it may never have had files
         return
     idx_bytes = (end_seq - id.first_seq) * ENTRY_SIZE
-    data_path, idx_path = names.path(root, id, names.DATA), names.path(root, id, names.IDX)
-    size = _size(fs, data_path)
-    if size is None or size < data_bytes:
-        raise _too_short(data_path, size, data_bytes)
-    if size > data_bytes:
-        _cut(fs, data_path, data_bytes)
+    data_path, idx_path = names.records_path(root, id), names.path(root, id, names.IDX)
+    size, wanted = _size(fs, data_path), packed_bytes if id.packed else data_bytes
+    if size is None or size < wanted:
+        raise _too_short(data_path, size, wanted)
+    if size > wanted:
+        if id.packed:
+            raise SegmentCorrupt(data_path, wanted, f"the file has {size} bytes, {wanted} were written")
+        _cut(fs, data_path, wanted)
     size = _size(fs, idx_path)
     if size is None or size < idx_bytes:
         rebuild_idx(fs, root, id, end_seq, data_bytes)
@@ -81,7 +89,8 @@ def settle_sealed(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_b
 
 
 def rebuild_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int) -> None:
-    """Put a whole .idx in place: entries that pass their check are kept, the others come from the frames of .data.
+    """Put a whole .idx in place: entries that pass their check are kept, the others come from the frames of .data (and,
+    of a packed segment, its delete bytes).
 
     Deleted frames become deleted entries. Raises SegmentCorrupt, having changed nothing, when .data does not give them.
     """
@@ -90,7 +99,8 @@ def rebuild_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_byt
 
 
 def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId]) -> list[str]:
-    """Unlink the segment files of a log that belong to none of `keep`, and unfinished ones; their names.
+    """Unlink the segment files of a log that belong to none of `keep`, and unfinished ones; their names. Of the two
+    files that a segment's records can be in, the one that it has not belongs to none.
 
     Files of other names stay: they are nobody's to remove. Durable on return. Raises OSError.
     """
@@ -100,10 +110,16 @@ def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId])
     except FileNotFoundError:
         return []
     gone: list[str] = []
+    kept = {
+        names.file_name(id.first_seq, id.gen, ext)
+        for id in keep
+        if id.topic_id == topic_id
+        for ext in (id.records_ext, names.IDX, names.TAG, names.LEN)
+    }
     for name in found:
         parsed = names.parse_name(name.removesuffix(layout.TMP_SUFFIX))
         unfinished = name.endswith(layout.TMP_SUFFIX)
-        if parsed and (unfinished or SegmentId(topic_id, parsed[0], parsed[1]) not in keep):
+        if parsed and (unfinished or name not in kept):
             fs.unlink(layout.join(folder, name))
             gone.append(name)
     # Also when nothing was found: a process killed after an unlink may owe this sync.
@@ -163,16 +179,16 @@ def _read_idx(fs: FileSystem, path: str, count: int) -> bytes:
 
 def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, kept: bytes, data_bytes: int | None) -> bytes:
     """Write the .idx of [first_seq, end_seq) anew, keeping the valid entries of `kept`; returns its bytes."""
-    path = names.path(root, id, names.DATA)
+    path = names.records_path(root, id)
     try:
         file = fs.open(path, write=False)
     except FileNotFoundError as error:
         raise _too_short(path, None, data_bytes or OVERHEAD) from error
-    with contextlib.closing(file):
-        size = file.size()
+    with contextlib.closing(read_as_data(file, path, id)) as data:
+        size = data.size()
         if data_bytes is not None and size < data_bytes:
             raise _too_short(path, size, data_bytes)
-        entries = _Mend(path, file, id, end_seq, kept).entries(data_bytes)
+        entries = _Mend(path, data, id, end_seq, kept).entries(data_bytes)
     if data_bytes is None and not entries[-1].len:
         raise SegmentCorrupt(path, entries[-1].offset, f"nothing tells whether seq {end_seq - 1} had a record")
     offsets, lens, stamps, flags = zip(*entries, strict=True)
@@ -184,9 +200,11 @@ def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, kept: bytes
 class _Mend:
     """Fills the gaps between valid index entries from the frames that lie between them."""
 
-    def __init__(self, path: str, file: File, id: SegmentId, end_seq: int, kept: bytes) -> None:
+    def __init__(self, path: str, file: Readable, id: SegmentId, end_seq: int, kept: bytes) -> None:
         self._path = path
         self._file = file
+        #: Of a packed segment one a seq, and then they are not in the frames.
+        self._delete_bytes = file.delete_bytes() if isinstance(file, PackedData) else b""
         self._id = id
         self._count = end_seq - id.first_seq
         missing = set(idx_entry.damaged(kept))
@@ -218,7 +236,8 @@ class _Mend:
                 yield Entry(offset, 0, ts, 0)
                 continue
             ts = frame.ts
-            yield Entry(offset, frame.size, ts, segment_frame.idx_flags(frame.flags, frame.deleted))
+            deleted = self._delete_bytes[index] == DELETED if self._delete_bytes else frame.deleted
+            yield Entry(offset, frame.size, ts, segment_frame.idx_flags(frame.flags, deleted))
             offset += frame.size
             frame = None
         if stop is not None and offset != stop:
@@ -237,7 +256,7 @@ class _Mend:
         return frame if frame.seq <= self._id.first_seq + last else None
 
 
-def iter_frames(path: str, file: File, start: int, stop: int) -> Iterator[SegmentFrame]:
+def iter_frames(path: str, file: Readable, start: int, stop: int) -> Iterator[SegmentFrame]:
     """The frames that lie one behind the other in [start, stop) of a .data file, each verified as it is asked for.
 
     Raises SegmentCorrupt at one that is not valid or passes `stop`. At most _CHUNK_BYTES or one frame are in memory.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,14 @@ from storage.format.cutting import alike
 from storage.format.idx_entry import DELETED, ENTRY_SIZE, Entries
 from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
 from storage.format.segment_frame import DELETED as DELETE_BYTE
-from storage.platform.filesystem import File
+from storage.platform.filesystem import File, Readable
 from storage.segments import names
+from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt, SegmentShort
-from storage.segments.handles import Readable, SegmentFiles
+from storage.segments.handles import SegmentFiles
 from storage.segments.io import SegmentGone, look_into, look_into_here
 from storage.segments.names import DATA, IDX, SegmentId
+from storage.segments.packed import PackedData
 from storage.segments.store import SegmentStore, id_of
 from storage.segments.view import SegmentNotFound, sealed, withheld
 from storage.state.catalog import Topic
@@ -179,15 +181,17 @@ def _data_of(store: SegmentStore, id: SegmentId, cold: bool) -> Generator[Readab
     if cold and store.cold is not None:
         yield store.cold.data(id)
     else:
-        with _opened(store, names.path(store.root, id, DATA)) as file:
+        with closing(open_data(store.fs, store.root, id)) as file:
             yield file
 
 
 def read_data(store: SegmentStore, id: SegmentId, cold: bool, end_seq: int, hidden: int, begin: int, end: int) -> bytes:
     """The bytes [begin, end) of .data. Frames whose bit is set in `hidden`, or that are flagged, as by `blank`."""
-    data_path, idx_path = names.path(store.root, id, DATA), names.path(store.root, id, IDX)
+    data_path, idx_path = names.records_path(store.root, id), names.path(store.root, id, IDX)
     with _data_of(store, id, cold) as data, _opened(store, idx_path) as idx:
         files = SegmentFiles(id, (data_path, idx_path), data, idx)
+        if isinstance(data, PackedData):  # in its frames there are no delete bytes
+            hidden |= data.deleted_bits()
         content = files.read_data(begin, end)
         out: bytearray | None = None
         for offset, size in _to_blank(files, end_seq - id.first_seq, hidden, content, begin):

@@ -34,13 +34,14 @@ def make_folder(fs: FileSystem, root: str, topic_id: int) -> str:
 
 
 def create_files(fs: FileSystem, root: str, id: SegmentId) -> tuple[File, File]:
-    """A new .data and a new .idx, empty, open, their names not yet durable. Raises OSError, and leaves neither then.
+    """A new .data (or .zdata) and a new .idx, empty, open, their names not yet durable. Raises OSError, and leaves
+    neither then.
 
     EEXIST: one of them is there. Only the caller knows whether the manifest names it or a failure left it.
     """
     with contextlib.ExitStack() as made:
         opened: list[File] = []
-        for ext in (names.DATA, names.IDX):
+        for ext in (id.records_ext, names.IDX):
             path = names.path(root, id, ext)
             file = fs.open(path, create=True, exclusive=True)
             made.callback(discard, fs, file, path)

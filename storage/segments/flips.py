@@ -1,8 +1,9 @@
 """Marks records of a segment as deleted, in place.
 
-In .data one byte a record is overwritten and synced, then in .idx bytes 16-19 of its entry, and synced. A crash in
-between leaves records that are deleted in .data and not yet in .idx: the Delete frame does not count as absorbed
-before `flip` has returned, so it is replayed and flips again. The other way round never happens. Source: storage.md §4.
+In .data (of a packed segment among the delete bytes in its .zdata) one byte a record is overwritten and synced, then
+in .idx bytes 16-19 of its entry, and synced. A crash in between leaves records that are deleted in .data and not yet in
+.idx: the Delete frame does not count as absorbed before `flip` has returned, so it is replayed and flips again. The
+other way round never happens. Source: storage.md §4.
 
 The .data of a cold segment cannot be changed: there `flip_idx` puts a new .idx in place, which alone decides (§8).
 """
@@ -14,12 +15,14 @@ from collections.abc import Sequence
 
 from storage.format import idx_entry
 from storage.format.idx_entry import ENTRY_SIZE, IdxDamaged
+from storage.format.packed_file import HEADER_SIZE
 from storage.format.segment_frame import DELETED
 from storage.platform.filesystem import FileSystem
 from storage.segments import names
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import datasync, replace_file, write_all
 from storage.segments.names import SegmentId
+from storage.segments.packed import PackedData
 
 _DELETE_BYTE = bytes((DELETED,))
 _TAIL_AT = 16
@@ -37,7 +40,7 @@ def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> No
     """
     if not indexes:
         return
-    data_path, idx_path = names.path(root, id, names.DATA), names.path(root, id, names.IDX)
+    data_path, idx_path = names.records_path(root, id), names.path(root, id, names.IDX)
     with contextlib.ExitStack() as opened:
         idx = fs.open(idx_path)
         opened.callback(idx.close)
@@ -45,7 +48,7 @@ def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> No
         opened.callback(data.close)
         first = min(indexes)
         entries = idx.pread((max(indexes) - first + 1) * ENTRY_SIZE, first * ENTRY_SIZE)
-        data_bytes = data.size()
+        data_bytes = PackedData(data, data_path, id).size() if id.packed else data.size()
         tails: list[tuple[int, bytes]] = []
         delete_bytes: list[int] = []
         for index in sorted(set(indexes)):
@@ -58,7 +61,7 @@ def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> No
                 continue
             if entry.end > data_bytes:
                 raise SegmentCorrupt(data_path, data_bytes, f"seq {id.first_seq + index} should end at {entry.end}")
-            delete_bytes.append(entry.end - 1)
+            delete_bytes.append(HEADER_SIZE + index if id.packed else entry.end - 1)
             tails.append((index * ENTRY_SIZE + _TAIL_AT, tail))
         # Also what is flipped already is written again: it may have come from a process killed before it synced, or
         # from a sync that failed, and then nothing but a new write brings it to the disk.

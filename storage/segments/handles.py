@@ -13,29 +13,23 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from storage.format import idx_entry
 from storage.format.idx_entry import ENTRY_SIZE, Entries, Entry, IdxDamaged
 from storage.format.tag_file import TagFile
-from storage.platform.filesystem import File, FileSystem
+from storage.platform.filesystem import File, FileSystem, Readable
 from storage.segments import names
+from storage.segments.data_file import read_as_data
 from storage.segments.errors import SegmentCorrupt, SegmentShort
 from storage.segments.names import SegmentId
+from storage.segments.packed import BlockCache
 
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 #: More is not asked for before the file is known to have it: `pread` allocates what it is asked for.
 _UNCHECKED_BYTES = 1 << 20
-
-
-class Readable(Protocol):
-    """What is asked of an open .data."""
-
-    def pread(self, size: int, offset: int) -> bytes: ...
-
-    def size(self) -> int: ...
-
-    def close(self) -> None: ...
+#: Blocks of packed segments that stay uncompressed, of all that are open.
+_BLOCKS_BYTES = 16 << 20
 
 
 #: Gives the .data of a segment that has none in its folder. Asks nothing by itself.
@@ -134,6 +128,7 @@ class OpenSegments:
         self._root = root
         self._cold = cold
         self._max_open = max_open
+        self._blocks = BlockCache(_BLOCKS_BYTES)
         self._lock = threading.Lock()  # never held during a call on the disk
         self._open: OrderedDict[SegmentId, SegmentFiles] = OrderedDict()
         self._forgotten = 0
@@ -194,7 +189,7 @@ class OpenSegments:
         return closing
 
     def _make(self, id: SegmentId) -> SegmentFiles:
-        data_path, idx_path = (names.path(self._root, id, ext) for ext in (names.DATA, names.IDX))
+        data_path, idx_path = names.records_path(self._root, id), names.path(self._root, id, names.IDX)
         data = self._open_data(id, data_path)
         try:
             idx = self.open_file(idx_path)
@@ -205,11 +200,12 @@ class OpenSegments:
 
     def _open_data(self, id: SegmentId, path: str) -> Readable:
         try:
-            return self.open_file(path)
+            file = self.open_file(path)
         except FileNotFoundError:
             if self._cold is None:
                 raise
             return self._cold(id)
+        return read_as_data(file, path, id, self._blocks)
 
     def open_file(self, path: str) -> File:
         """Open for reading, closing idle segments while descriptors lack."""

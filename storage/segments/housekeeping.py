@@ -6,27 +6,41 @@ with a barrier or a synced frame, and each can be cut short by a crash and taken
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import structlog
 
+from storage.config import CompressionType
 from storage.format import control
 from storage.format.idx_entry import set_bits
 from storage.log.encode import EncodedUnit, encode_controls
 from storage.log.submission import Unit
+from storage.platform.filesystem import FileSystem
 from storage.platform.slices import in_slices
-from storage.segments.errors import SegmentBroken
+from storage.segments.data_file import open_data
+from storage.segments.errors import SegmentBroken, SegmentCorrupt, SegmentError
 from storage.segments.files import remove_folder
 from storage.segments.names import SegmentId
-from storage.segments.rewrite import remove, rewrite_anew
+from storage.segments.packed import is_worth_packing
+from storage.segments.rewrite import Rewritten, remove, rewrite_anew
 from storage.segments.store import id_of
+from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import COLD, HOT, Segment
+from storage.state.state_table import CODEC, PRODUCER
 
 if TYPE_CHECKING:
     from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
+
+#: So long a round goes on packing: the log is absorbed again no sooner than it ends.
+_PACK_MS = 250
+#: So long nothing is packed after that has failed, for want of room say.
+_PACK_AGAIN_MS = 60_000
+#: Of records that fail their check so many are named in the log.
+_SEQS_TOLD = 20
 
 
 class Housekeeping:
@@ -41,6 +55,13 @@ class Housekeeping:
         self.dropped = 0
         self.rewritten = 0
         self.flagged = 0
+        #: Segments packed, bytes of .data and .zdata of these; records that were copied though they fail their check.
+        self.packed = 0
+        self.packed_from_bytes = 0
+        self.packed_to_bytes = 0
+        self.damaged = 0
+        self._pack_until_ms = 0
+        self._no_packing_before_ms = 0
 
     def retire(self, id: SegmentId) -> None:
         """These files are in no manifest any more: remove them."""
@@ -49,13 +70,15 @@ class Housekeeping:
     async def work(self) -> None:
         """See the module. Raises StorageError, OSError, SegmentError; what was not done is tried again."""
         engine = self._engine
+        self._pack_until_ms = engine.monotonic_ms() + _PACK_MS
         async for topic in in_slices(list(engine.catalog.topics.values()), engine.clock):
+            least = self._pack_bytes(topic)
             for log in topic.logs:
-                due = [segment for segment in log.held.manifest.segments if wants_care(log, segment)]
+                due = [segment for segment in log.held.manifest.segments if wants_care(log, segment, least)]
                 if due and engine.shards[log.shard].log.failed is None:
                     for segment in due:
                         if not engine.upkeep.pausing and self._has_waited(log, segment):
-                            await self._keep(log, segment)
+                            await self._keep(topic, log, segment)
         await self._remove_retired()
         await self._remove_folders()
 
@@ -72,20 +95,49 @@ class Housekeeping:
             segment.worn_since_ms = now
         return now - segment.worn_since_ms >= engine.options.flag_age_ms
 
-    async def _keep(self, log: Log, segment: Segment) -> None:
+    def _pack_bytes(self, topic: Topic) -> int:
+        """From so many bytes on its segments are to be packed now; 0: none is."""
+        now = self._engine.monotonic_ms()
+        return self._engine.options.segment_pack_bytes if packs(topic) and now >= self._no_packing_before_ms else 0
+
+    async def _keep(self, topic: Topic, log: Log, segment: Segment) -> None:
         if segment in self.busy or self._engine.backups.pins.holds(id_of(log.topic_id, segment)):
             return  # its turn comes with a later round
         self.busy.add(segment)
+        acted = True
         try:
             if segment.sealed and not segment.live:
                 await self._drop(log, segment)
             elif needs_rewrite(log, segment) and await self._still_after_counting(log, segment):
-                await self._rewrite(log, segment)
+                await self._rewrite(log, segment, packed=packs(topic))
+            elif wants_packing(log, segment, self._pack_bytes(topic)) and self._may_pack(log):
+                await self._pack(log, segment)
             elif segment.flips:
                 await self._flip(log, segment)
+            else:
+                acted = False  # there was no time left for it: it goes first the next time
         finally:
             self.busy.discard(segment)
-            segment.worn_since_ms = None
+            if acted:
+                segment.worn_since_ms = None
+
+    def _may_pack(self, log: Log) -> bool:
+        """Whether there is room and time. The next round of absorbing waits for this one."""
+        engine = self._engine
+        return not engine.shards[log.shard].log.full and engine.monotonic_ms() < self._pack_until_ms
+
+    async def _pack(self, log: Log, segment: Segment) -> None:
+        """Nothing is lost when that fails: the segment stays as it is."""
+        engine, id = self._engine, id_of(log.topic_id, segment)
+        try:
+            if not await engine.run_io(_is_worth_packing, engine.fs, engine.path, id):
+                segment.unpackable = True
+                return
+            await self._rewrite(log, segment, packed=True)
+        except (OSError, SegmentError) as error:
+            segment.unpackable = isinstance(error, SegmentCorrupt)  # who reads its records is told
+            self._no_packing_before_ms = engine.monotonic_ms() + _PACK_AGAIN_MS
+            _log.warning("not_packed", topic_id=log.topic_id, first_seq=id.first_seq, error=str(error))
 
     async def _still_after_counting(self, log: Log, segment: Segment) -> bool:
         """Seqs without a frame, as a rewrite leaves them, are no reason for the next one."""
@@ -133,9 +185,13 @@ class Housekeeping:
         finally:
             segment.end_flips(done=done)
         if not done and segment.tier == HOT:  # of a cold one the file that could not be synced is gone already
-            await (self._rewrite(log, segment) if segment.sealed else engine.absorber.renew(log, segment))
+            packed = bool(segment.packed_bytes)
+            renewed = (
+                self._rewrite(log, segment, packed=packed) if segment.sealed else engine.absorber.renew(log, segment)
+            )
+            await renewed
 
-    async def _rewrite(self, log: Log, segment: Segment) -> None:
+    async def _rewrite(self, log: Log, segment: Segment, *, packed: bool) -> None:
         """Only what lives is copied into the next generation; what is deleted meanwhile is flagged there."""
         engine = self._engine
         old = id_of(log.topic_id, segment)
@@ -144,8 +200,11 @@ class Housekeeping:
         try:
             bits = segment.dead | ((1 << max(0, log.marks.live_floor - segment.first_seq)) - 1)
             await self._barrier(log)
-            made = await engine.run_io(rewrite_anew, engine.fs, engine.path, old, segment.end_seq, bits)
-            await self._submit(log, segment.frame("rewritten", gen=made.id.gen, data_bytes=made.data_bytes))
+            made: Rewritten = await engine.run_io(self._copy, old, segment.end_seq, bits, packed)
+            await self._submit(
+                log,
+                segment.frame("rewritten", gen=made.id.gen, data_bytes=made.data_bytes, packed_bytes=made.packed_bytes),
+            )
             segment.dead |= bits & ((1 << segment.count) - 1)
             segment.framed = None
             done = True
@@ -154,7 +213,20 @@ class Housekeeping:
         self._engine.store.forget(old)
         self._retired.append(old)
         self._engine.relocator.gone(old, HOT)
-        self.rewritten += 1
+        self.rewritten += not packed
+        self.packed += packed
+        self.packed_from_bytes += made.data_bytes if packed else 0
+        self.packed_to_bytes += made.packed_bytes
+        if made.damaged_seqs:
+            self.damaged += len(made.damaged_seqs)
+            _log.error("damaged_records_copied", topic_id=log.topic_id, seqs=made.damaged_seqs[:_SEQS_TOLD])
+
+    def _copy(self, id: SegmentId, end_seq: int, dead_bits: int, packed: bool) -> Rewritten:
+        """Blocking."""
+        engine = self._engine
+        if packed:
+            engine.allow_packing()
+        return rewrite_anew(engine.fs, engine.path, id, end_seq, dead_bits, packed=packed)
 
     async def _remove_retired(self) -> None:
         engine = self._engine
@@ -171,9 +243,40 @@ class Housekeeping:
                 engine.catalog.pending_deletes.discard(topic_id)
 
 
-def wants_care(log: Log, segment: Segment) -> bool:
+def wants_care(log: Log, segment: Segment, pack_bytes: int) -> bool:
     """Whether there may be something to do about it. Asked of every segment there is, every second."""
-    return segment.flips != 0 or (segment.sealed and (not segment.live or needs_rewrite(log, segment)))
+    return (
+        segment.flips != 0
+        or (segment.sealed and (not segment.live or needs_rewrite(log, segment)))
+        or wants_packing(log, segment, pack_bytes)
+    )
+
+
+def packs(topic: Topic) -> bool:
+    """Whether segments of a topic are packed: it says how batches are compressed, or its producers compress them."""
+    asked = topic.config.compression_type
+    if asked is CompressionType.PRODUCER:
+        states = topic.log.states
+        return states is not None and states.get(CODEC, PRODUCER) is not None
+    return asked is not CompressionType.UNCOMPRESSED
+
+
+def wants_packing(log: Log, segment: Segment, pack_bytes: int) -> bool:
+    """Whether it is complete, large enough and not packed. 0 bytes: nothing is packed."""
+    return (
+        0 < pack_bytes <= segment.data_bytes
+        and segment.sealed
+        and segment.tier == HOT
+        and not segment.packed_bytes
+        and not segment.unpackable
+        and segment.live > 0
+        and segment.end_seq > log.marks.live_floor
+    )
+
+
+def _is_worth_packing(fs: FileSystem, root: str, id: SegmentId) -> bool:
+    with closing(open_data(fs, root, id)) as data:
+        return is_worth_packing(data)
 
 
 def needs_rewrite(log: Log, segment: Segment) -> bool:

@@ -43,6 +43,10 @@ def _keeping(engine: Engine) -> list[tuple[str, float]]:
     return [
         ("topics_segments_dropped", housekeeping.dropped),
         ("topics_segments_rewritten", housekeeping.rewritten),
+        ("topics_packed_segments", housekeeping.packed),
+        ("topics_packed_source_bytes", housekeeping.packed_from_bytes),
+        ("topics_packed_bytes", housekeeping.packed_to_bytes),
+        ("topics_damaged_records_copied", housekeeping.damaged),
         ("topics_flagged_records", housekeeping.flagged),
         ("topics_segments_relocated", relocator.relocated),
         ("topics_segments_relocated_bytes", relocator.relocated_bytes),
@@ -59,11 +63,22 @@ def _keeping(engine: Engine) -> list[tuple[str, float]]:
 
 def _states(engine: Engine) -> list[tuple[str, float]]:
     logs = [topic.log for topic in engine.catalog.topics.values()]
-    cold = sum(segment.tier == COLD for log in logs for segment in log.held.manifest.segments)
+    cold = packed = data_bytes = stored_bytes = 0
+    for log in logs:
+        for segment in log.held.manifest.segments:
+            if segment.tier == COLD:
+                cold += 1
+                continue
+            packed += segment.packed_bytes > 0
+            data_bytes += segment.data_bytes
+            stored_bytes += segment.stored_bytes
     unabsorbed = sum(log.head - max(log.held.absorbed, log.marks.live_floor - 1) for log in logs)
     return [
         ("topics_segments", sum(len(log.held.manifest) for log in logs)),
         ("topics_segments_cold", cold),
+        ("topics_segments_packed", packed),
+        ("topics_segments_bytes", data_bytes),
+        ("topics_segments_stored_bytes", stored_bytes),
         ("topics_segments_open", engine.store.reader.open_segments),
         ("topics_unabsorbed_records", unabsorbed),
         ("topics_pending_deletes", len(engine.catalog.pending_deletes)),

@@ -9,31 +9,45 @@ Source: storage.md §3, §4.
 from __future__ import annotations
 
 import contextlib
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
 from storage.format import idx_entry, segment_frame
-from storage.format.idx_entry import ENTRY_SIZE, Entry, IdxDamaged
-from storage.platform.filesystem import File, FileSystem
+from storage.format.cutting import total
+from storage.format.idx_entry import ENTRY_SIZE, Entries, IdxDamaged
+from storage.format.packed_file import Header
+from storage.platform.filesystem import Buffer, File, FileSystem, Readable
 from storage.segments import names
+from storage.segments.data_file import open_data
 from storage.segments.entries import dense_entries
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, write_all
 from storage.segments.names import SegmentId
+from storage.segments.packed import PackedWriter
 
 _CHUNK_BYTES = 1 << 20
 
 
 class Rewritten(NamedTuple):
-    """The new generation. `damaged_seqs` fail their check, and were copied as they are: so they still do."""
+    """The new generation. `damaged_seqs` fail their check, and were copied as they are: so they still do.
+
+    `packed_bytes`: length of the .zdata, 0 where there is a .data.
+    """
 
     id: SegmentId
     data_bytes: int
     damaged_seqs: list[int]
+    packed_bytes: int = 0
 
 
-def rewrite(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int) -> Rewritten:
-    """Write the records of [first_seq, end_seq) that live to generation gen + 1, durable on return.
+def rewrite(
+    fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int, *, packed: bool = False
+) -> Rewritten:
+    """Write the records of [first_seq, end_seq) that live to generation gen + 1, packed or not, durable on return.
 
     Dead is whose bit (seq - first_seq) is set, or who is deleted in .idx: they become entries without a record.
     Deletions that come meanwhile are for `flips.flip` on the new files, before they are named.
@@ -41,26 +55,33 @@ def rewrite(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: i
     SegmentCorrupt: the old .idx is damaged or .data too short. SegmentBroken, OSError: the new files could not be
     written. Whatever is raised, no new file is left, unless removing it failed too (FileExistsError the next time).
     """
-    new = id._replace(gen=id.gen + 1)
-    old_path = names.path(root, id, names.DATA)
-    data_path, idx_path = names.path(root, new, names.DATA), names.path(root, new, names.IDX)
-    entries = _read_entries(fs, root, id, end_seq)
-    live = [entry.len > 0 and not entry.flags & idx_entry.DELETED for entry in entries]
-    live = [alive and not dead_bits >> index & 1 for index, alive in enumerate(live)]
+    new = id._replace(gen=id.gen + 1, packed=packed)
+    old_path = names.records_path(root, id)
+    data_path, idx_path = names.records_path(root, new), names.path(root, new, names.IDX)
+    content = _read_idx(fs, root, id, end_seq)
+    entries = idx_entry.parse(content)
+    dead = (dead_bits | idx_entry.dead_bits(content)) & ((1 << len(entries)) - 1)
+    lens = entries.lens[:]
+    for index in idx_entry.set_bits(dead):
+        lens[index] = 0
+    size = total(lens)
     damaged_seqs: list[int] = []
-    size = 0
-    old = fs.open(old_path, write=False)
-    with contextlib.closing(old):
+    with contextlib.closing(open_data(fs, root, id)) as old:
+        with contextlib.suppress(FileNotFoundError):
+            # Left by an attempt that wanted it the other way round. It must not lie beside what counts.
+            fs.unlink(names.records_path(root, new._replace(packed=not packed)))
         data, idx = create_files(fs, root, new)
         try:
-            for first, run in _runs(entries, live):
-                frames = _read_run(old, old_path, run)
-                damaged_seqs += [id.first_seq + first + place for place in _invalid(frames, run)]
-                write_all(data, data_path, frames, size)
-                size += len(frames)
+            header = Header(new.topic_id, new.first_seq, new.gen, len(entries), size)
+            writer = PackedWriter(data, data_path, header) if packed else _PlainWriter(data, data_path)
+            for first, stop in _runs(entries, dead):
+                frames = _read_run(old, old_path, entries.offsets[first], entries[stop - 1].end)
+                damaged_seqs += [id.first_seq + index for index in _invalid(frames, entries, first, stop)]
+                writer.add(frames)
+            writer.finish()
             datasync(data, data_path)
-            lens = [entry.len if alive else 0 for entry, alive in zip(entries, live, strict=True)]
-            content, _ = dense_entries(0, lens, [entry.ts for entry in entries], [entry.flags for entry in entries], 0)
+            if dead:
+                content, _ = dense_entries(0, lens, entries.stamps, entries.flags, 0)
             write_all(idx, idx_path, content, 0)
             datasync(idx, idx_path)
             fs.sync_dir(names.folder(root, id.topic_id))
@@ -70,16 +91,33 @@ def rewrite(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: i
             raise
     data.close()
     idx.close()
-    return Rewritten(new, size, damaged_seqs)
+    return Rewritten(new, size, damaged_seqs, writer.size if packed else 0)
 
 
-def rewrite_anew(fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int) -> Rewritten:
+class _PlainWriter:
+    """Writes a .data as `PackedWriter` writes a .zdata."""
+
+    def __init__(self, file: File, path: str) -> None:
+        self._file, self._path = file, path
+        self.size = 0
+
+    def add(self, data: Buffer) -> None:
+        write_all(self._file, self._path, data, self.size)
+        self.size += len(data)
+
+    def finish(self) -> None:
+        """There is nothing behind the records."""
+
+
+def rewrite_anew(
+    fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int, *, packed: bool = False
+) -> Rewritten:
     """`rewrite`, also where an earlier attempt could not remove what it had begun, which no manifest names."""
     try:
-        return rewrite(fs, root, id, end_seq, dead_bits)
+        return rewrite(fs, root, id, end_seq, dead_bits, packed=packed)
     except FileExistsError:
         remove(fs, root, id._replace(gen=id.gen + 1))
-        return rewrite(fs, root, id, end_seq, dead_bits)
+        return rewrite(fs, root, id, end_seq, dead_bits, packed=packed)
 
 
 def remove(fs: FileSystem, root: str, id: SegmentId) -> None:
@@ -88,7 +126,7 @@ def remove(fs: FileSystem, root: str, id: SegmentId) -> None:
     Only once the frame that says so is synced.
     """
     # .tag and .len last: their makers look for .idx when they are done.
-    for ext in (names.DATA, names.IDX, names.TAG, names.LEN):
+    for ext in (names.DATA, names.PACKED, names.IDX, names.TAG, names.LEN):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(names.path(root, id, ext))
     # Also when there was nothing: a process killed after the unlinks may owe this sync.
@@ -96,45 +134,56 @@ def remove(fs: FileSystem, root: str, id: SegmentId) -> None:
         fs.sync_dir(names.folder(root, id.topic_id))
 
 
-def _read_entries(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> list[Entry]:
+def _read_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> bytes:
+    """All of it, each entry sound and its frame behind the one before."""
     path = names.path(root, id, names.IDX)
     file = fs.open(path, write=False)
     with contextlib.closing(file):
         content = file.pread((end_seq - id.first_seq) * ENTRY_SIZE, 0)
     try:
-        entries = [*idx_entry.parse(content)]
+        entries = idx_entry.parse(content)
     except IdxDamaged as error:
         raise SegmentCorrupt(path, error.index * ENTRY_SIZE, "the entry fails its check") from error
     if len(entries) < end_seq - id.first_seq:
         raise SegmentCorrupt(path, len(content), f"{len(entries)} entries, not {end_seq - id.first_seq}")
-    return entries
+    places = array("I", accumulate(entries.lens, initial=0))
+    places.pop()
+    if places != entries.offsets:
+        number = next(number for number, place in enumerate(places) if place != entries.offsets[number])
+        what = f"the entry says offset {entries.offsets[number]} of .data, those before it come to {places[number]}"
+        raise SegmentCorrupt(path, number * ENTRY_SIZE, what)
+    return content
 
 
-def _runs(entries: list[Entry], live: list[bool]) -> Iterator[tuple[int, list[Entry]]]:
-    """(index of the first, entries) of records that lie one behind the other, about _CHUNK_BYTES at a time."""
-    run: list[Entry] = []
-    for index, (entry, alive) in enumerate(zip(entries, live, strict=True)):
-        ends = not alive or (run and entry.end - run[0].offset > _CHUNK_BYTES)
-        if ends and run:
-            yield index - len(run), run
-            run = []
-        if alive:
-            run.append(entry)
-    if run:
-        yield len(entries) - len(run), run
+def _runs(entries: Entries, dead: int) -> Iterator[tuple[int, int]]:
+    """(first, behind the last) of records that live and lie one behind the other, about _CHUNK_BYTES at a time."""
+    ends = list(map(add, entries.offsets, entries.lens))
+    for first, end in _stretches(dead, len(entries)):
+        while first < end:
+            stop = max(first + 1, bisect_right(ends, entries.offsets[first] + _CHUNK_BYTES, lo=first, hi=end))
+            yield first, stop
+            first = stop
 
 
-def _read_run(file: File, path: str, run: list[Entry]) -> bytes:
-    start, end = run[0].offset, run[-1].end
+def _stretches(dead: int, count: int) -> Iterator[tuple[int, int]]:
+    first = 0
+    for index in idx_entry.set_bits(dead):
+        if index > first:
+            yield first, index
+        first = index + 1
+    if first < count:
+        yield first, count
+
+
+def _read_run(file: Readable, path: str, start: int, end: int) -> bytes:
     frames = file.pread(end - start, start)
     if len(frames) < end - start:
         raise SegmentCorrupt(path, start + len(frames), f"the file ends, records go on to {end}")
     return frames
 
 
-def _invalid(frames: bytes, run: list[Entry]) -> list[int]:
-    """Places in the run of the frames that fail their check."""
-    start = run[0].offset
-    return [
-        place for place, entry in enumerate(run) if not segment_frame.verify(frames, entry.offset - start, entry.len)
-    ]
+def _invalid(frames: bytes, entries: Entries, first: int, stop: int) -> list[int]:
+    """Numbers of the entries whose frames fail their check."""
+    start, verify = entries.offsets[first], segment_frame.verify
+    run = zip(range(first, stop), entries.offsets[first:stop], entries.lens[first:stop], strict=True)
+    return [number for number, offset, size in run if not verify(frames, offset - start, size)]

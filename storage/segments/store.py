@@ -34,7 +34,7 @@ _MANY = 256
 
 def id_of(topic_id: int, segment: Segment) -> SegmentId:
     """What the segment's files are called."""
-    return SegmentId(topic_id, segment.first_seq, segment.gen)
+    return SegmentId(topic_id, segment.first_seq, segment.gen, bool(segment.packed_bytes))
 
 
 def decode_frame(id: SegmentId, piece: SegmentSlice, entry: Entry) -> SegmentFrame:
@@ -42,7 +42,7 @@ def decode_frame(id: SegmentId, piece: SegmentSlice, entry: Entry) -> SegmentFra
     try:
         return decode(piece.data, entry.offset - piece.base)
     except FrameError as error:
-        raise SegmentCorrupt(names.file_name(id.first_seq, id.gen, names.DATA), entry.offset, str(error)) from error
+        raise SegmentCorrupt(names.file_name(id.first_seq, id.gen, id.records_ext), entry.offset, str(error)) from error
 
 
 class SegmentStore:

@@ -39,6 +39,7 @@ class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A segment as a snapshot section holds it. `live` and `live_bytes` count what lies above the log's floor.
 
     `assumed`: `live_bytes` is not measured, since the records could not be read; the next start tries again.
+    `packed_bytes`: length of the .zdata that is there in the place of .data; 0: none is.
     """
 
     first_seq: int
@@ -52,6 +53,7 @@ class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     first_ts: int = 0
     last_ts: int = 0
     assumed: bool = False
+    packed_bytes: int = msgspec.field(default=0, name="packed")
 
 
 def opened(first_seq: int) -> Frame:
@@ -78,9 +80,11 @@ class Segment:
         "last_ts",
         "live",
         "live_bytes",
+        "packed_bytes",
         "pin",
         "sealed",
         "tier",
+        "unpackable",
         "worn_since_ms",
     )
 
@@ -96,6 +100,10 @@ class Segment:
         self.first_ts = state.first_ts
         self.last_ts = state.last_ts
         self.assumed = state.assumed
+        #: Length of its .zdata; 0: its records are in a .data, or in the cold tier.
+        self.packed_bytes = state.packed_bytes
+        #: Packing was tried, and is of no use: it is not tried again.
+        self.unpackable = False
         #: Bit i: there is no live record first_seq + i, floors aside.
         self.dead = 0
         #: Bits of `dead` that are not yet flagged in the files, and the place of the oldest Delete among their reasons.
@@ -124,10 +132,25 @@ class Segment:
             first_ts=self.first_ts,
             last_ts=self.last_ts,
             assumed=self.assumed,
+            packed_bytes=self.packed_bytes,
         )
 
-    def frame(self, event: str, *, gen: int | None = None, data_bytes: int | None = None, tier: str = "") -> Frame:
-        """The frame that tells what becomes of it; what is not given stays as it is."""
+    @property
+    def stored_bytes(self) -> int:
+        """Length of the file that its records are in."""
+        return self.packed_bytes or self.data_bytes
+
+    def frame(
+        self,
+        event: str,
+        *,
+        gen: int | None = None,
+        data_bytes: int | None = None,
+        tier: str = "",
+        packed_bytes: int | None = None,
+    ) -> Frame:
+        """The frame that tells what becomes of it; what is not given stays as it is. No cold one is packed."""
+        packed_bytes = self.packed_bytes if packed_bytes is None else packed_bytes
         return Frame(
             first_seq=self.first_seq,
             end_seq=self.end_seq,
@@ -137,6 +160,7 @@ class Segment:
             live_bytes=self.live_bytes,
             data_bytes=self.data_bytes if data_bytes is None else data_bytes,
             tier=tier or self.tier,
+            packed_bytes=packed_bytes if packed_bytes and (tier or self.tier) == HOT else None,
         )
 
     def ended(self) -> Frame:

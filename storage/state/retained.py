@@ -302,7 +302,8 @@ class Retained:
         elif value.event == "dropped":
             self.manifest.remove(segment)
         elif value.event == "tier":
-            segment.tier = value.tier
+            segment.tier, segment.packed_bytes = value.tier, value.packed_bytes or 0
         else:
             segment.data_bytes, segment.gen = value.data_bytes, value.gen
+            segment.packed_bytes = value.packed_bytes or 0
             segment.sealed = segment.sealed or value.event == "sealed"

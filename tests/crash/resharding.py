@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 
 from storage import Durability, Options, TopicConfig
+from storage.config import CompressionType
 from tests.crash.cold_view import MOUNT
 from tests.crash.workloads import DISK, EPHEMERAL, FSYNC, MEMORY, with_class
 from tests.support.crash_check import End, Ending, check
@@ -18,7 +19,13 @@ from tests.support.sim_disk import Loss, SimDisk, When
 from tests.support.spec_decoder import Decoded, read_files
 
 OPTIONS = msgspec.structs.replace(
-    SMALL, wal_file_bytes=4096, wal_reserve_bytes=2048, sync_point_bytes=256, segment_max_events=4, checkpoint_records=1
+    SMALL,
+    wal_file_bytes=4096,
+    wal_reserve_bytes=2048,
+    sync_point_bytes=256,
+    segment_max_events=4,
+    segment_pack_bytes=1,
+    checkpoint_records=1,
 )
 #: From where to where; where both are above 1 they have folders in common.
 CHANGES = [(1, 3), (3, 1), (2, 4), (4, 2)]
@@ -29,10 +36,12 @@ def shards(count: int, options: Options = OPTIONS) -> Options:
 
 
 async def some_of_everything(s: Session) -> None:
-    """Classes, keys, tags, deletions in segments and out of them, configs, topics gone, names used again, losses."""
+    """Classes, keys, tags, deletions in segments, packed ones too, and out of them, configs, topics gone, names used
+    again, losses."""
     await s.append("f", 3, tag="x", config=FSYNC)
     await s.append("f", 2, tag="y", key="k1")
     await s.append("d", 6, config=DISK, tag="x")
+    await s.append("z", 9, size=300, tag="x", config=with_class(FSYNC, compression_type=CompressionType.ZSTD))
     await s.append("e", 2, config=DISK)
     await s.put("e", EPHEMERAL)
     await s.append("e", 3)
@@ -47,6 +56,8 @@ async def some_of_everything(s: Session) -> None:
     await s.append("f", 7, meta=True, key="k2")
     await s.remove("f", tag="x")
     await s.append("f", 2, tag="x")
+    await s.remove("z", before_seq=4, tag="x")
+    await s.append("z", 2, size=300)
     await s.remove("d", before_seq=3)
     await s.put("c", with_class(FSYNC, cap_records=3))
     for _ in range(4):

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.crash import cold_workloads
+from tests.crash import cold_workloads, packed_workloads
 from tests.crash.cold_view import MOUNT, tier_problems
 from tests.crash.workloads import WORKLOADS
 from tests.support.crash_check import End
@@ -16,7 +16,8 @@ from tests.support.crash_run import Crashed, CrashPoint, Cut, Workload, run, run
 from tests.support.crash_session import ROOT, Session
 from tests.support.sim_disk import Loss, When
 
-assert cold_workloads  # they enter themselves
+assert cold_workloads
+assert packed_workloads  # they enter themselves
 NAMES = [name for name, workload in WORKLOADS.items() if workload.options.cold_dir]
 SAMPLE = 25
 

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from storage import Durability, NewRecord, Options, TopicConfig, TopicType
+from storage.config import CompressionType
 from storage.records.values import LossCause
 from storage.state.routers.router import Definition, Start
 from tests.conftest import is_long
@@ -28,6 +29,7 @@ DISK = TopicConfig(durability=Durability.DISK)
 FSYNC = TopicConfig(durability=Durability.FSYNC)
 QUEUE = TopicConfig(type=TopicType.QUEUE, durability=Durability.DISK)
 SHARDED = msgspec.structs.replace(SMALL, wal_shards=3)
+PACKED = msgspec.structs.replace(SMALL, segment_max_events=4, checkpoint_records=1, segment_pack_bytes=1)
 #: Seqs are set aside by so many: a loss that is announced ends there.
 RESERVED = 256
 #: Calls of a start at which it is killed, other than in long mode, which visits each.
@@ -69,6 +71,13 @@ async def claimed_before_a_clean_stop(s: Session) -> None:
     await s.close()
 
 
+async def packed(s: Session) -> None:
+    """Killed when the log names a packed segment, and the files that it was made of are still there."""
+    await s.append("z", 9, size=300, config=msgspec.structs.replace(DISK, compression_type=CompressionType.GZIP))
+    s.disk.crash_on("unlink", "*.data", when=When.BEFORE)
+    await s.absorb()
+
+
 async def torn(s: Session) -> None:
     await s.append("t", 3, config=DISK)
     s.disk.crash_on("pwritev", "*.log", when=When.HALF)
@@ -87,6 +96,8 @@ SCENES = {
     "forwarded": Scene(forwarded, SHARDED, SHARDED),
     "claimed": Scene(claimed_before_a_clean_stop),
     "to other shards": Scene(written_in_shards, SHARDED, msgspec.structs.replace(SMALL, wal_shards=2)),
+    "packed": Scene(packed, PACKED, PACKED),
+    "packed, to other shards": Scene(packed, PACKED, msgspec.structs.replace(PACKED, wal_shards=2)),
     "torn": Scene(torn, torn="t"),
     "torn in one shard": Scene(torn_in_one_shard, SHARDED, SHARDED, torn="t1"),
     "torn, to other shards": Scene(torn_in_one_shard, SHARDED, msgspec.structs.replace(SMALL, wal_shards=2), torn="t1"),

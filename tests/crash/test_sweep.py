@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash import cold_workloads, consumed_workloads, partition_workloads, segment_workloads
+from tests.crash import cold_workloads, consumed_workloads, packed_workloads, partition_workloads, segment_workloads
 from tests.crash.workloads import WORKLOADS
 from tests.support import crash_run
 from tests.support.crash_run import Workload, trace
 from tests.support.crash_session import ROOT
 from tests.support.crash_sweep import Sweep, torn_cuts
 
-for module in (cold_workloads, consumed_workloads, partition_workloads, segment_workloads):
+for module in (cold_workloads, consumed_workloads, packed_workloads, partition_workloads, segment_workloads):
     assert module  # enters its own into the table
 
 SWEEP = Sweep(WORKLOADS, crash_run, points=30, errors=20, cuts=torn_cuts)

@@ -86,7 +86,7 @@ def test_without_the_extra_it_is_said_what_is_needed(tmp_path: Path, monkeypatch
     class Finder:
         def find_spec(self, name: str, *_: object) -> None:
             if name == "broker.kafka.port":
-                raise ModuleNotFoundError(name="cramjam")
+                raise ModuleNotFoundError(name="aiokafka")
 
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     settings = Settings.model_validate({"data_dir": tmp_path, "kafka_port": 0})

@@ -30,6 +30,7 @@ from tests.support.spec_control import CHECKPOINT_MARK, STATE, TOPIC_CREATE
 from tests.support.spec_folders import SEGMENT_NAME, take_segments
 from tests.support.spec_frames import Frame, SpecViolation
 from tests.support.spec_meta import (
+    PACKED_FORMAT_VERSION,
     FormatFile,
     LockFile,
     decode_current,
@@ -119,6 +120,10 @@ def read_files(files: Mapping[str, Callable[[], bytes]], cold: Objects | None = 
     for shard in shards:
         logs |= _replay(shard, len(shards), snapshots[-2:])
     judge_partitions(logs)
+    if made.version < PACKED_FORMAT_VERSION and any(
+        segment.packed for log in logs.values() for segment in log.manifest.segments.values()
+    ):
+        raise SpecViolation("FORMAT", 0, f"version {made.version}, and a segment is packed")
     return Decoded(
         format=made,
         lock=decode_lock(files[".lock"]()) if ".lock" in files else None,

@@ -27,6 +27,7 @@ from tests.support.spec_control import decode_binary, decode_body
 from tests.support.spec_frames import SpecViolation
 from tests.support.spec_len import decode_len_file
 from tests.support.spec_manifest import Named
+from tests.support.spec_packed import PackedViolation, decode_packed
 from tests.support.spec_replay import Log, Record
 from tests.support.spec_segment import (
     ENTRY_BYTES,
@@ -39,7 +40,7 @@ from tests.support.spec_tag import decode_tag_file
 
 Files: TypeAlias = Mapping[str, Callable[[], bytes]]
 
-SEGMENT_NAME = re.compile(r"topics/[0-9a-f]{16}/seg-[0-9]{20}(?:\.[1-9][0-9]*)?\.(?:data|idx|tag|len)")
+SEGMENT_NAME = re.compile(r"topics/[0-9a-f]{16}/seg-[0-9]{20}(?:\.[1-9][0-9]*)?\.(?:data|zdata|idx|tag|len)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,8 @@ def take_segments(files: Files, logs: Iterable[Log], cold: ColdStore | None) -> 
         live: dict[int, Record] = {}
         for segment in log.manifest.segments.values():
             path = f"topics/{log.topic_id:016x}/{segment.stem}"
-            kept = ("data", "idx", "tag", "len") if segment.tier == "hot" else ("idx", "tag", "len")
+            records = ("zdata",) if segment.packed else ("data",)
+            kept = ("idx", "tag", "len", *(records if segment.tier == "hot" else ()))
             named |= {f"{path}.{ending}" for ending in kept}
             if segment.end_seq > segment.first_seq:
                 held = _read(files, path, log, segment, cold)
@@ -73,12 +75,17 @@ def take_segments(files: Files, logs: Iterable[Log], cold: ColdStore | None) -> 
 
 def _read(files: Files, path: str, log: Log, segment: Named, cold: ColdStore | None) -> _Held:
     is_cold = segment.tier == "cold"
-    for ending in ("idx",) if is_cold else ("data", "idx"):
+    for ending in ("idx",) if is_cold else ("zdata" if segment.packed else "data", "idx"):
         if f"{path}.{ending}" not in files:
             raise SpecViolation(f"{path}.{ending}", 0, "the log names it, and it is not there")
     size = (segment.end_seq - segment.first_seq) * ENTRY_BYTES
     idx = files[f"{path}.idx"]()[:size]
-    data = _cold_data(path, segment, idx, cold) if is_cold else files[f"{path}.data"]()
+    if is_cold:
+        data = _cold_data(path, segment, idx, cold)
+    elif segment.packed:
+        data = _packed_data(path, log, segment, idx, files[f"{path}.zdata"]())
+    else:
+        data = files[f"{path}.data"]()
     try:
         if len(idx) < size:
             raise SegmentViolation(f"{path}.idx", len(idx), f"{size} bytes were marked")
@@ -101,6 +108,26 @@ def _read(files: Files, path: str, log: Log, segment: Named, cold: ColdStore | N
     except SegmentViolation as error:
         raise SpecViolation(error.file, error.offset, error.reason) from error
     return _Held(records=records, data_bytes=end)
+
+
+def _packed_data(path: str, log: Log, segment: Named, idx: bytes, content: bytes) -> bytes:
+    """The .data, with the delete bytes where a .data has them."""
+    try:
+        found = decode_packed(content)
+    except PackedViolation as error:
+        raise SpecViolation(f"{path}.zdata", 0, str(error)) from error
+    if len(content) != segment.packed or found[:3] != (log.topic_id, segment.first_seq, segment.gen):
+        raise SpecViolation(f"{path}.zdata", 0, f"{len(content)} bytes of {found[:3]}, the log says {segment}")
+    data = bytearray(found.data)
+    entries = decode_idx(idx, f"{path}.idx")
+    if len(found.delete_bytes) != len(entries):
+        raise SpecViolation(f"{path}.zdata", 48, f"{len(found.delete_bytes)} delete bytes, {len(entries)} entries")
+    for entry, byte in zip(entries, found.delete_bytes, strict=True):
+        if entry.size:
+            data[entry.offset + entry.size - 1] |= byte
+        elif byte:
+            raise SpecViolation(f"{path}.zdata", 48, "a seq without a record has been deleted")
+    return bytes(data)
 
 
 def _cold_data(path: str, segment: Named, idx: bytes, cold: ColdStore | None) -> bytes:

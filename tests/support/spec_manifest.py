@@ -29,6 +29,7 @@ SEGMENT_FIELDS: dict[str, Fits] = {
     "first_ts?": is_u64,
     "last_ts?": is_u64,
     "assumed?": is_flag,
+    "packed?": is_u64,
 }
 
 
@@ -42,6 +43,8 @@ class Named:
     sealed: bool = False
     tier: str = "hot"
     data_bytes: int | None = None
+    #: Bytes of the .zdata, 0 where there is none.
+    packed: int = 0
 
     @property
     def stem(self) -> str:
@@ -99,6 +102,9 @@ class Manifest:
             raise Wrong(f"{event}: tier {frame['tier']}, the segment is {segment.tier}")
         segment.gen, segment.tier, segment.data_bytes = frame["gen"], frame["tier"], frame["bytes"]
         segment.sealed = segment.sealed or event == "sealed"
+        segment.packed = frame.get("packed", 0)
+        if segment.packed and (event != "rewritten" or segment.tier != "hot" or not segment.sealed):
+            raise Wrong(f"{event}: packed, and only a rewriting of a sealed hot segment packs it")
 
     def _open(self, frame: dict[str, Any]) -> None:
         first_seq = frame["first_seq"]
@@ -119,7 +125,12 @@ class Manifest:
             raise Wrong(f"segments begin with {[*told.segments]}, the frames below as_of come to {[*self.segments]}")
         for found, expected in zip(told.segments.values(), self.segments.values(), strict=True):
             ahead = not expected.sealed and found.end_seq >= expected.end_seq
-            same = (found.gen, found.sealed, found.tier) == (expected.gen, expected.sealed, expected.tier)
+            same = (found.gen, found.sealed, found.tier, found.packed) == (
+                expected.gen,
+                expected.sealed,
+                expected.tier,
+                expected.packed,
+            )
             length = not expected.sealed or found.data_bytes == expected.data_bytes
             if not same or not length or not (ahead or found.end_seq == expected.end_seq):
                 raise Wrong(f"segment {found}, the frames below as_of come to {expected}")
@@ -140,6 +151,7 @@ def manifest_of(section: dict[str, Any]) -> Manifest:
             sealed=fields.get("sealed", False),
             tier=fields.get("tier", "hot"),
             data_bytes=fields.get("data_bytes", 0) if fields.get("sealed") else None,
+            packed=fields.get("packed", 0),
         )
         if not max(end_seq, 1) <= one.first_seq <= one.end_seq <= max(absorbed + 1, one.first_seq):
             raise Wrong(f"segment [{one.first_seq}, {one.end_seq}) behind {end_seq}, absorbed up to {absorbed}")

@@ -24,6 +24,7 @@ from tests.support.spec_control import is_map
 from tests.support.spec_frames import SpecViolation
 
 FORMAT_VERSION = 1
+PACKED_FORMAT_VERSION = 2
 SNAPSHOT_MAGIC = b"TSNP"
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEADER_BYTES = 24
@@ -54,7 +55,7 @@ def decode_format(data: bytes, name: str = "FORMAT") -> FormatFile:
         decoded = FormatFile(int(version), cluster_id, int(shards))
     except ValueError as error:
         raise SpecViolation(name, 0, f"not three lines of version, cluster id and shard count: {data!r}") from error
-    if decoded.version != FORMAT_VERSION:
+    if decoded.version not in (FORMAT_VERSION, PACKED_FORMAT_VERSION):
         raise SpecViolation(name, 0, f"unknown format version {decoded.version}")
     if rest or decoded.shard_count < 1 or not _CLUSTER_ID.fullmatch(cluster_id):
         raise SpecViolation(name, 0, f"not three lines of version, cluster id and shard count: {data!r}")

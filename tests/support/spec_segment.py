@@ -33,7 +33,7 @@ HEADER_BYTES = 37
 LEAST_FRAME_LEN = 42
 DELETE_BYTES = {0x00: False, 0xD5: True}
 
-_NAME = re.compile(r"topics/([0-9a-f]{16})/seg-([0-9]{20})(\.[1-9][0-9]*)?\.(data|idx|tag|len)")
+_NAME = re.compile(r"topics/([0-9a-f]{16})/seg-([0-9]{20})(\.[1-9][0-9]*)?\.(data|zdata|idx|tag|len)")
 
 
 class SegmentViolation(Exception):

@@ -289,7 +289,7 @@ def test_the_config_of_a_consumer_is_as_documented() -> None:
 def test_defaults_of_a_segment_in_a_snapshot_are_as_documented() -> None:
     documented = {row["field"]: row["default"] for row in tables("Snapshot section")[1] if row["default"]}
     fields = msgspec.structs.fields(SegmentState)
-    assert documented == {field.name: str(field.default).lower() for field in fields if not field.required}
+    assert documented == {field.encode_name: str(field.default).lower() for field in fields if not field.required}
 
 
 def test_a_section_leaves_out_what_the_document_says_it_leaves_out() -> None:
@@ -345,6 +345,7 @@ def test_file_names_are_as_documented() -> None:
             (segment, "idx"),
             (segment, "tag"),
             (segment, "len"),
+            (segment._replace(gen=2), "zdata"),
         )
     } <= set(names)
     assert layout.quarantine_name(0, 1, 4096, "<16 hex digits>") in section("Directory").replace("`", "")
@@ -352,3 +353,4 @@ def test_file_names_are_as_documented() -> None:
 
 def test_the_format_version_is_as_documented() -> None:
     assert f"Format version: {layout.FORMAT_VERSION}." in DOCUMENT
+    assert f"Format version {layout.PACKED_FORMAT_VERSION} is" in DOCUMENT

@@ -27,7 +27,7 @@ from typing import NoReturn
 
 from storage.errors import OpenError
 from storage.platform.directory import ensure_dir
-from storage.platform.filesystem import File, FileSystem, write_whole
+from storage.platform.filesystem import File, FileSystem, Readable, write_whole
 from storage.segments.tiering.store import (
     TMP_SUFFIX,
     ColdMissing,
@@ -73,9 +73,12 @@ class DirectoryStore:
         except OSError as error:
             raise ColdUnavailable(key, f"the local file cannot be read: {_words(error)}") from error
         try:
-            self._put(key, _pieces(key, source))
+            self.put_from(key, source)
         finally:
             source.close()
+
+    def put_from(self, key: str, source: Readable) -> None:
+        self._put(check_key(key), _pieces(key, source))
 
     def put_bytes(self, key: str, data: bytes) -> None:
         self._put(check_key(key), iter((data,)))
@@ -228,7 +231,7 @@ class DirectoryStore:
         return self._locks[hash(folder) % LOCKS]
 
 
-def _pieces(key: str, source: File) -> Iterator[bytes]:
+def _pieces(key: str, source: Readable) -> Iterator[bytes]:
     """What a local file holds. Raises ColdUnavailable when it cannot be read."""
     offset = 0
     while True:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from storage.errors import OpenError
-from storage.platform.filesystem import File, FileSystem
+from storage.platform.filesystem import FileSystem, Readable
 from storage.segments.tiering.store import (
     ColdError,
     ColdMissing,
@@ -74,6 +74,13 @@ class ObjectStore:
         except OSError as error:
             raise ColdUnavailable(key, f"the local file cannot be read: {error.strerror}") from error
         try:
+            self.put_from(key, source)
+        finally:
+            source.close()
+
+    def put_from(self, key: str, source: Readable) -> None:
+        check_key(key)
+        try:
             size = source.size()
             if size <= PART_BYTES:
                 self._put_small(key, b"".join(_pieces(source, size)))
@@ -81,8 +88,6 @@ class ObjectStore:
                 self._put_large(key, source, size)
         except OSError as error:
             raise ColdUnavailable(key, f"the local file cannot be read: {error.strerror}") from error
-        finally:
-            source.close()
 
     def put_bytes(self, key: str, data: bytes) -> None:
         self._put_small(check_key(key), data)
@@ -179,7 +184,7 @@ class ObjectStore:
 
         self._call(key, send)
 
-    def _put_large(self, key: str, source: File, size: int) -> None:
+    def _put_large(self, key: str, source: Readable, size: int) -> None:
         unread: list[OSError] = []
         given_up = threading.Event()
 
@@ -306,7 +311,7 @@ def _duration(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
 
 
-def _pieces(source: File, size: int) -> Iterator[bytes]:
+def _pieces(source: Readable, size: int) -> Iterator[bytes]:
     """A local file's bytes. Raises OSError, also when it is shorter than it was: a part must not pass for the whole."""
     offset = 0
     while offset < size:

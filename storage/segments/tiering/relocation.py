@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from storage.platform.filesystem import File, FileSystem
+from storage.platform.filesystem import FileSystem, Readable
 from storage.records.values import TagMatch
 from storage.segments import names
+from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.names import SegmentId
 from storage.segments.store import SegmentStore, id_of
@@ -93,33 +94,40 @@ def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, g
     again), SegmentError, OSError.
     """
     id = id_of(topic_id, segment)
-    paths = {ext: names.path(store.root, id, ext) for ext in (names.DATA, names.IDX)}
-    if (size := store.fs.file_size(paths[names.DATA])) != segment.data_bytes:
-        raise SegmentCorrupt(paths[names.DATA], size, f"the file has {size} bytes, not {segment.data_bytes}")
+    with contextlib.closing(open_data(store.fs, store.root, id)) as data:
+        if (size := data.size()) != segment.data_bytes:
+            path = names.records_path(store.root, id)
+            raise SegmentCorrupt(path, size, f"the file has {size} bytes, not {segment.data_bytes}")
     store.keep_sizes(topic_id, segment, store.details(topic_id, segment))
     try:
         store.tagged(topic_id, segment, TagMatch(b"\0"))  # makes .tag where there is none
     except SegmentCorrupt as error:  # a damaged record stays one wherever it is; searches by tag will say so
         _log.warning("segment_without_tags", file=error.file, offset=error.offset, error=error.what)
-    for ext, path in paths.items():
-        go_on()
-        cold.store.put(cold.key(id, ext), path)
-    for ext, path in paths.items():
-        _compare(store.fs, path, cold.store, cold.key(id, ext), go_on)
+    with contextlib.ExitStack() as opened:
+        sources: dict[str, Readable] = {
+            names.DATA: opened.enter_context(contextlib.closing(open_data(store.fs, store.root, id))),
+            names.IDX: opened.enter_context(
+                contextlib.closing(store.fs.open(names.path(store.root, id, names.IDX), write=False))
+            ),
+        }
+        for ext, source in sources.items():
+            go_on()
+            cold.store.put_from(cold.key(id, ext), source)
+        for ext, source in sources.items():
+            _compare(source, cold.store, cold.key(id, ext), go_on)
 
 
-def _compare(fs: FileSystem, path: str, store: ColdStore, key: str, go_on: Callable[[], None]) -> None:
+def _compare(file: Readable, store: ColdStore, key: str, go_on: Callable[[], None]) -> None:
     """Raises ColdUnavailable when the object is not what the file is."""
-    with contextlib.closing(fs.open(path, write=False)) as file:
-        try:
-            same = store.size(key) == file.size() and _same_bytes(file, store, key, go_on)
-        except ColdMissing as error:
-            raise ColdUnavailable(key, "what was put is not there") from error
+    try:
+        same = store.size(key) == file.size() and _same_bytes(file, store, key, go_on)
+    except ColdMissing as error:
+        raise ColdUnavailable(key, "what was put is not there") from error
     if not same:
         raise ColdUnavailable(key, "what is read back is not what was put")
 
 
-def _same_bytes(file: File, store: ColdStore, key: str, go_on: Callable[[], None]) -> bool:
+def _same_bytes(file: Readable, store: ColdStore, key: str, go_on: Callable[[], None]) -> bool:
     size = file.size()
     for offset in range(0, size, _PIECE_BYTES):
         go_on()
@@ -142,9 +150,10 @@ def put_idx(fs: FileSystem, root: str, cold: ColdTier, id: SegmentId, *, compare
 
 
 def remove_hot_data(fs: FileSystem, root: str, id: SegmentId) -> None:
-    """Unlink the .data of a segment whose tier is cold by a synced frame. May be repeated. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        fs.unlink(names.path(root, id, names.DATA))
+    """Unlink the .data (or .zdata) of a segment that is cold by a synced frame. May be repeated. Raises OSError."""
+    for ext in (names.DATA, names.PACKED):
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(names.path(root, id, ext))
     with contextlib.suppress(FileNotFoundError):
         fs.sync_dir(names.folder(root, id.topic_id))
 

@@ -19,6 +19,7 @@ import re
 from typing import Protocol
 
 from storage.errors import StorageError
+from storage.platform.filesystem import Readable
 
 MAX_KEY_CHARS = 512
 #: Files of this ending are unfinished puts of the store that is a directory: no object may look like one.
@@ -59,6 +60,10 @@ class ColdStore(Protocol):
         On return the object survives anything. Until then, and after any failure or crash, readers find what was
         there before (an object or none), or the new object whole.
         """
+        ...
+
+    def put_from(self, key: str, source: Readable) -> None:
+        """As `put`, of what is read. The caller closes the source."""
         ...
 
     def put_bytes(self, key: str, data: bytes) -> None:

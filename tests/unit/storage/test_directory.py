@@ -162,7 +162,7 @@ def test_a_start_that_was_cut_short_can_be_told(previous: str, complete: bool) -
     assert LockText.parse(previous).came_up is complete
 
 
-@pytest.mark.parametrize("text", ["2\nid\n1\n", "99\nid\n1\n", "0\nid\n1\n"])
+@pytest.mark.parametrize("text", ["3\nid\n1\n", "99\nid\n1\n", "0\nid\n1\n"])
 def test_another_version_is_refused_as_such(disk: SimDisk, text: str) -> None:
     write(disk, f"{ROOT}/FORMAT", text)
     with pytest.raises(UnsupportedFormat):

@@ -34,7 +34,7 @@ def disk() -> SimDisk:
 def test_what_lives_is_in_the_next_generation(disk: SimDisk) -> None:
     before = content(disk, path("data")), content(disk, path("idx"))
     rewritten = rewrite(disk, ROOT, ID, END, 0b1000_0010)
-    assert rewritten == (NEW, disk.file_size(path("data", NEW)), [])
+    assert rewritten == (NEW, disk.file_size(path("data", NEW)), [], 0)
     found = disk.power_cut(Loss.DROP)
     assert [*decoded(found, END, NEW)] == [43, 46, 47]
     assert (content(found, path("data")), content(found, path("idx"))) == before
@@ -156,7 +156,7 @@ def test_a_rewrite_on_the_real_disk(tmp_path: Path) -> None:
     segment = ActiveSegment.create(fs, root, ID)
     segment.append(*absorbed(41, range(41, 400)))
     segment.close()
-    new, size, damaged = rewrite(fs, root, ID, 400, (1 << 300) - 1)
+    new, size, damaged, _ = rewrite(fs, root, ID, 400, (1 << 300) - 1)
     assert (damaged, fs.file_size(names.path(root, new, names.DATA))) == ([], size)
     assert [*decoded(fs, 400, new, root)] == list(range(341, 400))
     remove(fs, root, ID)
