@@ -6,7 +6,6 @@ come from its details, which whoever can wait loads beforehand (`wants`). Source
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -171,20 +170,6 @@ class Retained:
         short = records > went or size_bytes > size_went
         return Cut(end, gone + went, size + size_went, short)
 
-    def next_to_measure(self, seq: int) -> Segment | None:
-        """The segment behind the one that `seq` is in, once half of that is behind `seq`, if it has no details yet.
-
-        Of one that is still written to nobody needs to know beforehand.
-        """
-        segments = self.manifest.segments
-        at = self.manifest.index(seq)
-        if at < 0 or at + 1 >= len(segments):
-            return None
-        within, following = segments[at], segments[at + 1]
-        if seq - within.first_seq < within.count // 2 or following.details is not None or not following.sealed:
-            return None
-        return following if following.live else None
-
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
         """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
 
@@ -196,8 +181,7 @@ class Retained:
             if segment.last_ts >= oldest_ts:
                 if loaded and segment.details is None:
                     return max(seq, segment.first_seq)
-                stamps = self.details(segment).stamps
-                return max(seq, segment.first_seq + bisect_left(stamps, oldest_ts))
+                return max(seq, segment.first_seq + self.details(segment).stamps.first_since(oldest_ts))
             seq = segment.end_seq
         return max(seq, self.tail.expired_floor(max(seq, self.absorbed + 1), oldest_ts, end_seq))
 
@@ -271,7 +255,8 @@ class Retained:
         dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))
-            segment.details.stamps.extend(self.tail.stamps(start, end, segment.last_ts))
+            for count, ts in self.tail.stamps(start, end, segment.last_ts):
+                segment.details.stamps.add(count, ts)
         segment.last_ts = self.tail.stamp(last_seq, start, segment.last_ts)
         if not segment.count:
             # What it began with may be gone: then it is as old as what comes next.

@@ -217,18 +217,21 @@ class TailIndex:
             bits ^= ((1 << count) - 1) << (seq - first_seq)
         return bits | self.deleted_bits(first_seq, end_seq)
 
-    def stamps(self, first_seq: int, end_seq: int, before: int) -> array[int]:
-        """The time of each seq, a missing one that of the seq in front of it (`before` at first)."""
-        found: array[int] = array("Q")
+    def stamps(self, first_seq: int, end_seq: int, before: int) -> Iterator[tuple[int, int]]:
+        """The times of the seqs, as (how many, time): a missing one has that of the seq in front of it (`before` at
+        first)."""
+        at = first_seq
         for row, seq, _, count in self._pieces(first_seq, end_seq):
-            found.extend(repeat(before, seq - first_seq - len(found)))
+            if seq > at:
+                yield seq - at, before
             before = self._stamps[row]
-            found.extend(repeat(before, count))
-        found.extend(repeat(before, end_seq - first_seq - len(found)))
-        return found
+            yield count, before
+            at = seq + count
+        if end_seq > at:
+            yield end_seq - at, before
 
     def stamp(self, seq: int, first_seq: int, before: int) -> int:
-        """What `stamps(first_seq, seq + 1, before)` ends with."""
+        """The time that `stamps(first_seq, seq + 1, before)` ends with."""
         row = bisect_right(self._seqs, seq) - 1
         return self._stamps[row] if row >= self._row_from(first_seq) else before
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.records.batches import Run
-from storage.state.manifest import Details, SegmentState
+from storage.state.manifest import Details, SegmentState, Times
 from storage.state.retained import Cut, Retained
 
 #: (payload bytes, whether it lives) of each record of a part: a segment, or a batch in the tail.
@@ -43,7 +43,7 @@ def test_what_goes_is_what_a_look_at_each_finds(
         segment.live, segment.live_bytes = len(alive), sum(size for size, _ in alive)
         segment.dead = sum(1 << n for n, (_, lives) in enumerate(part) if not lives)
         if known:
-            segment.details = Details(array("I", [size for size, _ in part]), array("Q", [1] * len(part)))
+            segment.details = Details(array("I", [size for size, _ in part]), Times([1] * len(part)))
         first += len(part)
     held.absorbed = first - 1
     for part in batches:
