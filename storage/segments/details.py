@@ -35,6 +35,7 @@ REMEMBERED_BYTES, REMEMBERED_SEGMENTS = MAX_BYTES * 2 // 3, 1024
 #: A floor has this many segments ahead of it loaded, as far as they begin within this many records: a load takes some
 #: ten milliseconds beside a full load of writes, which go through several segments in that time.
 AHEAD_SEGMENTS, AHEAD_RECORDS = 8, 60_000
+_LOOKS_A_SEGMENT = 32
 #: So many of them at a time: reads use the same threads.
 _LOADS_AHEAD = 2
 
@@ -73,10 +74,12 @@ class DetailsCache:
             self._kept[segment] = log
 
     def look_ahead(self, log: Log, seq: int) -> None:
-        """A floor is at `seq`: have the segments loaded that it comes to next."""
-        if seq > log.held.absorbed:
+        """A floor is at `seq`: have the segments loaded that it comes to next. Looks some times in each segment."""
+        held = log.held
+        if seq < held.look_ahead_from or (within := held.manifest.containing(seq)) is None:
             return
-        wanted = log.held.manifest.unmeasured(seq, 1 if self._crowded else AHEAD_SEGMENTS, AHEAD_RECORDS)
+        held.look_ahead_from = seq + max(1, within.count // _LOOKS_A_SEGMENT)
+        wanted = held.manifest.unmeasured(seq, 1 if self._crowded else AHEAD_SEGMENTS, AHEAD_RECORDS)
         for segment in islice(wanted, _LOADS_AHEAD):
             if segment not in self._loads:
                 self._begin(log, segment)

@@ -40,7 +40,17 @@ class Cut(NamedTuple):
 class Retained:
     """Segments and tail of a log. The floors are the caller's."""
 
-    __slots__ = ("absorbed", "access", "deferred", "manifest", "replaying", "tail", "topic_id", "written")
+    __slots__ = (
+        "absorbed",
+        "access",
+        "deferred",
+        "look_ahead_from",
+        "manifest",
+        "replaying",
+        "tail",
+        "topic_id",
+        "written",
+    )
 
     def __init__(self, topic_id: int, access: Access | None, *, replaying: bool = False) -> None:
         self.topic_id = topic_id
@@ -52,6 +62,8 @@ class Retained:
         #: count is not exact until then (`segment_recovery`).
         self.replaying = replaying
         self.deferred: list[tuple[control.Delete, int]] = []
+        #: A floor below this has been looked ahead of.
+        self.look_ahead_from = 0
         #: What is being copied into the active segment, until the mark that says so is applied.
         self.written: Written | None = None
         #: Reads, blocking, what was not loaded beforehand: in recovery, and as a last resort.

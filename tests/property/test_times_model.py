@@ -15,7 +15,9 @@ RUNS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)))
 
 @given(RUNS, RUNS)
 def test_times_by_runs_are_the_same_as_one_by_one(loaded: list[tuple[int, int]], added: list[tuple[int, int]]) -> None:
-    steps = [(count, ts) for (count, _), ts in zip([*loaded, *added], accumulate(s for _, s in [*loaded, *added]))]
+    both = [*loaded, *added]
+    stamps = accumulate(step for _, step in both)
+    steps = [(count, ts) for (count, _), ts in zip(both, stamps, strict=True)]
     model = [ts for count, ts in steps for _ in range(count)]
     times = Times([ts for count, ts in steps[: len(loaded)] for _ in range(count)])
     for count, ts in steps[len(loaded) :]:
