@@ -175,7 +175,10 @@ class Log:
     def reserve(self, run: Run) -> int:
         """Take the run into the assigned view; returns its row for `commit`."""
         row = self.tail.append(run)
-        count, size = self._above(self.assigned_floor, run)
+        if run.first_seq < self.assigned_floor:
+            count, size = self._above(self.assigned_floor, run)
+        else:
+            count, size = len(run.sizes), total(run.payloads)
         self.assigned_head = run.last_seq
         self.assigned_count += count
         self.assigned_bytes += size
@@ -193,10 +196,14 @@ class Log:
         self.tail.place(row, unit_place, lead)
         self.head = run.last_seq
         self.last_ts = self.last_write_ts = run.ts
-        count, size = self._above(self.marks.live_floor, run)
+        if run.first_seq < self.marks.live_floor:
+            count, size = self._above(self.marks.live_floor, run)
+        else:
+            count, size = len(run.sizes), total(run.payloads)
         self.count += count
         self.bytes += size
-        self.tags.add(run.tagged)
+        if run.tagged:
+            self.tags.add(run.tagged)
         if run.delayed and self.queue is not None:
             self.queue.delay([each for each in run.delayed if each[1] > run.ts])
         self.section = None
