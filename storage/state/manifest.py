@@ -18,7 +18,7 @@ import msgspec
 from storage.format.control import Segment as Frame
 from storage.format.cutting import total
 from storage.records.values import TagMatch
-from storage.state.segment_sums import STRIDE, alive_flags, that_free
+from storage.state.segment_sums import STRIDE, alive_flags, next_that_free, that_free
 
 HOT = "hot"
 COLD = "cold"
@@ -309,6 +309,18 @@ class Segment:
         if not done and self.flipping_pin is not None:
             self.to_flip(self.flipping, self.flipping_pin)
         self.flipping, self.flipping_pin = 0, None
+
+    def cut(self, seq: int, records: int, size_bytes: int, *, whole: bool) -> tuple[int, int, int]:
+        """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does; and the
+        records and payload bytes that go with it, as `going` has them. Needs `details`."""
+        assert self.details is not None
+        if not self.dead and not self.assumed:
+            index, end = seq - self.first_seq, self.end_seq - self.first_seq
+            found = next_that_free(self.details.payloads, index, end, records, size_bytes)
+            if found is not None:
+                return seq + found[0], *found
+        floor = self.floor_that_frees(seq, records, size_bytes)
+        return floor, *self.going(seq, floor, whole=whole)
 
     def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
         """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does."""

@@ -170,8 +170,7 @@ class Retained:
             elif segment.details is None:
                 return segment
             else:
-                seq = segment.floor_that_frees(begin, records, size_bytes)
-                went, size_went = segment.going(begin, seq, whole=whole)
+                seq, went, size_went = segment.cut(begin, records, size_bytes, whole=whole)
             gone += went
             size += size_went
             records -= went

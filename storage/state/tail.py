@@ -16,7 +16,7 @@ from operator import sub
 from storage.format.cutting import total
 from storage.records.batches import Run, Singles
 from storage.records.spans import Rows, Span, stretches
-from storage.state.segment_sums import STRIDE, that_free
+from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
 _TRIM_ROWS = 4096
 
@@ -287,6 +287,10 @@ class TailIndex:
         """The lowest floor from `seq` on with at least so many live records and payload bytes in between (the end if
         fewer), and how many these are."""
         index, end = self.index(seq), len(self._sizes)
+        if self.dead is None:
+            found = next_that_free(self._payloads, index, end, records, size_bytes)
+            if found is not None:
+                return self.seq_at(index + found[0] - 1) + 1, *found
         begin = index
         while index < end and (records > 0 or size_bytes > 0):
             stop = min(end, index + STRIDE)
