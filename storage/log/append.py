@@ -185,7 +185,7 @@ class Write:
         """The write has been committed: the answer to it."""
         submission = self.submission
         topic = self.engine.catalog.by_id.get(self.log.topic_id)
-        if submission is not None and topic is not None:
+        if submission is not None and topic is not None and not self.durable:
             self.engine.reservations.look_ahead(topic)
         answer = self._answer(self.log, self.first_seq, self.count, created=self.created)
         if submission is not None:
@@ -447,13 +447,11 @@ class Settling:
             outcome = self._write.finish()
         except Exception as error:  # where `run` would raise it; other outcomes, told behind this one, must be told
             outcome = error
-        self._end(outcome)
-
-    def set_exception(self, exception: StorageError, /) -> None:
-        self._end(exception)
-
-    def _end(self, outcome: Appended | Exception) -> None:
         # The submission leads back here: left standing, the circle would keep the request's bytes until the garbage
         # collector comes by, and every request would have to be given fresh memory instead of its predecessor's.
         self._write.submission = None
         self._settled(outcome)
+
+    def set_exception(self, exception: StorageError, /) -> None:
+        self._write.submission = None
+        self._settled(exception)

@@ -121,19 +121,19 @@ class ShardLog:
         written: list[Submission] = []
         for each in group:
             if run and self._end + size + len(each.payload) > self._room():
-                self._flush(run, written)
+                self._flush(run, size, written)
                 run, size = [], 0
             # Asked behind that flush, which may have failed: nothing is written behind what failed.
             refusal = self._refusal(each)
             if refusal is not None:
-                self._flush(run, written)
+                self._flush(run, size, written)
                 run, size = [], 0
                 each.error = refusal
                 written.append(each)
                 continue
             run.append(each)
             size += len(each.payload)
-        self._flush(run, written, sync=sync)  # nobody is told before the sync
+        self._flush(run, size, written, sync=sync)  # nobody is told before the sync
         self._conclude(written)
 
     def _room(self) -> int:
@@ -168,11 +168,10 @@ class ShardLog:
         message = f"Log shard {self.shard} stopped after a failed write or sync (errno {number}); restart to recover."
         return StorageFailed(message, shard=self.shard, errno=number)
 
-    def _flush(self, run: list[Submission], written: list[Submission], *, sync: bool = False) -> None:
-        """Write a run to the active file, or to the next one when it does not fit; with `sync` sync it, too."""
+    def _flush(self, run: list[Submission], size: int, written: list[Submission], *, sync: bool = False) -> None:
+        """Write a run of `size` bytes to the active file, or to the next one where it does not fit. `sync`: sync it."""
         if not run:
             return
-        size = sum([len(each.payload) for each in run])
         if size == 0:  # barriers: they only want the sync
             written += run
             return

@@ -176,7 +176,7 @@ class Shard:
     def post(self, group: list[Submission]) -> None:
         """Called by the log, on the thread: bring the outcome to the loop."""
         if self._came_meanwhile is None:
-            self._came_meanwhile = self._waiting  # from here on those may be among them who are answered now
+            self._came_meanwhile = self._came - self._taken  # from here on those may be among them who are answered now
         for each in group:
             each.posted = True
         self._call(self._resolve, group)
@@ -265,7 +265,7 @@ class Shard:
 
     def _gather(self) -> None:
         """Wait for company, when there has been company before. Called with the condition held."""
-        before = self._waiting
+        before = self._came - self._taken
         wanted, window_ns = self._window.wait_for(before)
         if not wanted or not before or self._stopping:
             return
