@@ -4,8 +4,10 @@
     python -m loadtest.guard --update           what is found is what holds from now on
 
 Each path runs under `valgrind --tool=cachegrind` (no simulation of caches), so many times and three times as many; what
-the second run has more is the path alone, without the interpreter's start. Interpreters differ, so a path is compared
-as a multiple of the floor, a piece of work that any broker in Python would have to do, counted in the same way.
+the second run has more is the path alone, without the interpreter's start. A path is compared as a multiple of the
+floor, a piece of work that any broker in Python would have to do, counted in the same way. Interpreters differ even in
+these multiples, by a tenth and more, so each build of Python has its own: with one that has none yet, nothing is
+compared, and the outcome is 3.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import platform
 import re
 import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,11 +33,22 @@ _COUNT = re.compile(r"I\s+refs:\s+([\d,]+)")
 
 
 class Known(msgspec.Struct, kw_only=True):
-    """What is kept: multiples of the floor by path, and what they were found with."""
+    """What was found with one build of Python: multiples of the floor by path."""
 
-    python: str
     floor_instructions: int
     multiples: dict[str, float]
+
+
+def build() -> str:
+    """The build of Python that runs this: its version, compiler and options that change what code costs."""
+    options = (sysconfig.get_config_var("CONFIG_ARGS") or "").split()
+    optimized = [name for name in ("--enable-optimizations", "--with-lto") if any(name in each for each in options)]
+    return ", ".join([platform.python_version(), platform.python_compiler(), *optimized])
+
+
+def read_known() -> dict[str, Known]:
+    """By build of Python."""
+    return msgspec.json.decode(FILE.read_bytes(), type=dict[str, Known]) if FILE.exists() else {}
 
 
 def counted(name: str, times: int) -> int:
@@ -81,7 +95,7 @@ def lines(found: dict[str, float], known: Known | None) -> tuple[list[str], bool
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0; 1 when a path has become dearer, 2 when nothing can be counted."""
+    """0; 1 when a path has become dearer, 2 when nothing can be counted, 3 when there is nothing to compare with."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.guard", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -95,19 +109,22 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, RuntimeError) as error:
         print(f"Cannot count instructions (is valgrind installed?): {error}", file=sys.stderr)
         return 2
-    known = msgspec.json.decode(FILE.read_bytes(), type=Known) if FILE.exists() else None
+    all_known = read_known()
+    known = all_known.get(build())
     shown, holds = lines(found, None if options.update else known)
     print("\n".join(shown))
     if options.update:
         multiples = {name: round(count / found["floor"], 3) for name, count in found.items()}
-        kept = Known(
-            python=f"{platform.python_version()}, {platform.python_compiler()}",
+        all_known[build()] = Known(
             floor_instructions=int(found["floor"]),
             multiples={**(known.multiples if known is not None else {}), **multiples},
         )
-        FILE.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
-        print(f"kept in {FILE.relative_to(ROOT)}")
+        FILE.write_bytes(msgspec.json.format(msgspec.json.encode(all_known), indent=1) + b"\n")
+        print(f"kept in {FILE.relative_to(ROOT)} for Python {build()}")
         return 0
+    if known is None:
+        print(f"Not compared: {FILE.relative_to(ROOT)} has no figures of Python {build()}. --update adds them.")
+        return 3
     return 0 if holds else 1
 
 

@@ -80,11 +80,11 @@ async def _called(action: Action, engine: Engine, topic: str, body: bytes) -> An
     return outcome
 
 
-def appending(batch: int) -> Work:
-    """Appends as they come over HTTP, from the body to the answer."""
+def appending(batch: int, **config: Any) -> Work:
+    """Appends as they come over HTTP, from the body to the answer, to a topic with this configuration."""
 
     async def work(engine: Engine, times: int) -> None:
-        await engine.put_topic("t", TopicConfig(durability=Durability.MEMORY))
+        await engine.put_topic("t", TopicConfig(durability=Durability.MEMORY, **config))
         body = body_of(batch)
         for _ in range(times):
             await _called(BY_NAME[b""], engine, "t", body)
@@ -118,6 +118,8 @@ PATHS: Final[dict[str, tuple[Work, int]]] = {
     "floor": (floor, 200),
     "append-1": (appending(1), 200),
     "append-100": (appending(100), 60),
+    # Behind both caps at once: each write evicts as much as it brings.
+    "append-100-cap": (appending(100, cap_records=500, cap_bytes=50_000), 60),
     "diff-1000": (reading, 30),
     "claim-ack-100": (working, 60),
 }

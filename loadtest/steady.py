@@ -44,10 +44,12 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "cap-records": Case({"cap_records": 500_000}, fill=600_000),
-    "cap-bytes": Case({"cap_bytes": 50_000_000}, fill=600_000),
+    # So large that the floor is in segments, as it is behind any cap that is written to for long.
+    "cap-records": Case({"cap_records": 2_000_000}, fill=2_100_000),
+    "cap-bytes": Case({"cap_bytes": 150_000_000}, fill=1_600_000),
+    "cap-queue": Case({"cap_records": 1_000_000, "type": "queue"}, fill=1_100_000),
+    # The floor is still in the log's tail.
     "cap-small-writes": Case({"cap_records": 200_000}, fill=300_000, batch=1),
-    "cap-queue": Case({"cap_records": 500_000, "type": "queue"}, fill=600_000),
     "ttl": Case({"ttl_ms": 2000}),
     "deletes": Case({}, fill=300_000, deletes=True),
 }

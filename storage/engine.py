@@ -41,12 +41,11 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log.append import Write
+from storage.log.append import Settling, Write
 from storage.log.contents import Contents
 from storage.log.fetch import WalFetcher
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
-from storage.log.settling import Settling
 from storage.log.shard_log import ShardLog
 from storage.log.together import Single, Together
 from storage.log.writer import Shard

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from storage.config import Durability, TopicConfig, TopicType
-from storage.errors import IdempotencyConflict, InvalidRequest, SeqConflict, ShuttingDown, TopicFull, TopicNotFound
+from storage.errors import (
+    IdempotencyConflict,
+    InvalidRequest,
+    SeqConflict,
+    ShuttingDown,
+    StorageError,
+    TopicFull,
+    TopicNotFound,
+)
 from storage.format import control
 from storage.format.cutting import total
 from storage.log.admission import announce, check_caps, check_limits, eviction, over_caps
@@ -162,9 +170,9 @@ class Write:
         """
         self._check()
         topic = self.engine.catalog.topics.get(self.name)
-        if topic is None or topic.log.ephemeral:
+        if topic is None or topic.logs[0].ephemeral:
             return False
-        if self._seen(topic.log):
+        if (self.key is not None or self.producer is not None) and self._seen(topic.logs[0]):
             return False
         if self._obstacle(topic) is not None:
             return False
@@ -177,7 +185,7 @@ class Write:
         """The write has been committed: the answer to it."""
         submission = self.submission
         topic = self.engine.catalog.by_id.get(self.log.topic_id)
-        if submission is not None and topic is not None:
+        if submission is not None and topic is not None and not self.durable:
             self.engine.reservations.look_ahead(topic)
         answer = self._answer(self.log, self.first_seq, self.count, created=self.created)
         if submission is not None:
@@ -206,7 +214,7 @@ class Write:
             engine.producers.check(self.producer)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
-        self.records, self.payloads, self.delayed = measured(self.records, options, engine.now_ms())
+        self.records, self.payloads, self.delayed = measured(self.records, options, engine.now_ms)
         self.total = total(self.payloads)
         if self.key is not None:
             self.hash = hash_of(self.records, self.payloads, self.node)
@@ -252,26 +260,30 @@ class Write:
             return self._check_new_topic()
         if self.move is not None and topic.topic_id != self.dest_id:
             raise TopicNotFound(self.name)
-        self._check_kind(topic.config)
+        config, log = topic.config, topic.logs[0]
+        if self.delayed:
+            self._check_kind(config)
         changing = engine.changing.get(topic.topic_id)
         if changing is not None:
             return partial(settled, changing)
-        log = topic.log
         if self.key is not None and (log.topic_id, self.digest) in engine.pending_keys:
             return partial(settled, engine.pending_keys[log.topic_id, self.digest])
-        self._check_expected(log.assigned_head)
-        try:
-            check_caps(topic.config, log, self.payloads, self.total)
-        except TopicFull as full:
-            if not engine.expiry.may_be_due(topic):
-                raise
-            return partial(engine.expiry.make_room, topic, full)  # what has expired takes no room
-        check_limits(self.engine, topic.config, self.total, has_key=self.key is not None)
+        if self.expected_seq is not None:
+            self._check_expected(log.assigned_head)
+        capped = config.cap_records or config.cap_bytes or config.consumed_max_bytes
+        if capped:
+            try:
+                check_caps(config, log, self.payloads, self.total)
+            except TopicFull as full:
+                if not engine.expiry.may_be_due(topic):
+                    raise
+                return partial(engine.expiry.make_room, topic, full)  # what has expired takes no room
+        check_limits(engine, config, self.total, has_key=self.key is not None)
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
         if log.topic_id in engine.debts:
             return partial(settle_debt, engine, log)
-        self.over = over_caps(topic.config, log, self.count, self.total)
+        self.over = over_caps(config, log, self.count, self.total) if capped else None
         if self.over is not None:
             cut = log.cut(*self.over)
             if not isinstance(cut, Cut):
@@ -280,7 +292,7 @@ class Write:
         frames = self.count + 3
         if not shard.has_room(frames, self.total):
             return partial(self._wait_room, shard, frames)
-        if topic.config.durability is not Durability.FSYNC and log.assigned_head + self.count > log.reserved:
+        if config.durability is not Durability.FSYNC and log.assigned_head + self.count > log.reserved:
             return partial(engine.reservations.extend, log, self.count)
         return None
 
@@ -341,14 +353,15 @@ class Write:
             if (first_reserve := engine.reservations.first(topic, self.count)) is not None:
                 before.append(first_reserve)
             self.over = over_caps(topic.config, topic.log, self.count, self.total)
-        log = topic.log
+        log = topic.logs[0]
         self.log, self.first_seq = log, log.assigned_head + 1
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
         over = self.over
         if over is not None:
             self.apart = False
-        appends, run = self._encode(head, more=over is not None or bool(self.trailing))
+        more = over is not None or bool(self.trailing)
+        appends, run = self._encode(head, more=more)
         row = log.reserve(run)
         after: list[control.EvictWatermark] = []
         if over is not None:
@@ -414,3 +427,31 @@ class Write:
         return Appended(
             topic=self.name, first_seq=first_seq, last_seq=first_seq + count - 1, head_seq=log.head, count=count, **more
         )
+
+
+class Settling:
+    """The outcome of a write that nobody awaits: a callback is told. It must not raise."""
+
+    __slots__ = ("_settled", "_write")
+
+    def __init__(self, write: Write, settled: Callable[[Appended | Exception], None]) -> None:
+        self._write = write
+        self._settled = settled
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        outcome: Appended | Exception
+        try:
+            outcome = self._write.finish()
+        except Exception as error:  # where `run` would raise it; other outcomes, told behind this one, must be told
+            outcome = error
+        # The submission leads back here: left standing, the circle would keep the request's bytes until the garbage
+        # collector comes by, and every request would have to be given fresh memory instead of its predecessor's.
+        self._write.submission = None
+        self._settled(outcome)
+
+    def set_exception(self, exception: StorageError, /) -> None:
+        self._write.submission = None
+        self._settled(exception)

@@ -6,6 +6,7 @@ from storage.format.control import RouterCursor
 from storage.format.wal_frame import FrameType
 from storage.log.submission import ControlStep, PlaceStep, SinglesStep, Unit
 from storage.state.catalog import Catalog
+from storage.state.log import Log
 
 
 def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: int = -1) -> int | None:
@@ -18,9 +19,11 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
     count = 0
     topic_id = 0
     ts = 0
+    log: Log | None = None
     for step in unit.steps:
         topic_id = step.topic_id
         if isinstance(step, ControlStep):
+            log = None  # it may go
             if isinstance(step.value, RouterCursor):
                 catalog.move_router(topic_id, step.value, count)
                 continue
@@ -43,7 +46,7 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
         ts = run.ts
     if unit.batch is not None:
         catalog.remember(topic_id, ts, unit.batch, count)
-    log = catalog.log(topic_id)
+    log = log or catalog.log(topic_id)
     if log is not None and end_place:
         log.applied_place = end_place
     elif topic_id == 0 and any(isinstance(step, ControlStep) and step.type == FrameType.STATE for step in unit.steps):

@@ -75,9 +75,11 @@ class CommitWindow:
 
     def wait_for(self, waiting: int) -> tuple[int, int]:
         """(how many to wait for, at most how many ns) when `waiting` are there; (0, 0) = go now."""
+        if self._expected <= 1:
+            return 0, 0
         wanted = self._half or self._expected * self.stretch
         window_ns = max(self._window_ns, self._min_ns if self.stretch > 1 else 0) * self.stretch
-        if self._expected <= 1 or waiting >= wanted or not window_ns:
+        if waiting >= wanted or not window_ns:
             return 0, 0
         return wanted, window_ns
 
@@ -99,9 +101,11 @@ class CommitWindow:
 
         It had come in so many ns behind the sync before, and was written and synced in so many.
         """
-        half = self._half
-        if self.taking_turns and not half and group < self._expected:
-            self._turns += GROUPS_TO_COUNT - self._turns % GROUPS_A_COUNT - 1  # counted: nobody else is coming
+        half = 0
+        if self._taking_turns:
+            half = self._half
+            if self.taking_turns and not half and group < self._expected:
+                self._turns += GROUPS_TO_COUNT - self._turns % GROUPS_A_COUNT - 1  # counted: nobody else is coming
         company = group + waiting
         if company > self._expected:
             self._expected = (self._expected + company + 1) // 2

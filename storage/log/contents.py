@@ -7,7 +7,7 @@ are there because most of what is written is like that, and can be worked off by
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from storage.log.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash, stored_hash
@@ -21,7 +21,7 @@ from storage.records.values import NewRecord, PlainBinary, PlainRecords, StoredB
 Contents: TypeAlias = Sequence[NewRecord] | PlainRecords | StoredBodies
 
 
-def measured(contents: Contents, options: Options, now_ms: int) -> tuple[Contents, array[int], str]:
+def measured(contents: Contents, options: Options, now_ms: Callable[[], int]) -> tuple[Contents, array[int], str]:
     """The records in the shape that is quickest from here on, what each counts for, the delay field used ('' = none).
 
     Raises InvalidRequest, BatchTooLarge, RecordTooLarge.
@@ -31,7 +31,7 @@ def measured(contents: Contents, options: Options, now_ms: int) -> tuple[Content
         return contents, contents.payloads, ""
     if not isinstance(contents, PlainRecords):
         if not is_plain(contents):
-            return contents, check_records(contents, options), check_delays(contents, now_ms)
+            return contents, check_records(contents, options), check_delays(contents, now_ms())
         contents = PlainRecords([record.data for record in contents])
     return contents, check_plain(contents, options), ""
 

@@ -15,9 +15,9 @@ from storage.format.binary import binary_body, is_binary, opening_of
 from storage.format.checksum import digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
 from storage.format.cutting import alike, cut, put, u64s
-from storage.format.record import PLAIN_OVERHEAD, split_body
+from storage.format.record import DATA, PLAIN_OVERHEAD, split_body
 from storage.format.wal_frame import HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
-from storage.log.framing import Frames, framed, framed_each, little
+from storage.log.framing import FEW, Frames, framed, framed_each, little
 from storage.log.submission import ControlStep, RunStep, Step, Submission, Unit
 from storage.platform.filesystem import Buffer
 from storage.records.batches import Run
@@ -166,12 +166,14 @@ def encode_plain(
     """
     topic_id, first_seq, ts, durable, node = head
     count, size = len(datas), payloads[0]
+    if count <= FEW:
+        return _encode_few(datas, payloads, head, more=more, binary=binary, apart=apart)
     fixed = OVERHEAD + len(node) + PLAIN_OVERHEAD
     flags = (0 if apart else MORE) | (DURABLE if durable else 0) | (2 if node else 0) | (BINARY if binary else 0)
     header = HEADER.pack(
         size + fixed - LENGTH.size, 1, flags, topic_id, first_seq, ts, len(node), 0, size + PLAIN_OVERHEAD
     )
-    opening = header + node + (opening_of(size) if binary else b'{"data":')
+    opening = header + node + (opening_of(size) if binary else DATA)
     width = len(opening)
     block = bytearray(opening * count)
     seqs = u64s(count).pack(*range(first_seq, first_seq + count))
@@ -191,6 +193,27 @@ def encode_plain(
     headers = [*cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
     frames = framed(headers, [datas], b"" if binary else b"}", sizes)
     return frames, Run(first_seq, ts, sizes, payloads, [])
+
+
+def _encode_few(
+    datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool, binary: bool, apart: bool
+) -> tuple[Frames, Run]:
+    """What `encode_plain` makes, frame by frame."""
+    topic_id, seq, ts, durable, node = head
+    flags = (0 if apart else MORE) | (DURABLE if durable else 0) | (NODE if node else 0) | (BINARY if binary else 0)
+    pack, node_len = REST.pack, len(node)
+    opening, closing = DATA, b"" if binary else b"}"
+    bodies: list[bytes] = []
+    for data, size in zip(datas, payloads, strict=True):
+        if binary:
+            opening = opening_of(size)
+        if seq == head.first_seq + len(datas) - 1 and not more:
+            flags &= ~MORE
+        front = pack(1, flags, topic_id, seq, ts, node_len, 0, size + PLAIN_OVERHEAD)
+        bodies.append(b"%b%b%b%b%b" % (front, node, opening, data, closing))
+        seq += 1
+    frames, sizes = framed_each(bodies)
+    return frames, Run(head.first_seq, ts, sizes, payloads, [])
 
 
 def assemble(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
+from itertools import repeat
 from operator import add
 
 from storage.format.cutting import alike, cut, put, u64s
-from storage.format.wal_frame import HEADER, HOP_SHIFT, LENGTH, MORE, OVERHEAD
+from storage.format.wal_frame import HEADER, HOP_SHIFT, LENGTH, MORE, OVERHEAD, REST
 from storage.log.encode import BINARY, DURABLE, NODE, TAG, WriteHeader
-from storage.log.framing import Frames, framed, little
+from storage.log.framing import FEW, Frames, framed, framed_each, little
 from storage.records.batches import Run
 from storage.records.values import StoredBodies
 
@@ -29,6 +30,11 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: 
     topic_id, first_seq, ts, durable, node = head
     bodies, tags = stored.bodies, stored.tags
     count = len(bodies)
+    seqs_of = range(first_seq, first_seq + count)
+    tagged = [] if tags is None else [each for each in zip(tags, seqs_of, strict=True) if each[0]]
+    if count <= FEW:
+        frames, sizes = framed_each(_few(stored, head, more=more, hops=hops))
+        return frames, Run(first_seq, ts, sizes, stored.payloads, tagged)
     data_lens = array("I", map(len, bodies))
     tag_lens = array("H", map(len, tags)) if tags is not None else None
     sizes = _sizes(data_lens, tag_lens, OVERHEAD + len(node))
@@ -55,11 +61,27 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: 
     _set_flags(block, width, flags, stored)
     if not more:
         block[_FLAGS_AT - width] &= ~MORE
-    seqs_of = range(first_seq, first_seq + count)
-    tagged = [] if tags is None else [each for each in zip(tags, seqs_of, strict=True) if each[0]]
     run = Run(first_seq, ts, sizes, stored.payloads, tagged)
     headers = [*cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
     return framed(headers, [bodies] if tags is None else [tags, bodies], b"", sizes), run
+
+
+def _few(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int) -> list[bytes]:
+    """Of each frame what its checksum covers, made one by one."""
+    topic_id, seq, ts, durable, node = head
+    flags = MORE | (DURABLE if durable else 0) | (NODE if node else 0) | hops << HOP_SHIFT
+    tags = stored.tags if stored.tags is not None else repeat(b"")
+    binary = stored.binary if stored.binary is not None else repeat(0)
+    last_seq = seq + len(stored) - 1
+    made: list[bytes] = []
+    for body, tag, is_binary in zip(stored.bodies, tags, binary, strict=False):
+        if seq == last_seq and not more:
+            flags &= ~MORE
+        own = flags | (TAG if tag else 0) | (BINARY if is_binary else 0)
+        front = REST.pack(1, own, topic_id, seq, ts, len(node), len(tag), len(body))
+        made.append(b"%b%b%b%b" % (front, node, tag, body))
+        seq += 1
+    return made
 
 
 def _sizes(data_lens: array[int], tag_lens: array[int] | None, fixed: int) -> array[int]:

@@ -18,8 +18,8 @@ from storage.format.cutting import alike, cut, put, total
 from storage.format.wal_frame import CHECKSUM, LENGTH
 from storage.platform.filesystem import Buffer
 
-#: So many are made one by one as quickly.
-_FEW = 8
+#: Up to so many frames are made one by one: setting up columns costs more than the few records that share them.
+FEW = 16
 _join = b"".join
 
 Pieces: TypeAlias = list[Buffer]
@@ -50,8 +50,6 @@ def framed(headers: Sequence[bytes], columns: Sequence[Sequence[Buffer]], closin
         covered = map(add, headers, columns[0])
     else:
         covered = map(_join, zip(headers, *columns, repeat(closing)))
-    if count <= _FEW:
-        return framed_each(covered)[0]
     sums = _join(map(checksum_bytes, covered))
     # Between two frames stand the checksum of the one and the length of the other.
     width = len(closing) + CHECKSUM.size + LENGTH.size

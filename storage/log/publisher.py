@@ -12,7 +12,7 @@ from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.format.control import ConfigUpdate, Consumer, Segment, TopicDelete
 from storage.log.apply import apply_unit
 from storage.log.encode import EncodedUnit
-from storage.log.submission import ControlStep, PlaceStep, RunStep, Step, Submission, Unit
+from storage.log.submission import ControlStep, PlaceStep, RunStep, Submission, Unit
 from storage.log.writer import Shard
 from storage.state.cache import TailCache
 from storage.state.catalog import Catalog, Topic
@@ -71,13 +71,14 @@ class Publisher:
         self.commits += 1
         for step in unit.steps:
             self.touched.add(step.topic_id)
-            log = self._catalog.log(step.topic_id)
+            topic = self._catalog.by_id.get(step.topic_id)
+            log = topic.logs[0] if topic is not None else None
             if isinstance(step, ControlStep):
                 if isinstance(step.value, TopicDelete):
                     self._tell_deleted(step.topic_id, step.value.name)
-                if log is None:
+                if topic is None or log is None:
                     continue
-                self._catalog.by_id[step.topic_id].provisional = False
+                topic.provisional = False
                 if self.on_retention is not None and isinstance(step.value, _OF_RETENTION):
                     self.on_retention(log)
             elif log is not None and isinstance(step, RunStep):
@@ -88,8 +89,12 @@ class Publisher:
                     log.cached[step.run.first_seq] = (payload, step.offset)
             elif log is not None and isinstance(step, PlaceStep) and step.first_seq in log.cached:
                 self._cache.add(log, step.first_seq, payload, step.offset)  # no longer the only copy
-        if unit.steps and not _says_nothing(unit.steps[0]):
-            self.wake(unit.steps[0].topic_id)
+        if unit.steps:
+            first = unit.steps[0]
+            # That a cursor has moved nobody waits for, and it may do so for each read.
+            value = first.value if isinstance(first, ControlStep) else None
+            if not (isinstance(value, Consumer) and value.event == "cursor"):
+                self.wake(first.topic_id)
         return removed
 
     def roll_back(self, shard: Shard) -> None:
@@ -149,7 +154,8 @@ class Publisher:
 
     def wake(self, topic_id: int) -> None:
         """Something of this log was committed."""
-        self.look_again(topic_id)
+        if topic_id in self._waiters:
+            self.look_again(topic_id)
         listener = self.listeners.get(topic_id)
         if listener is not None:
             listener()
@@ -185,8 +191,3 @@ class Publisher:
                 if not waiter.done():
                     waiter.set_exception(error)
         self._waiters.clear()
-
-
-def _says_nothing(step: Step) -> bool:
-    """A cursor has moved, which nobody waits for; there may be one of those for each read."""
-    return isinstance(step, ControlStep) and isinstance(step.value, Consumer) and step.value.event == "cursor"

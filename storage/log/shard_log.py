@@ -109,27 +109,31 @@ class ShardLog:
 
     def commit(self, group: list[Submission]) -> None:
         """Write a group and settle every member of it."""
+        writers, sync = 0, True
+        for each in group:
+            writers += each.writers
+            sync = sync and each.needs_sync
         self.stats.groups += 1
-        self.stats.group_size.observe(sum(each.writers for each in group))
+        self.stats.group_size.observe(writers)
         self._written_ns = 0
         run: list[Submission] = []
         size = 0
         written: list[Submission] = []
         for each in group:
             if run and self._end + size + len(each.payload) > self._room():
-                self._flush(run, written)
+                self._flush(run, size, written)
                 run, size = [], 0
             # Asked behind that flush, which may have failed: nothing is written behind what failed.
             refusal = self._refusal(each)
             if refusal is not None:
-                self._flush(run, written)
+                self._flush(run, size, written)
                 run, size = [], 0
                 each.error = refusal
                 written.append(each)
                 continue
             run.append(each)
             size += len(each.payload)
-        self._flush(run, written, sync=all(each.needs_sync for each in group))  # nobody is told before the sync
+        self._flush(run, size, written, sync=sync)  # nobody is told before the sync
         self._conclude(written)
 
     def _room(self) -> int:
@@ -164,11 +168,10 @@ class ShardLog:
         message = f"Log shard {self.shard} stopped after a failed write or sync (errno {number}); restart to recover."
         return StorageFailed(message, shard=self.shard, errno=number)
 
-    def _flush(self, run: list[Submission], written: list[Submission], *, sync: bool = False) -> None:
-        """Write a run to the active file, or to the next one when it does not fit; with `sync` sync it, too."""
+    def _flush(self, run: list[Submission], size: int, written: list[Submission], *, sync: bool = False) -> None:
+        """Write a run of `size` bytes to the active file, or to the next one where it does not fit. `sync`: sync it."""
         if not run:
             return
-        size = sum(len(each.payload) for each in run)
         if size == 0:  # barriers: they only want the sync
             written += run
             return
@@ -215,9 +218,12 @@ class ShardLog:
         point = self._sync_point(active.number, run[0].ts)
         buffers: list[Buffer] = [] if point is None else [point]
         at = start + sum(map(len, buffers))
+        frames, hasten = len(buffers), False
         for each in run:
             each.place = position(active.number, at)
             at += len(each.payload)
+            frames += each.frames
+            hasten = hasten or each.hasten
             buffers.append(each.payload)
         try:
             if sync:
@@ -233,13 +239,14 @@ class ShardLog:
             self._point_offset = start
             self._point_ns = self._clock.monotonic_ns()
             self.stats.sync_points += 1
-        if self.dirty_since_ns is None:
-            self.dirty_since_ns, self.hastened = self._clock.monotonic_ns(), False
-        self.hastened = self.hastened or any(each.hasten for each in run)
         self.stats.bytes += at - start
-        self.stats.frames += sum(each.frames for each in run) + (point is not None)
+        self.stats.frames += frames
         if sync:
             self._note_synced(self._written_ns)
+            return
+        if self.dirty_since_ns is None:
+            self.dirty_since_ns, self.hastened = self._clock.monotonic_ns(), False
+        self.hastened = self.hastened or hasten
 
     def _write_and_sync(self, file: File, buffers: Sequence[Buffer], offset: int) -> bool:
         """Both in one call. True when synced, False when that failed, which stops the shard; OSError: not written."""
@@ -269,9 +276,11 @@ class ShardLog:
     def _conclude(self, written: list[Submission]) -> None:
         """Sync if anybody needs it, then settle: what needs no sync at once, the rest in order behind it."""
         now = self._written_ns or self._clock.monotonic_ns()
+        waiting = False
         for each in written:
             each.written_ns = now
-        if not any(each.needs_sync and each.error is None for each in written):
+            waiting = waiting or (each.needs_sync and each.error is None)
+        if not waiting:
             self._settle(written)
             return
         held: set[int] = set()

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from storage.errors import StorageError
-from storage.log.append import Write
-from storage.log.settling import Settling
+from storage.log.append import Settling, Write
 from storage.records.values import Appended, PlainRecords
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Together:
         """
         if not self._parties:
             topic = self._engine.catalog.topics.get(name)
-            if topic is None or not self._engine.shards[topic.log.shard].unresolved:
+            if topic is None or not self._engine.shards[topic.logs[0].shard].unresolved:
                 return self._attempt(name, node, [single])
             asyncio.get_running_loop().call_soon(self._go)
         self._parties.setdefault((name, node), []).append(single)

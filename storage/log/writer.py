@@ -53,6 +53,8 @@ class Shard:
         self._queue: deque[Submission] = deque()
         #: Writes that came to the queue, counted by the loop, and that were taken from it, counted by the thread.
         self._came = self._taken = 0
+        #: Whether one of the group under way is acked only after a sync.
+        self._wants_sync = False
         self._condition = threading.Condition()
         self._wake_at = 1
         self._stopping = False
@@ -151,7 +153,7 @@ class Shard:
             if not self._drain_scheduled:
                 self._drain_scheduled = True
                 self._loop.call_soon(self._drain_inline)
-        elif self._waiting >= self._wake_at:
+        elif self._came - self._taken >= self._wake_at:
             with self._condition:
                 self._condition.notify()
 
@@ -174,7 +176,7 @@ class Shard:
     def post(self, group: list[Submission]) -> None:
         """Called by the log, on the thread: bring the outcome to the loop."""
         if self._came_meanwhile is None:
-            self._came_meanwhile = self._waiting  # from here on those may be among them who are answered now
+            self._came_meanwhile = self._came - self._taken  # from here on those may be among them who are answered now
         for each in group:
             each.posted = True
         self._call(self._resolve, group)
@@ -236,11 +238,13 @@ class Shard:
     def _take(self) -> list[Submission]:
         group: list[Submission] = []
         size = 0
+        self._wants_sync = False
         queue = self._queue
         while queue and size < GROUP_MAX_BYTES:
             each = queue.popleft()
             size += len(each.payload)
             self._taken += each.writers
+            self._wants_sync = self._wants_sync or each.needs_sync
             group.append(each)
         return group
 
@@ -261,7 +265,7 @@ class Shard:
 
     def _gather(self) -> None:
         """Wait for company, when there has been company before. Called with the condition held."""
-        before = self._waiting
+        before = self._came - self._taken
         wanted, window_ns = self._window.wait_for(before)
         if not wanted or not before or self._stopping:
             return
@@ -276,19 +280,20 @@ class Shard:
         self._window.waited(before, self._waiting, self._clock.monotonic_ns() - began)
 
     def _work(self) -> None:
+        taken = self._taken
         group = self._take()
         if group:
             began = self._clock.monotonic_ns()
             self._came_meanwhile = None
             self._commit(group)
             ended = self._clock.monotonic_ns()
-            if any(each.needs_sync for each in group):
+            if self._wants_sync:
                 idle_ns = began - self._worked_ns
-                waiting = self._came_meanwhile or 0
-                writers = sum(each.writers for each in group)
+                waiting, writers = self._came_meanwhile or 0, self._taken - taken
                 self._window.committed(writers, waiting, gathering_ns=idle_ns, syncing_ns=ended - began)
             self._worked_ns = ended
-        self.harden()
+        if self.log.dirty_since_ns is not None or self.log.full:
+            self.harden()
         if self.on_synced is not None and self.log.syncs != self._syncs_told:
             self._syncs_told = self.log.syncs
             self._call(Shard._tell_synced, self)

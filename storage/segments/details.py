@@ -1,9 +1,9 @@
 """Sizes and times of the records in segments that floors are moving through: a bounded cache. Source: storage.md §4.
 
 A floor moves through one segment of a log at a time, so few are needed; whoever will move it loads them beforehand,
-off the loop. All who need the same segment wait for one load of it, and a floor that comes near the end of a segment
-has the next one loaded before anybody needs it. What comes out of a log with a cap or a ttl is known, and is kept as
-long as there is room. Those of a log with an eviction under way stay, however many there are.
+off the loop. All who need the same segment wait for one load of it. What comes out of a log with a cap or a ttl is
+known, and is kept as long as there is room; where there was none, a floor has the segments ahead of it loaded before
+any write needs them. Those of a log with an eviction under way stay, however many there are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 from array import array
 from collections import OrderedDict
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,17 +21,23 @@ import structlog
 from storage.errors import RecordCorrupt, SegmentUnreadable
 from storage.segments.io import SegmentGone, look_into, look_into_here
 from storage.state.log import Log
-from storage.state.manifest import COLD, Details, Segment
+from storage.state.manifest import COLD, Details, Segment, Times
 
 if TYPE_CHECKING:
     from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
-#: Records whose details are kept, 12 bytes each.
-MAX_RECORDS = 2_000_000
-#: Of these so many at most, in so many segments, that nobody has asked for yet: known as they came out of the log.
-REMEMBERED_RECORDS, REMEMBERED_SEGMENTS = MAX_RECORDS // 2, 256
+#: Memory for details: 4 bytes a record, and 12 for each time that differs from the one before.
+MAX_BYTES = 24_000_000
+#: Of it so much at most, in so many segments, for those known as they came out of the log, when they came.
+REMEMBERED_BYTES, REMEMBERED_SEGMENTS = MAX_BYTES * 2 // 3, 1024
+#: A floor has this many segments ahead of it loaded, as far as they begin within this many records: a load takes some
+#: ten milliseconds beside a full load of writes, which go through several segments in that time.
+AHEAD_SEGMENTS, AHEAD_RECORDS = 8, 60_000
+_LOOKS_A_SEGMENT = 32
+#: So many of them at a time: reads use the same threads.
+_LOADS_AHEAD = 2
 
 
 class DetailsCache:
@@ -39,6 +46,8 @@ class DetailsCache:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._kept: OrderedDict[Segment, Log] = OrderedDict()
+        #: More than half of the memory is taken: floors look no further ahead than the next segment.
+        self._crowded = False
         #: Loads under way: one a segment, however many wait for it.
         self._loads: dict[Segment, asyncio.Task[None]] = {}
 
@@ -58,15 +67,22 @@ class DetailsCache:
         config = topic.config
         if not (config.cap_records or config.most_bytes or config.ttl_ms):
             return
-        if len(self._kept) < REMEMBERED_SEGMENTS and self._records() < REMEMBERED_RECORDS:
-            segment.details = Details(array("I"), array("Q"))
+        if len(self._kept) >= REMEMBERED_SEGMENTS:
+            self._drop_gone()
+        if len(self._kept) < REMEMBERED_SEGMENTS and self._size_bytes() < REMEMBERED_BYTES:
+            segment.details = Details(array("I"), Times())
             self._kept[segment] = log
 
     def look_ahead(self, log: Log, seq: int) -> None:
-        """A floor is at `seq`, inside a segment: have the next one loaded when that comes to its end."""
-        following = log.held.next_to_measure(seq) if seq <= log.held.absorbed else None
-        if following is not None and following not in self._loads:
-            self._begin(log, following)
+        """A floor is at `seq`: have the segments loaded that it comes to next. Looks some times in each segment."""
+        held = log.held
+        if seq < held.look_ahead_from or (within := held.manifest.containing(seq)) is None:
+            return
+        held.look_ahead_from = seq + max(1, within.count // _LOOKS_A_SEGMENT)
+        wanted = held.manifest.unmeasured(seq, 1 if self._crowded else AHEAD_SEGMENTS, AHEAD_RECORDS)
+        for segment in islice(wanted, _LOADS_AHEAD):
+            if segment not in self._loads:
+                self._begin(log, segment)
 
     def _begin(self, log: Log, segment: Segment) -> asyncio.Task[None]:
         task = self._loads[segment] = self._engine.loop.create_task(self._load(log, segment), name="storage-details")
@@ -115,18 +131,33 @@ class DetailsCache:
             self._kept[segment] = log
             self._shrink()
 
-    def _records(self) -> int:
-        return sum(segment.count for segment in self._kept if segment.details is not None)
+    def _size_bytes(self) -> int:
+        size = sum(segment.details.size_bytes for segment in self._kept if segment.details is not None)
+        self._crowded = size > MAX_BYTES // 2
+        return size
+
+    def _drop_gone(self) -> None:
+        """Forget segments without details, and those that no floor comes to any more."""
+        catalog = self._engine.catalog
+        for segment, log in list(self._kept.items()):
+            if segment.details is None or catalog.log(log.topic_id) is not log or (segment.sealed and not segment.live):
+                del self._kept[segment]
 
     def _shrink(self) -> None:
-        kept = self._records()
-        for segment, log in list(self._kept.items()):
-            if segment.details is None:
-                del self._kept[segment]
-            elif kept > MAX_RECORDS and log.assigned_floor == log.marks.live_floor and len(self._kept) > 1:
-                segment.details = None
-                del self._kept[segment]
-                kept -= segment.count
+        self._drop_gone()
+        size = self._size_bytes()
+        # What floors come to later goes before what they are in, which would be loaded again at once.
+        for in_use in (False, True):
+            for segment, log in list(self._kept.items()):
+                if size <= MAX_BYTES or len(self._kept) <= 1:
+                    return
+                floor = log.assigned_floor
+                if segment.details is None or floor != log.marks.live_floor:
+                    continue
+                if (segment.first_seq <= floor < segment.end_seq) == in_use:
+                    size -= segment.details.size_bytes
+                    segment.details = None
+                    del self._kept[segment]
 
 
 def _says_eio(error: SegmentUnreadable) -> bool:

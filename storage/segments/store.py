@@ -24,7 +24,7 @@ from storage.segments.lengths import read_lengths, write_lengths
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentReader, SegmentSlice
 from storage.segments.tiering.tier import ColdTier
-from storage.state.manifest import COLD, Details, Segment
+from storage.state.manifest import COLD, Details, Segment, Times
 
 _WALK_RECORDS = 4096
 _WALK_BYTES = 4 << 20
@@ -67,7 +67,7 @@ class SegmentStore:
 
     def details(self, topic_id: int, segment: Segment) -> Details:
         if not segment.count:
-            return Details(array("I"), array("Q"))
+            return Details(array("I"), Times())
         if segment.tier != COLD:
             return self._measured(topic_id, segment)
         found = self.kept_details(topic_id, segment)
@@ -79,13 +79,13 @@ class SegmentStore:
 
     def _measured(self, topic_id: int, segment: Segment) -> Details:
         found = self.reader_of(segment).sizes(id_of(topic_id, segment), segment.end_seq)
-        return Details(found.payloads, found.stamps)
+        return Details(found.payloads, Times(found.stamps))
 
     def kept_details(self, topic_id: int, segment: Segment) -> Details | None:
         """Those of a cold segment from what is kept of it here; None where the cold store must be asked."""
         id = id_of(topic_id, segment)
         payloads = read_lengths(self.fs, self.root, id, segment.count, segment.data_bytes)
-        return None if payloads is None else Details(payloads, self._cold_reader.stamps(id, segment.end_seq))
+        return None if payloads is None else Details(payloads, Times(self._cold_reader.stamps(id, segment.end_seq)))
 
     def keep_sizes(self, topic_id: int, segment: Segment, details: Details) -> None:
         """Write the sidecar that `kept_details` reads. Raises OSError, SegmentBroken."""

@@ -175,8 +175,10 @@ class Log:
     def reserve(self, run: Run) -> int:
         """Take the run into the assigned view; returns its row for `commit`."""
         row = self.tail.append(run)
-        count, size = self._above(self.assigned_floor, run)
-        self.assigned_head = run.last_seq
+        count, size = len(run.sizes), total(run.payloads)
+        self.assigned_head = run.first_seq + count - 1
+        if run.first_seq < self.assigned_floor:
+            count, size = self._above(self.assigned_floor, run)
         self.assigned_count += count
         self.assigned_bytes += size
         self._use(size, size if self.ephemeral else 0)
@@ -191,12 +193,15 @@ class Log:
     def commit(self, run: Run, row: int, unit_place: int, lead: int) -> None:
         """Publish a reserved run whose batch is in the WAL at `unit_place` (0: in memory only)."""
         self.tail.place(row, unit_place, lead)
-        self.head = run.last_seq
+        count, size = len(run.sizes), total(run.payloads)
+        self.head = run.first_seq + count - 1
         self.last_ts = self.last_write_ts = run.ts
-        count, size = self._above(self.marks.live_floor, run)
+        if run.first_seq < self.marks.live_floor:
+            count, size = self._above(self.marks.live_floor, run)
         self.count += count
         self.bytes += size
-        self.tags.add(run.tagged)
+        if run.tagged:
+            self.tags.add(run.tagged)
         if run.delayed and self.queue is not None:
             self.queue.delay([each for each in run.delayed if each[1] > run.ts])
         self.section = None

@@ -7,9 +7,10 @@ bitset per segment, 0 while every seq of it has a live record, so that memory do
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, islice
+from operator import ne
 from typing import Any, Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from storage.format.control import Segment as Frame
 from storage.format.cutting import total
 from storage.records.values import TagMatch
-from storage.state.segment_sums import STRIDE, alive_flags, that_free
+from storage.state.segment_sums import STRIDE, alive_flags, next_that_free, that_free
 
 HOT = "hot"
 COLD = "cold"
@@ -25,14 +26,60 @@ COLD = "cold"
 UNKNOWN = -1
 
 
+class Times:
+    """The times, in ms, of consecutive records. Neighbours with the same time are kept as one run."""
+
+    __slots__ = ("_ends", "_stamps")
+
+    def __init__(self, stamps: Sequence[int] = ()) -> None:
+        self._stamps = array("Q")
+        #: Of each run, how many records lie in front of its end.
+        self._ends = array("I")
+        if stamps:
+            begins = [0, *compress(range(1, len(stamps)), map(ne, stamps, islice(stamps, 1, None)))]
+            self._stamps.extend([stamps[at] for at in begins])
+            self._ends.extend([*begins[1:], len(stamps)])
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> int:
+        return self._stamps[bisect_right(self._ends, index)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the runs take."""
+        return len(self._ends) * (self._ends.itemsize + self._stamps.itemsize)
+
+    def add(self, count: int, ts: int) -> None:
+        """The next `count` records have this time."""
+        if count <= 0:
+            return
+        if self._stamps and self._stamps[-1] == ts:
+            self._ends[-1] += count
+        else:
+            self._ends.append(len(self) + count)
+            self._stamps.append(ts)
+
+    def first_since(self, ts: int) -> int:
+        """Index of the first record with this time or a later one; their number when there is none."""
+        run = bisect_left(self._stamps, ts)
+        return self._ends[run - 1] if run else 0
+
+
 class Details:
     """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
 
     __slots__ = ("payloads", "stamps")
 
-    def __init__(self, payloads: array[int], stamps: array[int]) -> None:
+    def __init__(self, payloads: array[int], stamps: Times) -> None:
         self.payloads = payloads
         self.stamps = stamps
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that they take."""
+        return len(self.payloads) * self.payloads.itemsize + self.stamps.size_bytes
 
 
 class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -245,7 +292,9 @@ class Segment:
         alive = ~self.dead & ((1 << self.count) - 1)
         if alive:
             payloads[alive.bit_length() - 1] = self.live_bytes
-        self.details = Details(payloads, array("Q", [self.last_ts]) * self.count)
+        times = Times()
+        times.add(self.count, self.last_ts)
+        self.details = Details(payloads, times)
         self.assumed = True
 
     def sizes(self, seqs: Sequence[int]) -> list[int] | None:
@@ -284,6 +333,18 @@ class Segment:
         if not done and self.flipping_pin is not None:
             self.to_flip(self.flipping, self.flipping_pin)
         self.flipping, self.flipping_pin = 0, None
+
+    def cut(self, seq: int, records: int, size_bytes: int, *, whole: bool) -> tuple[int, int, int]:
+        """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does; and the
+        records and payload bytes that go with it, as `going` has them. Needs `details`."""
+        assert self.details is not None
+        if not self.dead and not self.assumed:
+            index, end = seq - self.first_seq, self.end_seq - self.first_seq
+            found = next_that_free(self.details.payloads, index, end, records, size_bytes)
+            if found is not None:
+                return seq + found[0], *found
+        floor = self.floor_that_frees(seq, records, size_bytes)
+        return floor, *self.going(seq, floor, whole=whole)
 
     def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
         """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does."""
@@ -359,6 +420,16 @@ class Manifest:
         """The segment that covers `seq`."""
         at = self.index(seq)
         return self.segments[at] if at >= 0 and seq < self.segments[at].end_seq else None
+
+    def unmeasured(self, seq: int, segments: int, records: int) -> Iterator[Segment]:
+        """The sealed segments without details among the next `segments` behind the one that `seq` is in, as far as
+        they begin within `records` of `seq`. Nobody needs to know those of an active one beforehand."""
+        at = self.index(seq) + 1
+        for segment in self.segments[at : at + segments] if at else ():
+            if segment.first_seq - seq > records or not segment.sealed:
+                return
+            if segment.details is None and segment.live:
+                yield segment
 
     def sealed_end(self, seq: int) -> int:
         """Where the newest sealed segment ends of which all seqs are below `seq`; 0: there is none."""

@@ -6,7 +6,6 @@ come from its details, which whoever can wait loads beforehand (`wants`). Source
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,7 +40,17 @@ class Cut(NamedTuple):
 class Retained:
     """Segments and tail of a log. The floors are the caller's."""
 
-    __slots__ = ("absorbed", "access", "deferred", "manifest", "replaying", "tail", "topic_id", "written")
+    __slots__ = (
+        "absorbed",
+        "access",
+        "deferred",
+        "look_ahead_from",
+        "manifest",
+        "replaying",
+        "tail",
+        "topic_id",
+        "written",
+    )
 
     def __init__(self, topic_id: int, access: Access | None, *, replaying: bool = False) -> None:
         self.topic_id = topic_id
@@ -53,6 +62,8 @@ class Retained:
         #: count is not exact until then (`segment_recovery`).
         self.replaying = replaying
         self.deferred: list[tuple[control.Delete, int]] = []
+        #: A floor below this has been looked ahead of.
+        self.look_ahead_from = 0
         #: What is being copied into the active segment, until the mark that says so is applied.
         self.written: Written | None = None
         #: Reads, blocking, what was not loaded beforehand: in recovery, and as a last resort.
@@ -159,8 +170,7 @@ class Retained:
             elif segment.details is None:
                 return segment
             else:
-                seq = segment.floor_that_frees(begin, records, size_bytes)
-                went, size_went = segment.going(begin, seq, whole=whole)
+                seq, went, size_went = segment.cut(begin, records, size_bytes, whole=whole)
             gone += went
             size += size_went
             records -= went
@@ -170,20 +180,6 @@ class Retained:
         end, went, size_went = self.tail.cut(max(seq, self.absorbed + 1), records, size_bytes)
         short = records > went or size_bytes > size_went
         return Cut(end, gone + went, size + size_went, short)
-
-    def next_to_measure(self, seq: int) -> Segment | None:
-        """The segment behind the one that `seq` is in, once half of that is behind `seq`, if it has no details yet.
-
-        Of one that is still written to nobody needs to know beforehand.
-        """
-        segments = self.manifest.segments
-        at = self.manifest.index(seq)
-        if at < 0 or at + 1 >= len(segments):
-            return None
-        within, following = segments[at], segments[at + 1]
-        if seq - within.first_seq < within.count // 2 or following.details is not None or not following.sealed:
-            return None
-        return following if following.live else None
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
         """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
@@ -196,8 +192,7 @@ class Retained:
             if segment.last_ts >= oldest_ts:
                 if loaded and segment.details is None:
                     return max(seq, segment.first_seq)
-                stamps = self.details(segment).stamps
-                return max(seq, segment.first_seq + bisect_left(stamps, oldest_ts))
+                return max(seq, segment.first_seq + self.details(segment).stamps.first_since(oldest_ts))
             seq = segment.end_seq
         return max(seq, self.tail.expired_floor(max(seq, self.absorbed + 1), oldest_ts, end_seq))
 
@@ -271,7 +266,8 @@ class Retained:
         dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))
-            segment.details.stamps.extend(self.tail.stamps(start, end, segment.last_ts))
+            for count, ts in self.tail.stamps(start, end, segment.last_ts):
+                segment.details.stamps.add(count, ts)
         segment.last_ts = self.tail.stamp(last_seq, start, segment.last_ts)
         if not segment.count:
             # What it began with may be gone: then it is as old as what comes next.

@@ -21,6 +21,24 @@ def alive_flags(dead: int, begin: int, end: int) -> bytes:
     return bytes(f"{gone:0{end - begin}b}", "ascii")[::-1].translate(_DEAD_DIGITS)
 
 
+def next_that_free(sizes: array[int], index: int, end: int, records: int, size_bytes: int) -> tuple[int, int] | None:
+    """How many of the records from `index` on, which are all alive, free so much, and how many bytes they have. None:
+    sizes differ too much to tell at one look, or there are not as many before `end`."""
+    count = records
+    if size_bytes > 0:
+        if index >= end or not sizes[index]:
+            return None
+        count = max(records, -(-size_bytes // sizes[index]))
+    if count <= 0 or index + count > end:
+        return None
+    sizes = sizes[index : index + count]
+    if alike(sizes):
+        return count, sizes[0] * count
+    freed = sum(sizes)
+    # As many records as have to go in any case: fewer would not do.
+    return (count, freed) if count == records and freed >= size_bytes else None
+
+
 def that_free(
     count: int, sizes: array[int], alive: bytes | bytearray | None, records: int, size_bytes: int
 ) -> tuple[int, int, int]:

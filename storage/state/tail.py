@@ -16,7 +16,7 @@ from operator import sub
 from storage.format.cutting import total
 from storage.records.batches import Run, Singles
 from storage.records.spans import Rows, Span, stretches
-from storage.state.segment_sums import STRIDE, that_free
+from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
 _TRIM_ROWS = 4096
 
@@ -217,18 +217,21 @@ class TailIndex:
             bits ^= ((1 << count) - 1) << (seq - first_seq)
         return bits | self.deleted_bits(first_seq, end_seq)
 
-    def stamps(self, first_seq: int, end_seq: int, before: int) -> array[int]:
-        """The time of each seq, a missing one that of the seq in front of it (`before` at first)."""
-        found: array[int] = array("Q")
+    def stamps(self, first_seq: int, end_seq: int, before: int) -> Iterator[tuple[int, int]]:
+        """The times of the seqs, as (how many, time): a missing one has that of the seq in front of it (`before` at
+        first)."""
+        at = first_seq
         for row, seq, _, count in self._pieces(first_seq, end_seq):
-            found.extend(repeat(before, seq - first_seq - len(found)))
+            if seq > at:
+                yield seq - at, before
             before = self._stamps[row]
-            found.extend(repeat(before, count))
-        found.extend(repeat(before, end_seq - first_seq - len(found)))
-        return found
+            yield count, before
+            at = seq + count
+        if end_seq > at:
+            yield end_seq - at, before
 
     def stamp(self, seq: int, first_seq: int, before: int) -> int:
-        """What `stamps(first_seq, seq + 1, before)` ends with."""
+        """The time that `stamps(first_seq, seq + 1, before)` ends with."""
         row = bisect_right(self._seqs, seq) - 1
         return self._stamps[row] if row >= self._row_from(first_seq) else before
 
@@ -284,6 +287,10 @@ class TailIndex:
         """The lowest floor from `seq` on with at least so many live records and payload bytes in between (the end if
         fewer), and how many these are."""
         index, end = self.index(seq), len(self._sizes)
+        if self.dead is None:
+            found = next_that_free(self._payloads, index, end, records, size_bytes)
+            if found is not None:
+                return self.seq_at(index + found[0] - 1) + 1, *found
         begin = index
         while index < end and (records > 0 or size_bytes > 0):
             stop = min(end, index + STRIDE)

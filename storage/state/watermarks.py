@@ -52,7 +52,7 @@ class Watermarks:
     def live_floor_with(self, floors: dict[str, int] | None, loss: list[LossRange] | None) -> int:
         """What `live_floor` would be after `merge`."""
         if not loss and not self.loss:
-            return max([self.live_floor, *(floors or {}).values()])
+            return max(self.live_floor, *floors.values()) if floors else self.live_floor
         after = Watermarks(self.floors, self.loss)
         after.merge(floors, loss)
         return after.live_floor

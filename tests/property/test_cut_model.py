@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.records.batches import Run
-from storage.state.manifest import Details, SegmentState
+from storage.state.manifest import Details, SegmentState, Times
 from storage.state.retained import Cut, Retained
 
 #: (payload bytes, whether it lives) of each record of a part: a segment, or a batch in the tail.
@@ -22,6 +22,7 @@ PART = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_siz
     st.integers(0, 1000),
     st.tuples(st.integers(0, 70), st.integers(0, 300)).filter(any),
     st.booleans(),
+    st.booleans(),
 )
 def test_what_goes_is_what_a_look_at_each_finds(
     segments: list[list[tuple[int, bool]]],
@@ -30,7 +31,10 @@ def test_what_goes_is_what_a_look_at_each_finds(
     ahead: int,
     over: tuple[int, int],
     known: bool,
+    everything_lives: bool,
 ) -> None:
+    if everything_lives:
+        segments, batches = ([[(size, True) for size, _ in part] for part in parts] for parts in (segments, batches))
     records = [each for part in (*segments, *batches) for each in part]
     floor = 1 + at % (len(records) + 1)
     seq = floor + ahead % (len(records) + 2 - floor)
@@ -43,7 +47,7 @@ def test_what_goes_is_what_a_look_at_each_finds(
         segment.live, segment.live_bytes = len(alive), sum(size for size, _ in alive)
         segment.dead = sum(1 << n for n, (_, lives) in enumerate(part) if not lives)
         if known:
-            segment.details = Details(array("I", [size for size, _ in part]), array("Q", [1] * len(part)))
+            segment.details = Details(array("I", [size for size, _ in part]), Times([1] * len(part)))
         first += len(part)
     held.absorbed = first - 1
     for part in batches:

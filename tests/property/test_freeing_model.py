@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.state.segment_sums import alive_flags, that_free
+from storage.state.segment_sums import alive_flags, next_that_free, that_free
 
 
 @given(
@@ -30,6 +30,11 @@ def test_the_first_ones_that_free_enough(
     flags = None if everything_lives else bytes(alive for _, alive in rows)
     found = that_free(len(rows), array("I", [size for size, _ in rows]), flags, records, size_bytes)
     assert found[0] == taken
+    if flags is None:
+        quick = next_that_free(array("I", [99, 99, *[size for size, _ in rows]]), 2, len(rows) + 2, records, size_bytes)
+        assert quick is None or (enough and quick == (taken, freed_bytes))
+        if len({size for size, _ in rows}) == 1 and rows[0][0]:
+            assert (quick is not None) == enough
     assert (found[1] <= 0 and found[2] <= 0) == enough
     if not enough:
         assert (max(0, found[1]), max(0, found[2])) == (max(0, records - freed), max(0, size_bytes - freed_bytes))

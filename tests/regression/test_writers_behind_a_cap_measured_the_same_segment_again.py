@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from storage import Durability, Engine, TopicConfig, TopicType
+from storage.segments import details
 from storage.state.manifest import Details, Segment
 from storage.state.segment_sums import STRIDE
 from tests.unit.storage.machine import Machine, log_of, sized
@@ -31,11 +32,11 @@ async def engine_with_segments(machine: Machine, **config: Any) -> Engine:
 def slow_loads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first seq of each segment that is measured; the others go on meanwhile, as beside a disk."""
     loaded: list[int] = []
-    details = engine.store.details
+    load = engine.store.details
 
     def counted(topic_id: int, segment: Segment) -> Details:
         loaded.append(segment.first_seq)
-        return details(topic_id, segment)
+        return load(topic_id, segment)
 
     async def run_io(job: Callable[..., Any], *arguments: Any) -> Any:
         for _ in range(5):
@@ -60,17 +61,39 @@ async def test_one_load_serves_all_who_wait(
     assert len(loaded) == len(set(loaded)) <= 5
 
 
-async def test_the_next_segment_is_measured_before_a_write_needs_it(
+async def test_the_next_segments_are_measured_before_a_write_needs_them(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await engine_with_segments(machine, cap_records=100)
     loaded = slow_loads(engine, monkeypatch)
+    for _ in range(20):
+        await engine.append("t", [sized(10)])
+        assert len(engine.segments._loads) <= details._LOADS_AHEAD
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert loaded == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91]
+    assert engine.state("t").earliest_seq == 21
+    # Writes that together come through several segments in the time of a load wait for none of them.
+    outcomes: list[Any] = []
+    for _ in range(6):
+        assert engine.append_now("t", [sized(10)] * 10, outcomes.append)
+    await asyncio.sleep(0)
+    assert engine.state("t").earliest_seq == 81
+    assert len(outcomes) == 6
+
+
+async def test_a_floor_looks_at_the_next_segment_alone_when_details_take_much_memory(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await engine_with_segments(machine, cap_records=100)
+    monkeypatch.setattr(details, "MAX_BYTES", 300)  # a segment takes 52
+    loaded = slow_loads(engine, monkeypatch)
     for _ in range(5):
         await engine.append("t", [sized(10)])
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert loaded == [1, 11]
-    assert engine.state("t").earliest_seq == 6
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert loaded == [1, 11, 21]  # these take more than half of it
+    assert (engine.state("t").count, engine.state("t").bytes) == (100, 1000)
 
 
 async def test_a_caller_that_goes_away_takes_nobody_elses_load_along(
@@ -100,6 +123,25 @@ async def test_records_known_in_the_log_are_not_measured_again(
     log = log_of(engine, "t")
     assert (log.count, log.bytes) == (50, sum(10 * (10 + number) for number in range(15, 20)))
     assert (log.count, log.bytes) == log.held.totals(log.marks.live_floor, log.head + 1, log.marks.live_floor)
+
+
+async def test_what_is_gone_leaves_room_for_what_comes_out_of_the_log(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(details, "REMEMBERED_SEGMENTS", 8)
+    engine = await machine.start(tail_cache_bytes=0, segment_max_events=10)
+    loaded = slow_loads(engine, monkeypatch)
+    await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=50))
+    for _ in range(20):
+        await engine.append("t", [sized(10)] * 10)
+        await engine.upkeep.absorb_all()
+    assert loaded == []
+    await engine.delete_topic("t")
+    await engine.put_topic("other", TopicConfig(durability=Durability.FSYNC, cap_records=50))
+    for _ in range(20):
+        await engine.append("other", [sized(10)] * 10)
+        await engine.upkeep.absorb_all()
+    assert loaded == []
 
 
 class Watched(array):  # pyright: ignore[reportMissingTypeArgument]

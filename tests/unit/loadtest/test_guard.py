@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -14,13 +16,40 @@ async def test_a_path_can_be_run(name: str) -> None:
 
 
 def test_every_path_has_a_figure_to_be_held_to() -> None:
-    known = msgspec.json.decode(guard.FILE.read_bytes(), type=guard.Known)
-    assert known.multiples.keys() == guard_work.PATHS.keys()
-    assert known.multiples["floor"] == 1
+    all_known = guard.read_known()
+    assert all_known
+    for known in all_known.values():
+        assert known.multiples.keys() == guard_work.PATHS.keys()
+        assert known.multiples["floor"] == 1
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, path: Path, costs: dict[str, float]) -> None:
+    monkeypatch.setattr(guard, "FILE", path)
+    monkeypatch.setattr(guard, "ROOT", path.parent)
+    monkeypatch.setattr(guard, "instructions", costs.__getitem__)
+
+
+def test_figures_of_another_build_of_python_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "guard.json"
+    other = guard.Known(floor_instructions=100, multiples=dict.fromkeys(guard_work.PATHS, 0.5))
+    path.write_bytes(msgspec.json.encode({"3.9.0, another compiler": other}))
+    costs = dict.fromkeys(guard_work.PATHS, 1000.0)
+    counting(monkeypatch, path, costs)
+    assert guard.main([]) == 3
+    shown = capsys.readouterr().out
+    assert "TOO DEAR" not in shown
+    assert f"no figures of Python {guard.build()}" in shown
+    assert guard.main(["--update"]) == 0
+    assert guard.main([]) == 0
+    counting(monkeypatch, path, {**costs, "append-1": 1200.0})
+    assert guard.main([]) == 1
+    assert guard.read_known()["3.9.0, another compiler"] == other  # kept beside the new ones
 
 
 def test_a_dearer_path_is_told_and_a_cheaper_one_is_not() -> None:
-    known = guard.Known(python="", floor_instructions=100, multiples={"floor": 1.0, "a": 2.0, "b": 3.0})
+    known = guard.Known(floor_instructions=100, multiples={"floor": 1.0, "a": 2.0, "b": 3.0})
     found = {"floor": 200.0, "a": 439.0, "b": 300.0}  # another interpreter, for which all costs twice as much
     shown, holds = guard.lines(found, known)
     assert holds

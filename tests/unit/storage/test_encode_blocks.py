@@ -4,20 +4,46 @@ from __future__ import annotations
 
 import tracemalloc
 from array import array
+from typing import Any
 
 import msgspec
 import pytest
 
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameFlag, decode
+from storage.log import encode
 from storage.log.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash
+from storage.log.framing import FEW
+from storage.log.reader import parse
 from storage.records.values import BinaryRecord, NewRecord
 
 HEAD = WriteHeader(7, 250, 1_700_000_000_000, True, b"node")
 
 
+@pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("uniform", [True, False])
-@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 511, 512, 513, 1300])
+@pytest.mark.parametrize("count", [1, 2, 7, FEW - 1, FEW, FEW + 1, 40])
+def test_few_records_give_the_same_bytes_one_by_one_and_by_columns(
+    monkeypatch: pytest.MonkeyPatch, count: int, uniform: bool, binary: bool
+) -> None:
+    datas = [b'"%04d%b"' % (number, b"" if uniform else b"x" * (number % 7)) for number in range(count)]
+    payloads = array("I", map(len, datas))
+    for head in (HEAD, WriteHeader(7, 65_530, 1_700_000_000_000, False, b"")):
+        for more, apart in ((False, False), (True, False), (False, True)):
+            made: list[tuple[Any, ...]] = []
+            for few in (0, count):
+                monkeypatch.setattr(encode, "FEW", few)
+                frames, run = encode_plain(datas, payloads, head, more=more, binary=binary, apart=apart)
+                content = frames.between(b"in front", b"behind")
+                made.append((frames.size, content, run, parse(content[8:-6], 0)))
+            assert made[0] == made[1]
+            parsed, end, reason = made[0][3]
+            assert (len(parsed), end, reason) == (count, made[0][0], "")
+            assert [each[4] for each in parsed] == [*range(head.first_seq, head.first_seq + count)]
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 255, 256, 257, 511, 512, 513, 1300])
 def test_any_number_of_records_gives_the_same_bytes(count: int, uniform: bool) -> None:
     batch = [
         NewRecord(msgspec.Raw(b'"%04d%b"' % (number, b"" if uniform else b"x" * (number % 7))))
@@ -34,7 +60,7 @@ def test_any_number_of_records_gives_the_same_bytes(count: int, uniform: bool) -
 
 
 @pytest.mark.parametrize("uniform", [True, False])
-@pytest.mark.parametrize("count", [1, 2, 257])
+@pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 257])
 def test_raw_bytes_give_the_same_bytes_by_columns(count: int, uniform: bool) -> None:
     datas = [b"\x00%04d%b" % (number, b"" if uniform else b"x" * (number % 300)) for number in range(count)]
     sizes = array("I", map(len, datas))

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.format.record import payload_size
 from storage.format.wal_frame import FrameFlag, FrameType, decode, encode
+from storage.log import encode_bodies as encode_bodies_module
 from storage.log.encode import WriteHeader
 from storage.log.encode_bodies import encode_bodies
 from storage.log.validation import check_stored
 from storage.options import Options
+from storage.records.batches import Run
 from storage.records.values import StoredBodies
 
 TS = 1_700_000_000_000
@@ -74,6 +76,17 @@ def test_the_frames_are_those_of_records_one_by_one(stored: StoredBodies, head: 
     tags = stored.tags or []
     assert run.tagged == [(tag, head.first_seq + index) for index, tag in enumerate(tags) if tag]
     assert list(run.payloads) == [payload_size(body, 0, len(body)) for body in stored.bodies]
+
+
+@given(stored_bodies(), st.booleans(), st.integers(0, 7))
+def test_few_bodies_give_the_same_frames_one_by_one_and_by_columns(stored: StoredBodies, more: bool, hops: int) -> None:
+    made: list[tuple[int, bytes, Run]] = []
+    for few in (0, len(stored)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(encode_bodies_module, "FEW", few)
+            frames, run = encode_bodies(stored, WriteHeader(7, 250, TS, True, b"n"), more=more, hops=hops)
+        made.append((frames.size, frames.between(b"in front", b"behind"), run))
+    assert made[0] == made[1]
 
 
 def test_every_frame_verifies_and_says_what_it_is() -> None:

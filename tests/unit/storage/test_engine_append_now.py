@@ -18,7 +18,7 @@ from storage.errors import (
     StorageFull,
     TopicFull,
 )
-from storage.log.settling import Settling
+from storage.log.append import Settling
 from storage.records.values import Appended, PlainRecords
 from tests.unit.storage.machine import Machine, data, log_of, outcome, raw, record, records, seqs, sized
 
