@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import storage.__main__ as storage_command
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.kill_connection import Connection
 from tests.support.kill_ledger import Outcome
@@ -21,8 +21,8 @@ from tests.support.kill_load import Ledger, Load
 from tests.support.kill_settle import check, settle
 from tests.support.kill_view import View, views
 
-LONG = is_long(os.environ)
-ROUNDS = 50 if LONG else 6
+SOAK = is_soak(os.environ)
+ROUNDS = 50 if SOAK else 6
 
 # Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
 SMALL: dict[str, Any] = {
@@ -46,7 +46,7 @@ SEGMENTS: dict[str, Any] = {
     "absorb_process_records": 30,
     "max_open_segments": 8,
 }
-SEGMENT_ROUNDS = 30 if LONG else 3
+SEGMENT_ROUNDS = 30 if SOAK else 3
 
 
 @pytest.fixture
@@ -72,14 +72,14 @@ def is_sound(data_dir: Path) -> None:
         assert storage_command.main(["verify", str(data_dir)]) == 0, said.getvalue()
 
 
-@pytest.mark.timeout(1800 if LONG else 200)
+@pytest.mark.timeout(1800 if SOAK else 200)
 async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
     broker: BrokerProcess, dice: random.Random
 ) -> None:
     await be_killed_again_and_again(broker, dice, ROUNDS)
 
 
-@pytest.mark.timeout(1800 if LONG else 200)
+@pytest.mark.timeout(1800 if SOAK else 200)
 async def test_nothing_acknowledged_is_lost_on_its_way_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:

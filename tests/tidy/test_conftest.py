@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.tidy.tree import ROOT
 
 pytest_plugins = ["pytester"]
 MODULE = """
 import pytest
 
-def test_short(long_mode):
-    print(f"long mode: {long_mode}")
+def test_short(soak_mode):
+    print(f"long mode: {soak_mode}")
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_long():
     pass
 """
@@ -24,13 +24,13 @@ def test_long():
     ("environment", "expected"),
     [
         ({}, False),
-        ({"TOPICS_TEST_LONG": "1"}, True),
-        ({"TOPICS_TEST_LONG": "0"}, False),
-        ({"TOPICS_TEST_LONG": ""}, False),
+        ({"TOPICS_TEST_SOAK": "1"}, True),
+        ({"TOPICS_TEST_SOAK": "0"}, False),
+        ({"TOPICS_TEST_SOAK": ""}, False),
     ],
 )
 def test_the_variable_turns_long_mode_on(environment: dict[str, str], expected: bool) -> None:
-    assert is_long(environment) is expected
+    assert is_soak(environment) is expected
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_variable_turns_long_mode_on(environment: dict[str, str], expected: 
 def test_long_tests_are_left_out_by_default(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: list[str], outcome: dict[str, int], says: str
 ) -> None:
-    monkeypatch.delenv("TOPICS_TEST_LONG", raising=False)
+    monkeypatch.delenv("TOPICS_TEST_SOAK", raising=False)
     a_project(pytester, (ROOT / "tests/conftest.py").read_text())
     result = pytester.runpytest_subprocess("-s", *options)
     result.assert_outcomes(**outcome)
