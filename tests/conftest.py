@@ -27,6 +27,8 @@ SOAK_VARIABLE = "TOPICS_TEST_SOAK"
 #: A whole run holds about half of this at its peak; a full disk would show as dozens of errors that name other things.
 ROOM_NEEDED = 2 << 30
 SPARK_TESTS = "tests/spark"
+#: Files of few tests that take long come first: the processes of a run then end at about the same time.
+FIRST = ("tests/tidy/test_linters.py", SPARK_TESTS)
 #: Programs of the system, each with a fixture of its name. Tests that ask for one which is not there are left out.
 PROGRAMS = {
     "kcat": ("kcat",),
@@ -154,6 +156,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             scope = super()._split_scope(nodeid)
             return SPARK_TESTS if scope.startswith(f"{SPARK_TESTS}/") else scope
+
+        def _assign_work_unit(self, node: Any) -> None:
+            for scope in FIRST:
+                if scope in self.workqueue:
+                    self.workqueue.move_to_end(scope, last=False)
+            super()._assign_work_unit(node)
 
     return OneSession(config, log)
 

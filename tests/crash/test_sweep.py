@@ -35,9 +35,7 @@ FAMILIES: dict[str, Sweep[Any, Any]] = {
     "consumers": Sweep(consumer_workloads.WORKLOADS, reader_run, points=6, errors=3),
     "routers": Sweep(router_workloads.WORKLOADS, route_run, points=6, errors=3),
 }
-CASES = [
-    pytest.param(sweep, name, id=f"{family}-{name}") for family, sweep in FAMILIES.items() for name in sweep.names
-]
+CASES = [pytest.param(sweep, name, id=f"{family}-{name}") for family, sweep in FAMILIES.items() for name in sweep.names]
 
 
 @pytest.mark.parametrize("size", SIZES)

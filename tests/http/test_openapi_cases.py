@@ -1,4 +1,7 @@
-"""Requests made up from the OpenAPI document: each answer is one that the document knows, none a failure of ours."""
+"""Requests made up from the OpenAPI document: each answer is one that the document knows, none a failure of ours.
+
+Requests at the bounds that the document names, and those with keys, are in the slow tier.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def held_to(soak_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]
 
 
 @pytest.mark.parametrize("label", CASES.labels)
-def test_every_answer_is_one_of_the_documents(server: LiveServer, soak_mode: bool, label: str) -> None:
+def test_a_made_up_request_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
     """And what the document allows is taken, what it does not allow is refused."""
     with requests.Session() as session:
         furnish(session, server.url)
@@ -84,8 +87,9 @@ def test_every_answer_is_one_of_the_documents(server: LiveServer, soak_mode: boo
         held_to(soak_mode, CASES.of(label), judge)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", CASES.labels)
-def test_what_the_document_bounds_is_bounded(server: LiveServer, soak_mode: bool, label: str) -> None:
+def test_a_request_at_a_bound_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
     """Every bound, kind and combination that it names, from either side."""
     with requests.Session() as session:
         furnish(session, server.url)
@@ -93,16 +97,22 @@ def test_what_the_document_bounds_is_bounded(server: LiveServer, soak_mode: bool
             check(case, case.call(server.url, session, timeout=PATIENCE_S))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", CASES.labels)
-def test_it_is_with_keys_too(guarded: LiveServer, soak_mode: bool, label: str) -> None:
+def test_a_request_at_a_bound_is_answered_as_documented_to_a_key(
+    guarded: LiveServer, soak_mode: bool, label: str
+) -> None:
     headers = {"authorization": f"Bearer {ALL}"}
     with requests.Session() as session:
         for case in covering(label, soak_mode):
             check(case, case.call(guarded.url, session, headers, timeout=PATIENCE_S), headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", CASES.labels)
-def test_with_keys_too_and_nobody_else_gets_past_them(guarded: LiveServer, soak_mode: bool, label: str) -> None:
+def test_a_made_up_request_is_answered_as_documented_to_keys_alone(
+    guarded: LiveServer, soak_mode: bool, label: str
+) -> None:
     with requests.Session() as session:
         session.headers["authorization"] = f"Bearer {ALL}"
         furnish(session, guarded.url)

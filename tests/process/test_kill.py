@@ -22,6 +22,8 @@ from tests.support.kill_settle import check, settle
 from tests.support.kill_view import View, views
 
 SOAK = is_soak(os.environ)
+#: Rounds of kills in the fast tier, and in the slow one.
+FEW_ROUNDS = 2
 ROUNDS = 50 if SOAK else 6
 
 # Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
@@ -72,11 +74,16 @@ def is_sound(data_dir: Path) -> None:
         assert storage_command.main(["verify", str(data_dir)]) == 0, said.getvalue()
 
 
+@pytest.mark.fast
 @pytest.mark.timeout(1800 if SOAK else 200)
+@pytest.mark.parametrize(
+    "rounds",
+    [pytest.param(FEW_ROUNDS, id="few-rounds"), pytest.param(ROUNDS, id="some-rounds", marks=pytest.mark.slow)],
+)
 async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
-    broker: BrokerProcess, dice: random.Random
+    broker: BrokerProcess, dice: random.Random, rounds: int
 ) -> None:
-    await be_killed_again_and_again(broker, dice, ROUNDS)
+    await be_killed_again_and_again(broker, dice, rounds)
 
 
 @pytest.mark.timeout(1800 if SOAK else 200)
