@@ -87,7 +87,7 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
 
 
 @pytest.mark.timeout(1800 if SOAK else 200)
-async def test_nothing_acknowledged_is_lost_on_its_way_to_segments(
+async def test_nothing_acknowledged_is_lost_while_records_move_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:
     await be_killed_again_and_again(segmented, dice, SEGMENT_ROUNDS)
@@ -133,9 +133,7 @@ def end_somehow(broker: BrokerProcess, dice: random.Random) -> None:
         assert broker.stop() == 0
 
 
-async def test_killed_again_while_it_recovers_it_still_has_everything(
-    broker: BrokerProcess, dice: random.Random
-) -> None:
+async def test_a_kill_during_recovery_loses_nothing(broker: BrokerProcess, dice: random.Random) -> None:
     ledger = Ledger(dice)
     broker.start()
     await ledger.create(broker.port)
