@@ -48,14 +48,6 @@ def test_every_slow_folder_has_tests_and_stands_in_the_document() -> None:
         assert f"`{folder}`" in text, folder
 
 
-@pytest.mark.parametrize(("word", "runs_slow"), [("test", False), ("test-long", True)])
-def test_each_tier_has_a_command(make: str, word: str, runs_slow: bool) -> None:
-    said = subprocess.run([make, "-n", word], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    command = said.splitlines()[-1]
-    assert "-m pytest" in command
-    assert ("--tier slow" in command) is runs_slow
-
-
 @pytest.mark.parametrize("failing", ["", "test", "test-long", "test test-long"])
 def test_ci_runs_both_commands_and_fails_with_either(tmp_path: Path, failing: str) -> None:
     for name, text in {"make": MAKE, "python3": "#!/bin/sh\n", "apt-get": "#!/bin/sh\n"}.items():
