@@ -27,11 +27,11 @@ help: ## this list
 run: $(VENV)/.run ## serve on 127.0.0.1:4000, data in ./data (TOPICS_* settings apply)
 	@exec $(BIN)/python -m broker
 
-test: $(VENV)/.test ## the fast tests, lint and types included: some minutes on two cores
+test: $(VENV)/.test ## the fast tests, lint and types included: some 7 minutes on two cores
 	@echo "Running the fast tests, lint and types; make test-long runs the slow tests ..."
 	@$(PYTEST) $(ARGS)
 
-test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: some 20 minutes
+test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: some 15 minutes
 	@echo "Running the slow tests; make test runs the fast ones ..."
 	@$(PYTEST) --tier slow $(ARGS)
 
