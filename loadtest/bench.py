@@ -135,6 +135,8 @@ def _run(options: argparse.Namespace, scenario: Scenario, tree: Path | None) -> 
 def _measure(options: argparse.Namespace, command: str) -> int:
     results: list[Measured] = []
     for scenario in scenarios(options):
+        if not options.json:
+            _announce(scenario, 1)
         results.append(_run(options, scenario, options.tree))
         if not options.json:
             print(f"{scenario.name}: {results[-1].records_per_s:,.0f} records/s", file=sys.stderr)
@@ -149,8 +151,17 @@ def _measure(options: argparse.Namespace, command: str) -> int:
     return 0 if all(each.verdict is None or each.verdict.holds for each in results) else 1
 
 
+def _announce(scenario: Scenario, runs: int) -> None:
+    """What is measured now, before a silence of seconds."""
+    times = f"{runs} times " if runs > 1 else ""
+    load = f"{times}{scenario.seconds:g} s of load after {scenario.warmup_s:g} s of warm-up"
+    print(f"{scenario.name}: {load} ...", file=sys.stderr)
+
+
 def _compare(options: argparse.Namespace) -> int:
     for scenario in scenarios(options):
+        if not options.json:
+            _announce(scenario, 2 * options.rounds)
         ratios = compare.alternate(
             lambda scenario=scenario: _run(options, scenario, options.against),
             lambda scenario=scenario: _run(options, scenario, options.tree),

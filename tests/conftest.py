@@ -1,4 +1,4 @@
-"""What every test shares: long mode, hypothesis profiles, an empty data directory.
+"""What every test shares: tiers, hypothesis profiles, an empty data directory.
 
 Warnings are errors and the order is random (`--randomly-seed=N`, which stands in the header of every run, repeats
 it): see pyproject.toml and docs/testing.md.
@@ -17,10 +17,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-LONG_MODE_VARIABLE = "TOPICS_TEST_LONG"
+#: From the quickest to the slowest. A test is in the tier that its markers name, else in that of its folder.
+FAST, SLOW, SOAK = TIERS = ("fast", "slow", "soak")
+#: What `--tier` runs.
+CHOICES = {FAST: {FAST}, SLOW: {SLOW}, "both": {FAST, SLOW}, SOAK: {FAST, SLOW, SOAK}}
+#: Folders whose tests are slow unless they are marked `fast`; tests elsewhere are fast unless they are marked `slow`.
+SLOW_FOLDERS = ("tests/helm", "tests/kafka/java", "tests/process", "tests/spark", "tests/walrus")
+SOAK_VARIABLE = "TOPICS_TEST_SOAK"
 #: A whole run holds about half of this at its peak; a full disk would show as dozens of errors that name other things.
 ROOM_NEEDED = 2 << 30
 SPARK_TESTS = "tests/spark"
+#: Files of few tests that take long come first: the processes of a run then end at about the same time.
+FIRST = ("tests/tidy/test_linters.py", SPARK_TESTS)
 #: Programs of the system, each with a fixture of its name. Tests that ask for one which is not there are left out.
 PROGRAMS = {
     "kcat": ("kcat",),
@@ -41,29 +49,52 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("long", settings.get_profile("default"), max_examples=3000, stateful_step_count=120)
+settings.register_profile(SOAK, settings.get_profile("default"), max_examples=3000, stateful_step_count=120)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="also run the tests marked long, and longer sweeps")
+    parser.addoption(
+        "--tier",
+        choices=list(CHOICES),
+        help="which tests run: fast (the default), slow, both, or soak: those of both and the ones marked soak, with "
+        "larger samples",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--long"):
+    if config.getoption("--tier") == SOAK:
         # One switch for everything that asks, child processes included.
-        os.environ[LONG_MODE_VARIABLE] = "1"
-    settings.load_profile("long" if is_long(os.environ) else "default")
+        os.environ[SOAK_VARIABLE] = "1"
+    settings.load_profile(SOAK if is_soak(os.environ) else "default")
 
 
-def is_long(environment: Mapping[str, str]) -> bool:
-    """Whether long mode is on: set, and neither empty nor 0."""
-    return environment.get(LONG_MODE_VARIABLE, "") not in ("", "0")
+def is_soak(environment: Mapping[str, str]) -> bool:
+    """Whether samples are large and tests marked `soak` run: the variable is set, and neither empty nor 0."""
+    return environment.get(SOAK_VARIABLE, "") not in ("", "0")
 
 
-def pytest_report_header() -> str:
-    """Where tests write, and what is free there."""
+def chosen_tier(config: pytest.Config) -> str:
+    """One of `CHOICES`."""
+    return config.getoption("--tier") or (SOAK if is_soak(os.environ) else FAST)
+
+
+def tier_of(item: pytest.Item) -> str:
+    """That of the closest marker (the slowest, where a test and its case have one each), else that of the folder."""
+    for node in reversed(item.listchain()):
+        marked = [tier for tier in TIERS if any(mark.name == tier for mark in node.own_markers)]
+        if marked:
+            return marked[-1]
+    return SLOW if item.nodeid.startswith(tuple(f"{folder}/" for folder in SLOW_FOLDERS)) else FAST
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """What runs, where tests write, and what is free there."""
     folder = tempfile.gettempdir()
-    return f"temporary files: {folder}, {shutil.disk_usage(folder).free / (1 << 30):.1f} GiB free"
+    others = ", ".join(choice for choice in CHOICES if choice != chosen_tier(config))
+    return [
+        f"tier: {chosen_tier(config)} (others with --tier: {others})",
+        f"temporary files: {folder}, {shutil.disk_usage(folder).free / (1 << 30):.1f} GiB free",
+    ]
 
 
 def pytest_sessionstart() -> None:
@@ -74,15 +105,15 @@ def pytest_sessionstart() -> None:
         pytest.exit(what, returncode=pytest.ExitCode.USAGE_ERROR)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    _leave_out_io_uring(config, items)
-    if is_long(os.environ):
-        _leave_out_missing_programs(config, items)
-        return
-    left_out = [item for item in items if item.get_closest_marker("long")]
+    """Before those of the folders, which look for what their tests need and say what is missing."""
+    wanted = CHOICES[chosen_tier(config)]
+    left_out = [item for item in items if tier_of(item) not in wanted]
     if left_out:
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        items[:] = [item for item in items if tier_of(item) in wanted]
         config.hook.pytest_deselected(items=left_out)
+    _leave_out_io_uring(config, items)
     _leave_out_missing_programs(config, items)
 
 
@@ -125,6 +156,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             scope = super()._split_scope(nodeid)
             return SPARK_TESTS if scope.startswith(f"{SPARK_TESTS}/") else scope
+
+        def _assign_work_unit(self, node: Any) -> None:
+            for scope in FIRST:
+                if scope in self.workqueue:
+                    self.workqueue.move_to_end(scope, last=False)
+            super()._assign_work_unit(node)
 
     return OneSession(config, log)
 
@@ -196,9 +233,9 @@ def chromium() -> str:
 
 
 @pytest.fixture
-def long_mode() -> bool:
-    """Whether a sweep may take its time (`pytest --long`)."""
-    return is_long(os.environ)
+def soak_mode() -> bool:
+    """Whether a sweep may take its time (`pytest --tier soak`)."""
+    return is_soak(os.environ)
 
 
 @pytest.fixture

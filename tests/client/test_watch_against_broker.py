@@ -11,9 +11,9 @@ import pytest
 
 from client import AsyncClient, Client, InvalidRequest, RetryPolicy, TopicNotFound
 from tests.client.real_broker import RealBroker
-from tests.conftest import is_long
+from tests.conftest import is_soak
 
-KILLS = 20 if is_long(environ) else 3
+KILLS = 20 if is_soak(environ) else 3
 
 
 def test_a_topic_is_watched_from_where_it_is_told(client: Client) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import msgspec
+import pytest
 
 from storage import Durability, Options, TopicConfig
 from storage.config import CompressionType
@@ -28,7 +29,12 @@ OPTIONS = msgspec.structs.replace(
     checkpoint_records=1,
 )
 #: From where to where; where both are above 1 they have folders in common.
-CHANGES = [(1, 3), (3, 1), (2, 4), (4, 2)]
+CHANGES = [
+    pytest.param(1, 3),
+    pytest.param(4, 2),
+    pytest.param(3, 1, marks=pytest.mark.slow),
+    pytest.param(2, 4, marks=pytest.mark.slow),
+]
 
 
 def shards(count: int, options: Options = OPTIONS) -> Options:

@@ -180,7 +180,7 @@ def test_a_backup_stopped_at_some_calls_leaves_the_one_before_or_is_whole(staged
     assert list(islice(_failures(staged, ((point, cut_by(rng)) for point in sample)), MAX_FAILURES)) == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_a_backup_stopped_at_any_call_leaves_the_one_before_or_is_whole(staged: Stage) -> None:
     rng = Random(random.getrandbits(32))
@@ -250,7 +250,7 @@ def test_a_restore_stopped_at_some_calls_is_refused_or_whole(staged: Stage) -> N
     assert list(islice(_restore_failures(staged, ((point, cut_by(rng)) for point in sample)), MAX_FAILURES)) == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_a_restore_stopped_at_any_call_is_refused_or_whole(staged: Stage) -> None:
     rng = Random(random.getrandbits(32))

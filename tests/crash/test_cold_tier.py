@@ -59,7 +59,7 @@ def test_the_tier_is_what_the_manifests_name_after_some_crashes(name: str) -> No
     assert _failures(workload, ((run_until(workload, point), str(point)) for point in points), rng) == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_tier_is_what_the_manifests_name_after_any_crash(name: str) -> None:

@@ -19,7 +19,7 @@ from storage import Durability, NewRecord, Options, TopicConfig, TopicType
 from storage.config import CompressionType
 from storage.records.values import LossCause
 from storage.state.routers.router import Definition, Start
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.crash_run import SMALL, run, until_crash
 from tests.support.crash_session import Session
 from tests.support.crash_view import TopicView, view
@@ -32,7 +32,7 @@ SHARDED = msgspec.structs.replace(SMALL, wal_shards=3)
 PACKED = msgspec.structs.replace(SMALL, segment_max_events=4, checkpoint_records=1, segment_pack_bytes=1)
 #: Seqs are set aside by so many: a loss that is announced ends there.
 RESERVED = 256
-#: Calls of a start at which it is killed, other than in long mode, which visits each.
+#: Calls of a start at which it is killed, other than in the soak tier, which visits each.
 SAMPLE = 12
 
 
@@ -185,7 +185,7 @@ def test_a_start_that_is_killed_costs_nothing(name: str) -> None:
     assert problems(scene, before, before.disk.process_kill()) == [], "already without an interruption"
     rng = random.Random(random.getrandbits(32))
     calls = calls_of_a_start(scene, before)
-    for index in calls if is_long(os.environ) else sorted(rng.sample(calls, min(SAMPLE, len(calls)))):
+    for index in calls if is_soak(os.environ) else sorted(rng.sample(calls, min(SAMPLE, len(calls)))):
         for when in When:
             disk = interrupted(scene, before, before.disk.process_kill(), index, when)
             assert problems(scene, before, disk.process_kill()) == [], f"killed {when} call {index}"

@@ -63,7 +63,7 @@ def test_partitions_fit_together_whatever_the_crash(name: str) -> None:
     assert examined(name, 25) == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", NAMES)
 def test_partitions_fit_together_after_a_crash_at_any_call(name: str) -> None:

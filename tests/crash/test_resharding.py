@@ -178,7 +178,7 @@ def test_a_change_stopped_at_some_calls_loses_nothing(before: int, after: int) -
     assert list(islice(_failures(before, after, ((point, cut_by(rng)) for point in sample)), MAX_FAILURES)) == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_change_stopped_at_any_call_loses_nothing(before: int, after: int) -> None:

@@ -156,7 +156,7 @@ def test_a_change_stopped_at_some_calls_keeps_both_tiers(before: int, after: int
     assert list(islice(_failures(before, after, sample), MAX_FAILURES)) == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_change_stopped_at_any_call_keeps_both_tiers(before: int, after: int) -> None:

@@ -143,7 +143,7 @@ async def _stopped(damaged: Damaged, index: int, when: When) -> SimDisk:
     return disk
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("snapshot", [False, True])
 async def test_a_crash_anywhere_in_such_a_start(snapshot: bool) -> None:

@@ -82,7 +82,7 @@ def test_a_change_that_came_to_a_sudden_end_is_no_problem(before: int, after: in
     assert len(_check(before, after, crashed, points[len(points) // 2 :: 5], rng)) == 3
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_no_step_of_a_change_is_a_problem(before: int, after: int) -> None:

@@ -170,7 +170,7 @@ async def test_a_byte_flipped_anywhere(snapshot: bool) -> None:
     assert await damage_sweep(97, 13, snapshot=snapshot) == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("snapshot", [False, True])
 async def test_a_byte_flipped_at_every_place(snapshot: bool) -> None:

@@ -1,55 +1,62 @@
-"""Every workload, stopped at every call to the disk, in every way, and with every call failing: promises are kept.
+"""Every workload of every family, stopped at calls to the disk, in every way, and with calls failing.
 
-See `crash_sweep`.
+See `crash_sweep`. `queues-...` is a workload of the family of queues.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.crash import cold_workloads, consumed_workloads, packed_workloads, partition_workloads, segment_workloads
+from tests.crash import (
+    cold_workloads,
+    consumed_workloads,
+    consumer_workloads,
+    kept_workloads,
+    packed_workloads,
+    partition_workloads,
+    queue_workloads,
+    router_workloads,
+    segment_workloads,
+)
 from tests.crash.workloads import WORKLOADS
-from tests.support import crash_run
+from tests.support import crash_run, job_run, kept_run, reader_run, route_run
 from tests.support.crash_run import Workload, trace
 from tests.support.crash_session import ROOT
-from tests.support.crash_sweep import Sweep, torn_cuts
+from tests.support.crash_sweep import SIZES, Size, Sweep, torn_cuts
 
 for module in (cold_workloads, consumed_workloads, packed_workloads, partition_workloads, segment_workloads):
     assert module  # enters its own into the table
 
-SWEEP = Sweep(WORKLOADS, crash_run, points=30, errors=20, cuts=torn_cuts)
+FAMILIES: dict[str, Sweep[Any, Any]] = {
+    "records": Sweep(WORKLOADS, crash_run, points=30, errors=20, cuts=torn_cuts),
+    "producers": Sweep(kept_workloads.WORKLOADS, kept_run, points=8, errors=4),
+    "queues": Sweep(queue_workloads.WORKLOADS, job_run, points=6, errors=3),
+    "consumers": Sweep(consumer_workloads.WORKLOADS, reader_run, points=6, errors=3),
+    "routers": Sweep(router_workloads.WORKLOADS, route_run, points=6, errors=3),
+}
+CASES = [pytest.param(sweep, name, id=f"{family}-{name}") for family, sweep in FAMILIES.items() for name in sweep.names]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_promises_survive_a_crash_at_some_calls(name: str) -> None:
-    assert SWEEP.some_crashes(name) == []
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("sweep", "name"), CASES)
+def test_promises_hold_after_a_crash(sweep: Sweep[Any, Any], name: str, size: Size) -> None:
+    assert sweep.crashes(name, size) == []
 
 
-@pytest.mark.long
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_promises_survive_a_crash_at_any_call(name: str) -> None:
-    assert SWEEP.all_crashes(name) == []
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_promises_survive_an_error_at_some_calls(name: str) -> None:
-    assert SWEEP.some_errors(name) == []
-
-
-@pytest.mark.long
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_promises_survive_an_error_at_any_call(name: str) -> None:
-    assert SWEEP.all_errors(name) == []
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("sweep", "name"), CASES)
+def test_promises_hold_after_a_failed_call(sweep: Sweep[Any, Any], name: str, size: Size) -> None:
+    assert sweep.errors(name, size) == []
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_workload_makes_the_same_calls_every_time(name: str) -> None:
-    assert _calls(WORKLOADS[name]) == _calls(WORKLOADS[name])
+    assert calls_of(WORKLOADS[name]) == calls_of(WORKLOADS[name])
 
 
-def _calls(workload: Workload) -> list[str]:
+def calls_of(workload: Workload) -> list[str]:
     """Calls to the disk, without the cluster id, which is another one every time."""
     disk = trace(workload).disk
     cluster_id = disk.read_file(f"{ROOT}/FORMAT").split()[1].decode()

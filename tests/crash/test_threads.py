@@ -235,7 +235,7 @@ async def test_anything_at_once(number: int) -> None:
     await chaos(random.getrandbits(32) + number)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("number", range(400))
 async def test_anything_at_once_many_times(number: int) -> None:

@@ -17,6 +17,8 @@ from broker.http.openapi import document as openapi
 from broker.settings import PREFIX, Settings, is_loopback
 from tests.support.chart import CHART, ROOT, Document, Helm, container, find, pods, settings
 
+pytestmark = pytest.mark.fast
+
 #: What the command line and the chart's test read.
 OF_CLIENTS = {"TOPICS_URL", "TOPICS_TOKEN"}
 VARIABLES = {PREFIX + name.upper() for name in Settings.model_fields}

@@ -20,7 +20,7 @@ from tests.support.pod_process import BrokerPod, Pod, contents
 
 SMALL = ("settings.TOPICS_WAL_FILE_BYTES=1048576", "settings.TOPICS_WAL_SHARDS=2")
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

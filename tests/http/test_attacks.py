@@ -109,7 +109,7 @@ async def test_files_are_looked_at_where_they_are_served(server: HotServer) -> N
         assert (await server.ask(b"GET /docs/swagger-ui.css HTTP/1.1\r\nhost: localhost\r\n\r\n")).status == 200
 
 
-async def test_names_made_up_never_reach_a_file(server: HotServer, long_mode: bool) -> None:
+async def test_names_made_up_never_reach_a_file(server: HotServer, soak_mode: bool) -> None:
     alphabet = st.sampled_from(["..", "/", "%2f", "%2e", "%00", "%", "\\", "~", "a", ".", "%c0", "%25", ";", "there"])
     made = st.lists(st.one_of(alphabet, st.text(max_size=3).map(quote)), min_size=1, max_size=12).map("".join)
     loop = asyncio.get_running_loop()
@@ -118,7 +118,7 @@ async def test_names_made_up_never_reach_a_file(server: HotServer, long_mode: bo
         answer = await server.ask(framed(f"/v0/topics/{name}", "GET"))
         assert answer.status in (200, 400, 404), name
 
-    @settings(max_examples=2000 if long_mode else 100)
+    @settings(max_examples=2000 if soak_mode else 100)
     @given(made)
     def each(name: str) -> None:
         asyncio.run_coroutine_threadsafe(attack(name), loop).result(PATIENCE_S)
@@ -203,11 +203,11 @@ async def test_a_body_that_turns_out_to_be_rubbish_is_refused_or_cut_behind_othe
     await still_serves(server)
 
 
-async def test_many_connections_of_rubbish_leave_none_behind(server: HotServer, long_mode: bool) -> None:
+async def test_many_connections_of_rubbish_leave_none_behind(server: HotServer, soak_mode: bool) -> None:
     state = server.server.server_state
     before = set(state.connections)
     samples = [*AMBIGUOUS.values(), *(data for name, data in RUBBISH.items() if name not in UNFINISHED)]
-    for _ in range(20 if long_mode else 2):
+    for _ in range(20 if soak_mode else 2):
         wires = [await server.connect() for _ in samples]
         for wire, sample in zip(wires, samples, strict=True):
             wire.send(sample[: len(sample) // 2])
@@ -253,7 +253,7 @@ async def test_with_two_keys_nobody_is_let_in(guarded: HotServer, keys: tuple[st
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI])
-async def test_no_made_up_key_is_let_in(guarded: HotServer, kind: dict[str, str], long_mode: bool) -> None:
+async def test_no_made_up_key_is_let_in(guarded: HotServer, kind: dict[str, str], soak_mode: bool) -> None:
     near = st.sampled_from(
         ["right", "Right", "right ", " right", "rightx", "righ", "right,other", "right:", "ri", "ght"]
     )
@@ -272,7 +272,7 @@ async def test_no_made_up_key_is_let_in(guarded: HotServer, kind: dict[str, str]
         else:
             assert answer.status in (400, 401, 403), value
 
-    @settings(max_examples=2000 if long_mode else 100)
+    @settings(max_examples=2000 if soak_mode else 100)
     @given(scheme, st.one_of(near, made))
     def each(scheme: str, key: str) -> None:
         asyncio.run_coroutine_threadsafe(attack((scheme + key).encode("latin-1")), loop).result(PATIENCE_S)

@@ -1,7 +1,7 @@
 """Types made of the OpenAPI document by openapi-typescript: a program that leaves out what may be left out compiles,
 and does with a broker what it says.
 
-In long mode only: the programs are fetched as the test runs, for which npm and its registry have to be there.
+In the soak tier only: the programs are fetched as the test runs, for which npm and its registry have to be there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def said(command: list[str], folder: Path, patience_s: float = PATIENCE_S, **env
     return done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(FETCH_S + 3 * PATIENCE_S)
 def test_a_program_of_typescript_uses_a_broker_by_its_document(tmp_path: Path, npm: str) -> None:
     folder = Path(shutil.copytree(TYPES, tmp_path / "types"))

@@ -1,4 +1,7 @@
-"""Requests made up from the OpenAPI document: each answer is one that the document knows, none a failure of ours."""
+"""Requests made up from the OpenAPI document: each answer is one that the document knows, none a failure of ours.
+
+Requests at the bounds that the document names, and those with keys, are in the slow tier.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.support.openapi_cases import PATIENCE_S, Case, Cases, check, furnish
 
 T = TypeVar("T")
 CASES = Cases()
-EXAMPLES, LONG_EXAMPLES = 3, 200
+EXAMPLES, SOAK_EXAMPLES = 3, 200
 #: Of what the coverage phase has, so much is tried in a run that is not long.
 COVERED_ONE_OF = 9
 SEEDS = [77, 1, 2024]
@@ -45,21 +48,21 @@ def data_dir(factory: pytest.TempPathFactory) -> Path:
     return factory.mktemp("openapi") / "data"
 
 
-def seeds(long_mode: bool) -> list[int]:
+def seeds(soak_mode: bool) -> list[int]:
     """77 is the one by which the document was found to say other things than the broker."""
-    return [*SEEDS, secrets.randbits(32)] if long_mode else SEEDS
+    return [*SEEDS, secrets.randbits(32)] if soak_mode else SEEDS
 
 
-def covering(label: str, long_mode: bool) -> Iterator[Case]:
-    """Those of the coverage phase: all in long mode, every so many-eth otherwise."""
-    return islice(CASES.covering(label), None, None, 1 if long_mode else COVERED_ONE_OF)
+def covering(label: str, soak_mode: bool) -> Iterator[Case]:
+    """Those of the coverage phase: all in the soak tier, every so many-eth otherwise."""
+    return islice(CASES.covering(label), None, None, 1 if soak_mode else COVERED_ONE_OF)
 
 
-def held_to(long_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]) -> None:
+def held_to(soak_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]) -> None:
     """Judge so many requests of each seed; what fails says which it was."""
-    for number in seeds(long_mode):
+    for number in seeds(soak_mode):
 
-        @settings(max_examples=LONG_EXAMPLES if long_mode else EXAMPLES, database=None)
+        @settings(max_examples=SOAK_EXAMPLES if soak_mode else EXAMPLES, database=None)
         @seed(number)
         @given(made)
         def each(case: T) -> None:
@@ -73,7 +76,7 @@ def held_to(long_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]
 
 
 @pytest.mark.parametrize("label", CASES.labels)
-def test_every_answer_is_one_of_the_documents(server: LiveServer, long_mode: bool, label: str) -> None:
+def test_a_made_up_request_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
     """And what the document allows is taken, what it does not allow is refused."""
     with requests.Session() as session:
         furnish(session, server.url)
@@ -81,28 +84,35 @@ def test_every_answer_is_one_of_the_documents(server: LiveServer, long_mode: boo
         def judge(case: Case) -> None:
             check(case, case.call(server.url, session, timeout=PATIENCE_S))
 
-        held_to(long_mode, CASES.of(label), judge)
+        held_to(soak_mode, CASES.of(label), judge)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", CASES.labels)
-def test_what_the_document_bounds_is_bounded(server: LiveServer, long_mode: bool, label: str) -> None:
+def test_a_request_at_a_bound_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
     """Every bound, kind and combination that it names, from either side."""
     with requests.Session() as session:
         furnish(session, server.url)
-        for case in covering(label, long_mode):
+        for case in covering(label, soak_mode):
             check(case, case.call(server.url, session, timeout=PATIENCE_S))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", CASES.labels)
-def test_it_is_with_keys_too(guarded: LiveServer, long_mode: bool, label: str) -> None:
+def test_a_request_at_a_bound_is_answered_as_documented_to_a_key(
+    guarded: LiveServer, soak_mode: bool, label: str
+) -> None:
     headers = {"authorization": f"Bearer {ALL}"}
     with requests.Session() as session:
-        for case in covering(label, long_mode):
+        for case in covering(label, soak_mode):
             check(case, case.call(guarded.url, session, headers, timeout=PATIENCE_S), headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", CASES.labels)
-def test_with_keys_too_and_nobody_else_gets_past_them(guarded: LiveServer, long_mode: bool, label: str) -> None:
+def test_a_made_up_request_is_answered_as_documented_to_keys_alone(
+    guarded: LiveServer, soak_mode: bool, label: str
+) -> None:
     with requests.Session() as session:
         session.headers["authorization"] = f"Bearer {ALL}"
         furnish(session, guarded.url)
@@ -117,4 +127,4 @@ def test_with_keys_too_and_nobody_else_gets_past_them(guarded: LiveServer, long_
             if label not in OPEN:
                 assert (response.status_code == 401) == (key in ("", "another"))
 
-        held_to(long_mode, st.tuples(CASES.of(label), keys), judge)
+        held_to(soak_mode, st.tuples(CASES.of(label), keys), judge)

@@ -1,4 +1,7 @@
-"""The server as a process: protocols on one port, the order of its life, and how it ends."""
+"""The server as a process: protocols on one port, the order of its life, and how it ends.
+
+Each test starts brokers, which takes a second and more: some of them are in the fast tier.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ import pytest
 
 from tests.support.live_server import LiveServer, ServerEnded, start
 
+pytestmark = pytest.mark.slow
+
 BODY = {"records": [{"data": 1}]}
 
 
@@ -34,6 +39,7 @@ def http2(url: str) -> httpx.Client:
     return httpx.Client(base_url=url, http1=False, http2=True)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("client_of", "version"), [(http1, "HTTP/1.1"), (http2, "HTTP/2")])
 def test_both_protocols_are_served_on_one_port(
     server: LiveServer, client_of: Callable[[str], httpx.Client], version: str
@@ -83,7 +89,7 @@ def wait_for(client: httpx.Client, metric: str, value: int) -> None:
         pass
 
 
-def test_httptools_serves_http_1_alone(tmp_path: Path) -> None:
+def test_httptools_serves_only_http_1(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "data", http="httptools") as server, http1(server.url) as client:
         assert client.post("/v0/topics/t", json=BODY).status_code == 201
 
@@ -96,6 +102,7 @@ def test_what_was_acknowledged_is_there_after_a_clean_stop(tmp_path: Path) -> No
         assert httpx.get(f"{server.url}/v0/topics/t/records").json()["records"][0]["data"] == 1
 
 
+@pytest.mark.fast
 def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "data") as server:
         httpx.post(f"{server.url}/v0/topics/t", json=BODY)
@@ -117,15 +124,16 @@ def test_the_log_says_where_it_listens_and_stores(server: LiveServer) -> None:
     assert listening["data_dir"] == str(server.data_dir)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_broker_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with LiveServer(tmp_path / "data") as server:
         server.signal(number)
         assert server.wait() == 0
         assert [line["event"] for line in server.events][-2:] == ["stopping", "stopped"]
 
 
-def test_a_signal_answers_those_who_wait(server: LiveServer) -> None:
+def test_a_signal_answers_waiting_requests(server: LiveServer) -> None:
     answers: list[httpx.Response] = []
 
     def follow() -> None:
@@ -142,7 +150,7 @@ def test_a_signal_answers_those_who_wait(server: LiveServer) -> None:
     assert answers[0].json()["records"] == []
 
 
-def test_while_draining_it_serves_but_is_not_ready(tmp_path: Path) -> None:
+def test_a_draining_broker_serves_but_is_not_ready(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "data", drain_ms="20000") as server, http1(server.url) as client:
         server.signal()
         server.event("stopping")
@@ -184,14 +192,15 @@ def test_a_second_broker_on_the_same_data_refuses_to_start(server: LiveServer) -
     assert httpx.get(f"{server.url}/v0/ready").status_code == 200
 
 
-def test_a_taken_port_is_told_in_a_sentence(server: LiveServer, tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_a_sentence(server: LiveServer, tmp_path: Path) -> None:
     code, said = ended(start(tmp_path / "other", port=str(server.port)))
     assert code == 1
     assert "TOPICS_PORT" in said
     assert "Traceback" not in said
 
 
-def test_a_damaged_log_is_told_with_file_and_offset(tmp_path: Path) -> None:
+@pytest.mark.fast
+def test_a_damaged_log_is_reported_with_file_and_offset(tmp_path: Path) -> None:
     settings = {"wal_shards": "1", "sync_point_bytes": "1"}
     with LiveServer(tmp_path / "data", **settings) as server:
         for _ in range(3):
@@ -219,7 +228,7 @@ def test_a_damaged_log_is_told_with_file_and_offset(tmp_path: Path) -> None:
         ({"api_keys": "k:x"}, "TOPICS_API_KEYS"),
     ],
 )
-def test_bad_settings_end_it_with_a_sentence_and_code_2(
+def test_a_bad_setting_ends_the_broker_with_a_sentence_and_code_2(
     tmp_path: Path, settings: dict[str, str], variable: str
 ) -> None:
     code, said = ended(start(tmp_path / "data", **settings))
@@ -235,7 +244,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def test_other_interfaces_are_served_when_told_so(tmp_path: Path) -> None:
+def test_another_interface_is_served_when_configured(tmp_path: Path) -> None:
     settings = {"host": "0.0.0.0", "allow_insecure_no_auth": "1"}
     with LiveServer(tmp_path / "data", **settings) as server:
         assert httpx.get(f"http://127.0.0.1:{server.port}/v0/ready").status_code == 200
@@ -263,7 +272,7 @@ def test_a_target_may_name_the_whole_url(server: LiveServer, path: bytes) -> Non
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_bytes_that_are_no_request_do_no_harm(server: LiveServer) -> None:
+def test_bytes_that_are_not_a_request_do_no_harm(server: LiveServer) -> None:
     for rubbish in (
         b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: localhost\r\n\r\n",
         b"\x16\x03\x01",
@@ -282,7 +291,7 @@ def fail_writes(server: LiveServer) -> None:
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1, 1))
 
 
-def test_a_failed_log_is_told_by_readiness_and_reads_go_on(tmp_path: Path) -> None:
+def test_readiness_reports_a_failed_log_and_reads_go_on(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "data", wal_shards="1") as server, http1(server.url) as client:
         client.post("/v0/topics/t", json=BODY)
         fail_writes(server)
@@ -295,7 +304,8 @@ def test_a_failed_log_is_told_by_readiness_and_reads_go_on(tmp_path: Path) -> No
         assert len(client.get("/v0/topics/t/records").json()["records"]) == 1
 
 
-def test_a_failed_log_ends_it_with_code_70_when_told_so(tmp_path: Path) -> None:
+@pytest.mark.fast
+def test_a_failed_log_ends_a_broker_set_to_exit_with_code_70(tmp_path: Path) -> None:
     settings = {"wal_shards": "1", "on_storage_failed": "exit"}
     with LiveServer(tmp_path / "data", **settings) as server, http1(server.url) as client:
         client.put("/v0/topics/t")

@@ -15,13 +15,13 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.http.calls import append
 from tests.http.hot_server import HotServer
 from tests.http.test_work_stream import PATIENCE_S
 from tests.http.watch_calls import Watch, session, stream
 
-ROUNDS = 10_000 if is_long(environ) else 300
+ROUNDS = 10_000 if is_soak(environ) else 300
 #: Far below any heartbeat or wait: whoever was not woken would exceed it.
 MOST_S = 10.0
 

@@ -190,7 +190,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPro
         yield process
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(killed: BrokerProcess) -> None:
     await be_killed_again_and_again(killed, random.Random(random.getrandbits(64)), 30)
@@ -199,7 +199,7 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(killed: B
 
 @needs_io_uring
 @pytest.mark.timeout(1800)
-async def test_a_directory_changes_its_backend_at_every_start_and_kill(tmp_path: Path, long_mode: bool) -> None:
+async def test_a_directory_changes_its_backend_at_every_start_and_kill(tmp_path: Path, soak_mode: bool) -> None:
     class Changing(BrokerProcess):
         """Another backend every time."""
 
@@ -210,5 +210,5 @@ async def test_a_directory_changes_its_backend_at_every_start_and_kill(tmp_path:
             super().launch(io_backend=list(IoBackend)[self.starts % 3], **settings)
 
     with Changing(tmp_path, **SEGMENTS) as broker:
-        await be_killed_again_and_again(broker, random.Random(random.getrandbits(64)), 30 if long_mode else 2)
+        await be_killed_again_and_again(broker, random.Random(random.getrandbits(64)), 30 if soak_mode else 2)
         assert broker.starts >= 3

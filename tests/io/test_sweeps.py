@@ -10,18 +10,19 @@ from collections.abc import Iterator
 import pytest
 
 from storage.options import IoBackend
-from tests.crash import test_sweep as sweep
 from tests.crash import test_threads as threads
+from tests.crash.test_sweep import calls_of
 from tests.crash.workloads import WORKLOADS
 from tests.support import crash_run
 from tests.support.backends import OTHERS, VARIABLE, everywhere
 from tests.support.broker_process import ROOT
-from tests.support.crash_sweep import Sweep, torn_cuts
+from tests.support.crash_sweep import SIZES, Size, Sweep, torn_cuts
 from tests.support.sim_disk import quiet_crashes
 
 CHOSEN = ("fsync_batches", "disk_singles", "reservations_run_out")
 SWEEP = Sweep(WORKLOADS, crash_run, points=15, errors=15, cuts=torn_cuts)
-#: What the long mode runs again with each backend.
+BOUNDED = SIZES[:2]
+#: What the soak tier runs again with each backend.
 SUITES = ("tests/unit/storage", "tests/crash", "tests/property", "tests/process", "tests/regression")
 
 
@@ -31,23 +32,25 @@ def _on_a_ring() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("size", BOUNDED)
 @pytest.mark.parametrize("name", CHOSEN)
-def test_promises_survive_a_crash_at_some_calls(name: str) -> None:
-    assert SWEEP.some_crashes(name) == []
+def test_promises_hold_after_a_crash(name: str, size: Size) -> None:
+    assert SWEEP.crashes(name, size) == []
 
 
+@pytest.mark.parametrize("size", BOUNDED)
 @pytest.mark.parametrize("name", CHOSEN)
-def test_promises_survive_an_error_at_some_calls(name: str) -> None:
-    assert SWEEP.some_errors(name) == []
+def test_promises_hold_after_a_failed_call(name: str, size: Size) -> None:
+    assert SWEEP.errors(name, size) == []
 
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_the_calls_to_the_disk_are_those_of_plain_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_a_ring = sweep._calls(WORKLOADS[name])
+    on_a_ring = calls_of(WORKLOADS[name])
     monkeypatch.undo()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.sim_disk.SimDisk.dress", staticmethod(lambda file: file))
-        assert sweep._calls(WORKLOADS[name]) == on_a_ring
+        assert calls_of(WORKLOADS[name]) == on_a_ring
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -60,12 +63,12 @@ async def test_a_failing_disk_under_load_acks_nothing_that_is_not_there(op: str)
     await threads.test_a_failing_disk_under_load_acks_nothing_that_is_not_there(op)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("backend", OTHERS)
 def test_every_suite_passes_with_every_backend(backend: IoBackend, suite: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", suite]
-    environment = {**os.environ, VARIABLE: str(backend), "TOPICS_TEST_LONG": ""}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tier", "both", suite]
+    environment = {**os.environ, VARIABLE: str(backend), "TOPICS_TEST_SOAK": ""}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -59,7 +59,7 @@ def test_the_installed_one_walks(server: Server, program: str) -> None:
     assert steps == STEPS
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("named", OTHERS)
 @pytest.mark.timeout(INSTALL_S + PATIENCE_S + 60)
 def test_another_version_walks(server: Server, tmp_path: Path, named: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from broker.http.render import shown
 from storage.config import TopicConfig, TopicType
 from storage.records.values import NewRecord, PlainBinary, ReadQuery, TagMatch
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.kafka.clients import CLIENTS, CODECS, Sent
 from tests.kafka.server import KafkaServer
 
@@ -36,7 +36,7 @@ ODD: list[Sent] = [
 @pytest.mark.parametrize("writer", CLIENTS)
 async def test_each_client_reads_what_each_writes(server: KafkaServer, writer: str) -> None:
     await server.engine.put_topic("t")
-    codecs = CODECS if is_long(os.environ) or writer == "confluent" else CODECS[-2:]
+    codecs = CODECS if is_soak(os.environ) or writer == "confluent" else CODECS[-2:]
     sent: list[Sent] = []
     # kafka-python sends no header that is null.
     odd = [each for each in ODD if writer != "kafka-python" or all(value is not None for _, value in each[2])]

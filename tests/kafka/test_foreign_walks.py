@@ -1,6 +1,6 @@
 """Clients of other languages walk through all that they do with a broker: `tests/kafka/walks/node`, `go` and `rust`.
 
-In long mode only: they are fetched and built as the test runs, for which the registries have to be there.
+In the soak tier only: they are fetched and built as the test runs, for which the registries have to be there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATIENCE_S = 180
 BUILD_S = 900
 STEPS = ["create", "produce", "consume", "commit", "describe", "delete"]
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_S + PATIENCE_S + 60)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(BUILD_S + PATIENCE_S + 60)]
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 from broker.kafka.apis import APIS, Api, ApiKey
 from broker.kafka.codec.schema import encode
 from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.kafka.server import KafkaServer, Wire
 from tests.unit.kafka.random_messages import filled
 from tests.unit.kafka.test_messages import REQUESTS, api_of
 
-ROUNDS = 4000 if is_long(os.environ) else 150
+ROUNDS = 4000 if is_soak(os.environ) else 150
 
 #: Calls that wait for other members of a group, as long as a request says.
 WAITING = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}

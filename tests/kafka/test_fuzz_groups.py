@@ -22,13 +22,13 @@ from broker.kafka.codec.wire import Malformed
 from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.states import State
 from broker.kafka.messages import groups as m
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.kafka.groups.test_calls import stable
 from tests.kafka.server import PATIENCE_S, KafkaServer, Wire
 from tests.kafka.test_fuzz import refusals, still_served
 from tests.unit.kafka.random_messages import filled
 
-ROUNDS = 8000 if is_long(os.environ) else 400
+ROUNDS = 8000 if is_soak(os.environ) else 400
 GROUPS = ("g", "h", "ключ", "", "x" * 600)
 INSTANCES = (None, None, "one", "two")
 KINDS: dict[ApiKey, tuple[type[Message], type[Message]]] = {

@@ -1,6 +1,6 @@
 """KafkaJS resets a group: it hung where committed offsets were refused that no record has.
 
-In long mode only: the client is fetched as the test runs, for which npm and its registry have to be there.
+In the soak tier only: the client is fetched as the test runs, for which npm and its registry have to be there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PACKAGE = "kafkajs@2.2.4"
 PATIENCE_S = 120
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(2 * PATIENCE_S + 60)
 def test_kafkajs_resets_a_group(tmp_path: Path) -> None:
     folder = tmp_path / "node"

@@ -1,6 +1,6 @@
 """librdkafka's own tests of committed offsets and of what administers a broker, run as they are against this one.
 
-In long mode only: the sources are fetched by cargo, in the crate that ships them, and built once, which takes minutes;
+In the soak tier only: the sources are fetched by cargo, in the crate that ships them, and built once, which takes minutes;
 what was built stays in the cache. Left out of 0081 is what there is not here: ACLs, SCRAM, settings of a broker.
 """
 
@@ -34,7 +34,7 @@ OTHERS = [
     "0137",
 ]  # fmt: skip
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_S + PATIENCE_S + 60)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(BUILD_S + PATIENCE_S + 60)]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from storage import Durability, Engine, NewRecord, Options, ReadQuery, TopicConf
 from storage.backup.restoring import restore
 from storage.platform.posix import PosixFileSystem
 from storage.records.values import TagMatch
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.backup_load import State, Writer
 from tests.support.broker_process import ROOT, BrokerProcess, environment, verify
 
@@ -42,7 +42,7 @@ WRITERS = 4
 BACKUPS = 4
 #: Steps that every writer has behind it at each of them.
 FEW = 5
-KILLS = 5 if is_long(os.environ) else 1
+KILLS = 5 if is_soak(os.environ) else 1
 
 
 class Window(NamedTuple):

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.consume_check import Consumed, Life
 
+pytestmark = pytest.mark.fast
+
 
 def lives(*each: Life, strict: bool = False, limit: int = 2, persist_every: int = 3) -> list[str]:
     consumed = Consumed(name="c", strict=strict, limit=limit, persist_every=persist_every, lives=list(each))

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.consumer_load import Kind, Load, make_consumers, through_kills, told
 
-LONG = is_long(os.environ)
-BATCHES = 600 if LONG else 80
-KILLS = 30 if LONG else 10
-PATIENCE_S = 120.0 if LONG else 60.0
+SOAK = is_soak(os.environ)
+BATCHES = 600 if SOAK else 80
+KILLS = 30 if SOAK else 10
+PATIENCE_S = 120.0 if SOAK else 60.0
 TOPICS = {"a": "fsync", "b": "disk"}
 
 # Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
@@ -49,7 +49,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.timeout(1800 if LONG else 300)
+@pytest.mark.timeout(1800 if SOAK else 300)
 async def test_each_crash_does_what_it_may_and_no_more(broker: BrokerProcess, dice: random.Random) -> None:
     broker.start()
     for topic, durability in TOPICS.items():

@@ -43,7 +43,7 @@ def wait_stuck(load: GroupLoad, disk: SmallDisk) -> None:
 
 
 @pytest.mark.parametrize(
-    "killed", [pytest.param(False, id="as-it-runs"), pytest.param(True, id="killed-when-full", marks=pytest.mark.long)]
+    "killed", [pytest.param(False, id="as-it-runs"), pytest.param(True, id="killed-when-full", marks=pytest.mark.soak)]
 )
 @pytest.mark.timeout(200)
 def test_clients_wait_for_space_and_lose_nothing(

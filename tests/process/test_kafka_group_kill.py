@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.group_load import GroupLoad, all_there_once, committed, make_topics
 
-LONG = is_long(os.environ)
-KILLS = 20 if LONG else 3
+SOAK = is_soak(os.environ)
+KILLS = 20 if SOAK else 3
 #: Partitions by topic; the first is synced with each write.
 TOPICS = {"a": 1, "b": 3}
 PLACES = [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
@@ -39,7 +39,7 @@ def broker(tmp_path: Path, port: int) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.timeout(1200 if LONG else 200)
+@pytest.mark.timeout(1200 if SOAK else 200)
 def test_acked_records_are_there_once_and_committed_offsets_never_go_back(
     broker: BrokerProcess, port: int, dice: random.Random
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import storage.__main__ as storage_command
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.kill_connection import Connection
 from tests.support.kill_ledger import Outcome
@@ -21,8 +21,10 @@ from tests.support.kill_load import Ledger, Load
 from tests.support.kill_settle import check, settle
 from tests.support.kill_view import View, views
 
-LONG = is_long(os.environ)
-ROUNDS = 50 if LONG else 6
+SOAK = is_soak(os.environ)
+#: Rounds of kills in the fast tier, and in the slow one.
+FEW_ROUNDS = 2
+ROUNDS = 50 if SOAK else 6
 
 # Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
 SMALL: dict[str, Any] = {
@@ -46,7 +48,7 @@ SEGMENTS: dict[str, Any] = {
     "absorb_process_records": 30,
     "max_open_segments": 8,
 }
-SEGMENT_ROUNDS = 30 if LONG else 3
+SEGMENT_ROUNDS = 30 if SOAK else 3
 
 
 @pytest.fixture
@@ -72,15 +74,20 @@ def is_sound(data_dir: Path) -> None:
         assert storage_command.main(["verify", str(data_dir)]) == 0, said.getvalue()
 
 
-@pytest.mark.timeout(1800 if LONG else 200)
+@pytest.mark.fast
+@pytest.mark.timeout(1800 if SOAK else 200)
+@pytest.mark.parametrize(
+    "rounds",
+    [pytest.param(FEW_ROUNDS, id="few-rounds"), pytest.param(ROUNDS, id="some-rounds", marks=pytest.mark.slow)],
+)
 async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
-    broker: BrokerProcess, dice: random.Random
+    broker: BrokerProcess, dice: random.Random, rounds: int
 ) -> None:
-    await be_killed_again_and_again(broker, dice, ROUNDS)
+    await be_killed_again_and_again(broker, dice, rounds)
 
 
-@pytest.mark.timeout(1800 if LONG else 200)
-async def test_nothing_acknowledged_is_lost_on_its_way_to_segments(
+@pytest.mark.timeout(1800 if SOAK else 200)
+async def test_nothing_acknowledged_is_lost_while_records_move_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:
     await be_killed_again_and_again(segmented, dice, SEGMENT_ROUNDS)
@@ -126,9 +133,7 @@ def end_somehow(broker: BrokerProcess, dice: random.Random) -> None:
         assert broker.stop() == 0
 
 
-async def test_killed_again_while_it_recovers_it_still_has_everything(
-    broker: BrokerProcess, dice: random.Random
-) -> None:
+async def test_a_kill_during_recovery_loses_nothing(broker: BrokerProcess, dice: random.Random) -> None:
     ledger = Ledger(dice)
     broker.start()
     await ledger.create(broker.port)

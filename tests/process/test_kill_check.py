@@ -10,6 +10,8 @@ from tests.support.kill_check import check_topic
 from tests.support.kill_ledger import Book, Deletion, Write
 from tests.support.kill_view import Gap, View
 
+pytestmark = pytest.mark.fast
+
 
 def write_of(book: Book, name: str, *tags: str | None, first_seq: int | None = None) -> Write:
     """A write with a record for each tag: acknowledged at `first_seq`, or without an answer."""

@@ -11,12 +11,12 @@ from loadtest.overload import Overload, lines, run
 #: What may be kept of writes: the log's queue, the newest records, keys, connections; the rest is the interpreter.
 MAX_GROWTH_MIB = 600
 SHORT = Overload(seconds=4, capacity_s=1, connections=512, give_up_s=0.5)
-LONG = Overload(seconds=120)
+SOAK = Overload(seconds=120)
 
 
 @pytest.mark.timeout(900)
-def test_twice_the_capacity_is_survived(tmp_path: Path, long_mode: bool) -> None:
-    wanted = LONG if long_mode else SHORT
+def test_twice_the_capacity_is_survived(tmp_path: Path, soak_mode: bool) -> None:
+    wanted = SOAK if soak_mode else SHORT
     found = run(wanted, parent=str(tmp_path))
     print(*lines(wanted, found), sep="\n")
     assert found.failed == {}

@@ -10,6 +10,8 @@ import pytest
 from tests.support.queue_history import Dead
 from tests.support.queue_script import FAILED, UNKNOWN, Given, Script
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture
 def script() -> Script:

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.queue_check import check
 from tests.support.queue_history import Act, Claim, Look, Pause, Produce, Purge, Redrive, Settle
 from tests.support.queue_load import QueueLoad, Service
 
-LONG = is_long(os.environ)
-WORKERS = 50 if LONG else 12
-JOBS = 20_000 if LONG else 2000
-KILLS = 12 if LONG else 3
+SOAK = is_soak(os.environ)
+WORKERS = 50 if SOAK else 12
+JOBS = 20_000 if SOAK else 2000
+KILLS = 12 if SOAK else 3
 #: It is not waited for such a moment for longer.
 MOMENT_WITHIN_S = 3.0
 #: What somebody who looks after queues does, and workers come across, by one queue or the other.
@@ -33,7 +33,7 @@ OF_EACH = ("tried an old token", "was pushed a job", "left a stream with jobs in
 ALL_WITHIN_S = 30.0
 MORE_JOBS = 20
 #: Once the faults are over: all leases end within two seconds, the rest is work.
-DRAINED_WITHIN_S = 120.0 if LONG else 40.0
+DRAINED_WITHIN_S = 120.0 if SOAK else 40.0
 
 BACKOFFS: list[dict[str, int]] = [{}, {"retry_backoff_ms": 500, "retry_backoff_max_ms": 800}]
 #: The first dead job makes its topic, or it has been there before: a queue itself, and of another class.
@@ -54,7 +54,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.timeout(1800 if LONG else 200)
+@pytest.mark.timeout(1800 if SOAK else 200)
 @pytest.mark.parametrize("leases_durable", [False, True])
 async def test_a_queue_keeps_its_promises_when_the_process_is_killed(
     broker: BrokerProcess, dice: random.Random, leases_durable: bool

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.consumer_load import Kind, Load, make_consumers, through_kills, told
 from tests.support.disk_use import allocated
 
-LONG = is_long(os.environ)
-KILLS = 30 if LONG else 3
-BATCHES = 600 if LONG else 100
-PATIENCE_S = 120.0 if LONG else 60.0
+SOAK = is_soak(os.environ)
+KILLS = 30 if SOAK else 3
+BATCHES = 600 if SOAK else 100
+PATIENCE_S = 120.0 if SOAK else 60.0
 TOPICS = {"a": "fsync", "b": "disk", "late": "disk"}
 RECORD_BYTES, SEGMENT_BYTES = 1000, 64 << 10
 #: A segment holds as much of a topic as nobody gets back before it is full.
@@ -56,7 +56,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.timeout(1800 if LONG else 300)
+@pytest.mark.timeout(1800 if SOAK else 300)
 async def test_nothing_unread_goes_and_the_disk_is_given_back(broker: BrokerProcess, dice: random.Random) -> None:
     broker.start()
     for topic, durability in TOPICS.items():

@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 
-LONG = is_long(os.environ)
-BATCHES = 1500 if LONG else 250
-KILLS = 15 if LONG else 4
-PATIENCE_S = 120.0 if LONG else 40.0
+SOAK = is_soak(os.environ)
+BATCHES = 1500 if SOAK else 250
+KILLS = 15 if SOAK else 4
+PATIENCE_S = 120.0 if SOAK else 40.0
 #: Two sources lead into b, which clients write into as well; from there it goes on.
 CLASSES = {"a": "fsync", "c": "disk", "b": "fsync", "d": "disk", "e": "fsync"}
 ROUTERS = {"ab": ("a", "b"), "cb": ("c", "b"), "bd": ("b", "d"), "de": ("d", "e")}
@@ -74,7 +74,7 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.timeout(1800 if LONG else 200)
+@pytest.mark.timeout(1800 if SOAK else 200)
 async def test_nothing_is_missing_and_nothing_comes_twice(broker: BrokerProcess, dice: random.Random) -> None:
     broker.start()
     for topic, durability in CLASSES.items():

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 
-LONG = is_long(os.environ)
-KILLS = 12 if LONG else 1
+SOAK = is_soak(os.environ)
+KILLS = 12 if SOAK else 1
 BATCH = 40
 PATIENCE_S = 60.0
 
@@ -97,7 +97,7 @@ class Workers:
                 self.done[offset] = self.done.get(offset, 0) + 1
 
 
-@pytest.mark.timeout(900 if LONG else 120)
+@pytest.mark.timeout(900 if SOAK else 120)
 @pytest.mark.parametrize("leases_durable", [False, True])
 def test_every_job_is_done_and_none_again(
     broker: BrokerProcess, port: int, dice: random.Random, leases_durable: bool

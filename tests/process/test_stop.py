@@ -20,7 +20,7 @@ from tests.support.kill_settle import check, settle
 from tests.support.kill_view import views
 from tests.support.stop_jobs import TOPIC, Jobs
 
-ROUNDS, LONG_ROUNDS = 3, 20
+ROUNDS, SOAK_ROUNDS = 3, 20
 PARKED = 8
 WATCHED = ("fsync-0", "disk-0")
 #: Longer than a stop may take: whoever waited for this long was not answered by the stop.
@@ -75,11 +75,11 @@ def stopping(broker: BrokerProcess, jobs: Jobs) -> Callable[[], None]:
 
 
 async def test_a_stop_under_load_answers_everybody_and_loses_nothing(
-    broker: BrokerProcess, dice: random.Random, long_mode: bool
+    broker: BrokerProcess, dice: random.Random, soak_mode: bool
 ) -> None:
     """Writers of every class, workers of a queue, a watcher, readers who wait."""
     ledger, jobs = Ledger(dice), Jobs(dice)
-    rounds = LONG_ROUNDS if long_mode else ROUNDS
+    rounds = SOAK_ROUNDS if soak_mode else ROUNDS
     broker.start()
     await ledger.create(broker.port)
     await jobs.create(broker.port)

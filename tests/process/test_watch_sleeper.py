@@ -23,16 +23,16 @@ import pytest
 from websockets import ConnectionClosed
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess
 from tests.support.watch_coverage import Chunked, Coverage, Event, events_of
 
-LONG = is_long(os.environ)
-SLEEP_S = 60.0 if LONG else 8.0
+SOAK = is_soak(os.environ)
+SLEEP_S = 60.0 if SOAK else 8.0
 #: Without sleepers, before and behind.
-AWAKE_S = 10.0 if LONG else 4.0
+AWAKE_S = 10.0 if SOAK else 4.0
 WRITE_EVERY_S = 0.025
-RECORD_BYTES = 30_000 if LONG else 110_000
+RECORD_BYTES = 30_000 if SOAK else 110_000
 FLOWN_BYTES = 50 << 20
 #: Far less than goes by. What a queue for a sleeper would hold is several times as much.
 GROWTH_BYTES = 25 << 20
@@ -239,7 +239,7 @@ async def wake(events: AsyncIterator[Event], coverage: Coverage, middle: int) ->
     """Read what came before the broker gave it up; or (it was not yet), of all it has missed, about a half."""
     async for event in events:
         coverage.take(event)
-        if event.name == "error" or (coverage.at["kept"] >= middle and not LONG):
+        if event.name == "error" or (coverage.at["kept"] >= middle and not SOAK):
             return
 
 
@@ -278,7 +278,7 @@ async def test_others_do_not_notice_memory_is_bounded_and_nothing_is_lost(
     )
     assert grown < GROWTH_BYTES
     assert asleep_ms < HARM * max(before_ms, behind_ms)
-    assert broker.metric("topics_watch_slow_closed_total") == (2 if LONG else 0)
+    assert broker.metric("topics_watch_slow_closed_total") == (2 if SOAK else 0)
     heads = dict.fromkeys(TOPICS, written // RECORD_BYTES)
     async with Stream.open(broker.port, path, on_stream.last_id) as again:
         await follow(again.events(), on_stream, heads)

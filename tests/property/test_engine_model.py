@@ -17,7 +17,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from storage import Discard, Durability, ReadQuery, TagMatch, TopicConfig
 from storage.errors import RecordNotFound, SeqConflict, StorageError, TopicNotFound
 from storage.records.values import LossCause
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.property.engine_bench import WINDOW_MS, EngineBench
 from tests.property.topic_model import Item, Told, TopicModel, item
 from tests.support.sim_disk import Loss
@@ -333,4 +333,4 @@ async def go_on(turns: int) -> None:
 
 
 TestEngineModel = EngineModel.TestCase
-TestEngineModel.settings = settings(max_examples=2000 if is_long(os.environ) else 150, stateful_step_count=40)
+TestEngineModel.settings = settings(max_examples=2000 if is_soak(os.environ) else 150, stateful_step_count=40)

@@ -17,7 +17,7 @@ from storage import Discard, Durability, NewRecord, TopicConfig
 from storage.config import TopicType
 from storage.errors import LeaseLost, StorageError
 from storage.state.queues.values import JobState
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.property.queue_bench import DEAD, EXPIRY_TURNS, QUEUE, QueueBench
 from tests.property.queue_model import Given, Job
 from tests.property.test_engine_model import DISK_SYNC_MS, SMALL
@@ -348,4 +348,4 @@ def size_of(data: Any, meta: Any) -> int:
 
 
 TestQueueModel = QueueMachine.TestCase
-TestQueueModel.settings = settings(max_examples=2000 if is_long(os.environ) else 200, stateful_step_count=40)
+TestQueueModel.settings = settings(max_examples=2000 if is_soak(os.environ) else 200, stateful_step_count=40)

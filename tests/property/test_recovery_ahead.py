@@ -159,9 +159,9 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_both_ways_say_the_same(seed: int, tmp_path: Path, opened: list[AheadScanner], long_mode: bool) -> None:
+async def test_both_ways_say_the_same(seed: int, tmp_path: Path, opened: list[AheadScanner], soak_mode: bool) -> None:
     used = refused = 0
-    for round in range(20 if long_mode else 1):
+    for round in range(20 if soak_mode else 1):
         rng = Random(f"{seed}/{round}")
         await write(tmp_path / "whole", rng)
         for damage in DAMAGES:

@@ -13,7 +13,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.unread import RECORD_BYTES, Unread, Watch, get, resident
 
 #: Without bounds each of these would hold 8 MB or more.
-CLIENTS, LONG_CLIENTS = 80, 1000
+CLIENTS, SOAK_CLIENTS = 80, 1000
 MAX_BYTES = 600 << 20
 BUDGET_BYTES = 32 << 20
 #: Records are in sealed segments soon.
@@ -80,10 +80,10 @@ DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("door", DOORS)
-def test_answers_that_nobody_reads_are_bounded(tmp_path: Path, door: str, long_mode: bool) -> None:
-    count = LONG_CLIENTS if long_mode else CLIENTS
+def test_answers_that_nobody_reads_are_bounded(tmp_path: Path, door: str, soak_mode: bool) -> None:
+    count = SOAK_CLIENTS if soak_mode else CLIENTS
     kafka_port = tmp_path / "kafka"
-    settings: dict[str, int] = {} if long_mode else {"max_answer_memory_bytes": BUDGET_BYTES}
+    settings: dict[str, int] = {} if soak_mode else {"max_answer_memory_bytes": BUDGET_BYTES}
     if door == "segments":
         settings |= SOON
     with BrokerProcess(
@@ -102,6 +102,6 @@ def test_answers_that_nobody_reads_are_bounded(tmp_path: Path, door: str, long_m
         print(door, count, f"{before >> 20} -> {seen.peak_bytes >> 20} MiB, health {seen.slowest_s:.3f} s")
         assert not watch.killed
         assert seen.answered > 0
-        assert seen.peak_bytes < (MAX_BYTES if long_mode else before + 6 * BUDGET_BYTES)
+        assert seen.peak_bytes < (MAX_BYTES if soak_mode else before + 6 * BUDGET_BYTES)
         assert broker.ok("GET", "/v0/topics/t")["head_seq"] in (15, 20)
         assert broker.complaints() == []

@@ -16,10 +16,10 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.unread import Watch, resident
 
 MIB = 1 << 20
-BODIES, LONG_BODIES = 12, 40
-BODY_BYTES, LONG_BODY_BYTES = 24 * MIB, 63 * MIB
+BODIES, SOAK_BODIES = 12, 40
+BODY_BYTES, SOAK_BODY_BYTES = 24 * MIB, 63 * MIB
 #: What bodies may hold. Two of them fit, and whoever waits in vain is refused.
-BUDGET_BYTES, LONG_BUDGET_BYTES = 64 * MIB, 256 * MIB
+BUDGET_BYTES, SOAK_BUDGET_BYTES = 64 * MIB, 256 * MIB
 #: What is made of a body while it is decoded, hashed and written, and what the log holds of it meanwhile.
 TIMES = 4
 #: What a broker that has served large bodies may keep: caches and indexes, of bounded size.
@@ -59,10 +59,10 @@ def _post(port: int, body: bytes, told: list[tuple[int, str | None]]) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_of_bodies_is_bounded_and_given_back(tmp_path: Path, kind: str, long_mode: bool) -> None:
-    count = LONG_BODIES if long_mode else BODIES
-    budget = LONG_BUDGET_BYTES if long_mode else BUDGET_BYTES
-    body = gzip.compress(KINDS[kind](LONG_BODY_BYTES if long_mode else BODY_BYTES), 1)
+def test_memory_of_bodies_is_bounded_and_given_back(tmp_path: Path, kind: str, soak_mode: bool) -> None:
+    count = SOAK_BODIES if soak_mode else BODIES
+    budget = SOAK_BUDGET_BYTES if soak_mode else BUDGET_BYTES
+    body = gzip.compress(KINDS[kind](SOAK_BODY_BYTES if soak_mode else BODY_BYTES), 1)
     told: list[tuple[int, str | None]] = []
     with BrokerProcess(tmp_path, wal_file_bytes=64 * MIB, max_body_memory_bytes=budget, tail_cache_bytes=MIB) as broker:
         broker.start()

@@ -19,7 +19,7 @@ import pytest
 from storage import Engine
 from storage.state.consumers.attempts import KEPT_MS
 from storage.state.consumers.values import ConsumerConfig
-from tests.conftest import is_long
+from tests.conftest import is_soak
 from tests.support.crash_run import until_crash
 from tests.support.sim_disk import SimDisk, When
 from tests.unit.storage.consumers.consumed import STRICT, add, answer, consumed, cursor, durable, take, turns
@@ -35,7 +35,7 @@ async def test_a_clean_stop_keeps_what_was_committed_in_front_of_a_lost_answer(m
     assert (committed.seq, committed.metadata) == (2, b"where it was")
 
 
-#: Calls at which a stop and a start are cut short, other than in long mode, which visits each.
+#: Calls at which a stop and a start are cut short, other than in the soak tier, which visits each.
 SAMPLE = 10
 
 
@@ -146,7 +146,7 @@ async def test_a_stop_and_a_start_that_are_cut_short_skip_nothing(when: When, po
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     calls = await cut_short(None, when)
     assert isinstance(calls, int)
-    for index in range(calls) if is_long(os.environ) else sorted(random.sample(range(calls), SAMPLE)):
+    for index in range(calls) if is_soak(os.environ) else sorted(random.sample(range(calls), SAMPLE)):
         machine = await cut_short(index, when)
         assert isinstance(machine, Machine)
         found = machine.disk.power_cut("torn", index) if power else machine.disk.process_kill()

@@ -89,9 +89,9 @@ def _put_s(path: Path) -> float:
         return 0.0
 
 
-@pytest.mark.timeout(1800)  # twenty times Spark's start, in long mode
+@pytest.mark.timeout(1800)  # twenty times Spark's start, in the soak tier
 def test_killed_at_several_points_and_run_again(
-    broker: SmallSegments, out: Path, java_home: str, long_mode: bool
+    broker: SmallSegments, out: Path, java_home: str, soak_mode: bool
 ) -> None:
     broker.append("killed", 4000)
     out.mkdir()
@@ -101,7 +101,7 @@ def test_killed_at_several_points_and_run_again(
         lambda: any(out.glob("_topics/killed/????????????????????.json")),
     ]
     count, kill = 4000, 0
-    for kill in range(20 if long_mode else len(points)):
+    for kill in range(20 if soak_mode else len(points)):
         driver = Driver(broker, out, "killed", java_home)
         if kill < len(points):
             driver.kill_when(points[kill])
@@ -194,10 +194,10 @@ def test_what_goes_while_tasks_are_at_work_is_a_loss(spark: SparkSession, broker
 
 
 @pytest.mark.timeout(900)
-def test_the_flights_of_a_year_by_the_date_they_left(spark: SparkSession, tmp_path: Path, long_mode: bool) -> None:
-    """Each is committed on the day of its flight. Every 50th of them, but in long mode."""
+def test_the_flights_of_a_year_by_the_date_they_left(spark: SparkSession, tmp_path: Path, soak_mode: bool) -> None:
+    """Each is committed on the day of its flight. Every 50th of them, but in the soak tier."""
     days: dict[int, list[bytes]] = {}
-    for _, text in flights(data_file(), 1 if long_mode else 50):
+    for _, text in flights(data_file(), 1 if soak_mode else 50):
         told = msgspec.json.decode(text)
         left = datetime(told["year"], told["month"], told["day"], 12, tzinfo=UTC)
         days.setdefault(int(left.timestamp() * 1000), []).append(text)
@@ -205,7 +205,7 @@ def test_the_flights_of_a_year_by_the_date_they_left(spark: SparkSession, tmp_pa
     directory.mkdir()
     write_dated(directory / "data", "flights", sorted(days.items()))
     out = tmp_path / "out"
-    with SmallSegments(directory, segment_max_events=20_000 if long_mode else 500) as broker:
+    with SmallSegments(directory, segment_max_events=20_000 if soak_mode else 500) as broker:
         count = sum(map(len, days.values()))
         broker.until(lambda: broker._durable("flights"))  # pyright: ignore[reportPrivateUsage]
         with Exports(broker.url, str(out)) as exports:

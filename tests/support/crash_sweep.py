@@ -1,10 +1,11 @@
 """Stops workloads at calls to the disk, in every way, or has calls fail, and gathers what was wrong with the rest.
 
     SWEEP = Sweep(WORKLOADS, job_run, points=6, errors=3)
-    assert SWEEP.some_crashes("claims and acks") == []
+    assert SWEEP.crashes("claims and acks", Size.SOME) == []
 
-The short forms take a sample, another one in every run: pytest's random seed decides (see its header). A failure
-names what repeats it: `examine(w, run_until(w, CrashPoint(...)), Cut(...))` with `w = WORKLOADS[...]`.
+`SIZES` are the sizes as cases of a test, each in its tier. A sample is another one in every run: pytest's random seed
+decides (see its header). A failure names what repeats it: `examine(w, run_until(w, CrashPoint(...)), Cut(...))` with
+`w = WORKLOADS[...]`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from itertools import islice
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
+
+import pytest
 
 from tests.support.crash_check import End
 from tests.support.crash_run import CrashPoint, Cut
@@ -23,6 +27,23 @@ from tests.support.sim_disk import Loss, SimDisk, When
 ERRORS: Final = (errno.EIO, errno.ENOSPC)
 #: So many are told; the rest is most likely the same.
 MAX_FAILURES: Final = 5
+#: A sample of size FEW has one in so many of those of SOME, and at least one.
+FEWER: Final = 10
+
+
+class Size(StrEnum):
+    """How many calls of a workload are tried."""
+
+    FEW = "few"
+    SOME = "some"
+    ALL = "all"
+
+
+SIZES: Final = [
+    pytest.param(Size.FEW, id=Size.FEW),
+    pytest.param(Size.SOME, id=Size.SOME, marks=pytest.mark.slow),
+    pytest.param(Size.ALL, id=Size.ALL, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+]
 
 
 class _Stopped(Protocol):
@@ -64,7 +85,7 @@ def torn_cuts(rng: Random) -> Iterator[Cut]:
 
 
 class Sweep(Generic[W, C]):
-    """Of the workloads of one kind. `points` and `errors`: how many of a workload a sample takes."""
+    """Of the workloads of one kind. `points` and `errors`: how many of a workload are tried at size SOME."""
 
     def __init__(
         self,
@@ -75,30 +96,31 @@ class Sweep(Generic[W, C]):
         errors: int,
         cuts: Callable[[Random], Iterator[Cut]] = some_cuts,
     ) -> None:
+        self.names = list(workloads)
         self._workloads = workloads
         self._runs: Any = runs
-        self._sample = (points, errors)
+        self._points_of_some = points
+        self._errors_of_some = errors
         self._cuts = cuts
 
-    def some_crashes(self, name: str) -> list[str]:
+    def crashes(self, name: str, size: Size) -> list[str]:
+        """What was wrong after the machine had stopped before, in and after calls to the disk."""
         rng = Random(random.getrandbits(32))
         points = self._points(name)
-        sample = rng.sample(points, min(self._sample[0], len(points)))
+        if size is Size.ALL:
+            return self._first(self._crashes(name, ((point, all_cuts(rng)) for point in points)))
+        sample = rng.sample(points, min(_share(self._points_of_some, size), len(points)))
         return self._first(self._crashes(name, ((point, self._cuts(rng)) for point in sample)))
 
-    def all_crashes(self, name: str) -> list[str]:
-        rng = Random(random.getrandbits(32))
-        return self._first(self._crashes(name, ((point, all_cuts(rng)) for point in self._points(name))))
-
-    def some_errors(self, name: str) -> list[str]:
+    def errors(self, name: str, size: Size) -> list[str]:
+        """What was wrong after a call to the disk had failed."""
         rng = Random(random.getrandbits(32))
         calls = range(self._calls(name))
-        sample = rng.sample(calls, min(self._sample[1], len(calls)))
-        return self._first(self._errors(name, [(index, rng.choice(ERRORS)) for index in sample], rng))
-
-    def all_errors(self, name: str) -> list[str]:
-        rng = Random(random.getrandbits(32))
-        tries = [(index, code) for index in range(self._calls(name)) for code in ERRORS]
+        if size is Size.ALL:
+            tries = [(index, code) for index in calls for code in ERRORS]
+        else:
+            sample = rng.sample(calls, min(_share(self._errors_of_some, size), len(calls)))
+            tries = [(index, rng.choice(ERRORS)) for index in sample]
         return self._first(self._errors(name, tries, rng))
 
     # -- one after the other -----------------------------------------------------------------------------------------
@@ -145,3 +167,7 @@ class Sweep(Generic[W, C]):
             raise
         if problems:
             yield "\n  ".join([where, *problems])
+
+
+def _share(some: int, size: Size) -> int:
+    return some if size is Size.SOME else max(1, some // FEWER)

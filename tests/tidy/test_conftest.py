@@ -1,66 +1,142 @@
-"""Long tests are left out, not skipped, unless long mode is on; a disk without room for a run is said at once."""
+"""Each tier runs its own tests and leaves out the others; a disk without room for a run is said at once."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from tests.conftest import is_long
+from tests.conftest import SLOW_FOLDERS, is_soak
 from tests.tidy.tree import ROOT
 
 pytest_plugins = ["pytester"]
 MODULE = """
 import pytest
 
-def test_short(long_mode):
-    print(f"long mode: {long_mode}")
+def test_plain(soak_mode):
+    print(f"soak mode: {soak_mode}")
 
-@pytest.mark.long
-def test_long():
+@pytest.mark.slow
+def test_slow():
+    pass
+
+@pytest.mark.soak
+def test_soak():
+    pass
+
+@pytest.mark.parametrize("size", ["few", pytest.param("all", marks=pytest.mark.soak)])
+def test_sizes(size):
     pass
 """
+#: Below a folder of slow tests.
+IN_SLOW_FOLDER = """
+import pytest
+
+def test_of_the_folder():
+    pass
+
+@pytest.mark.fast
+@pytest.mark.parametrize("size", ["few", pytest.param("some", marks=pytest.mark.slow)])
+def test_marked_fast(size):
+    pass
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """With tests of each tier, and the conftest of this project."""
+    monkeypatch.delenv("TOPICS_TEST_SOAK", raising=False)
+    pytester.makeconftest((ROOT / "tests/conftest.py").read_text())
+    pytester.makepyprojecttoml(
+        "[tool.pytest.ini_options]\n"
+        'markers = ["fast: x", "slow: x", "soak: x", "io_uring: x"]\n'
+        'addopts = "--strict-markers"\n'
+        'asyncio_default_fixture_loop_scope = "function"'
+    )
+    pytester.makepyfile(test_module=MODULE)
+    folder = pytester.path / SLOW_FOLDERS[0]
+    folder.mkdir(parents=True)
+    (folder / "test_in_slow_folder.py").write_text(IN_SLOW_FOLDER)
+    return pytester
 
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
         ({}, False),
-        ({"TOPICS_TEST_LONG": "1"}, True),
-        ({"TOPICS_TEST_LONG": "0"}, False),
-        ({"TOPICS_TEST_LONG": ""}, False),
+        ({"TOPICS_TEST_SOAK": "1"}, True),
+        ({"TOPICS_TEST_SOAK": "0"}, False),
+        ({"TOPICS_TEST_SOAK": ""}, False),
     ],
 )
-def test_the_variable_turns_long_mode_on(environment: dict[str, str], expected: bool) -> None:
-    assert is_long(environment) is expected
+def test_the_variable_turns_the_soak_tier_on(environment: dict[str, str], expected: bool) -> None:
+    assert is_soak(environment) is expected
 
 
 @pytest.mark.parametrize(
-    ("options", "outcome", "says"),
-    [([], {"passed": 1, "deselected": 1}, "long mode: False"), (["--long"], {"passed": 2}, "long mode: True")],
+    ("options", "tier", "ran"),
+    [
+        ([], "fast", ["test_marked_fast[few]", "test_plain", "test_sizes[few]"]),
+        (["--tier", "slow"], "slow", ["test_marked_fast[some]", "test_of_the_folder", "test_slow"]),
+        (
+            ["--tier", "both"],
+            "both",
+            [
+                "test_marked_fast[few]",
+                "test_marked_fast[some]",
+                "test_of_the_folder",
+                "test_plain",
+                "test_sizes[few]",
+                "test_slow",
+            ],
+        ),
+        (
+            ["--tier", "soak"],
+            "soak",
+            [
+                "test_marked_fast[few]",
+                "test_marked_fast[some]",
+                "test_of_the_folder",
+                "test_plain",
+                "test_sizes[all]",
+                "test_sizes[few]",
+                "test_slow",
+                "test_soak",
+            ],
+        ),
+    ],
 )
-def test_long_tests_are_left_out_by_default(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: list[str], outcome: dict[str, int], says: str
-) -> None:
-    monkeypatch.delenv("TOPICS_TEST_LONG", raising=False)
-    a_project(pytester, (ROOT / "tests/conftest.py").read_text())
-    result = pytester.runpytest_subprocess("-s", *options)
-    result.assert_outcomes(**outcome)
-    assert says in result.stdout.str()
-    assert "GiB free" in result.stdout.str()
+def test_a_tier_runs_its_own_tests(project: pytest.Pytester, options: list[str], tier: str, ran: list[str]) -> None:
+    result = project.runpytest_subprocess("-rpP", *options)
+    passed = [line.rpartition("::")[2] for line in result.outlines if line.startswith("PASSED ")]
+    assert sorted(passed) == ran
+    result.stdout.fnmatch_lines([f"tier: {tier} (*", "temporary files: *GiB free"])
+    if "test_plain" in ran:
+        assert f"soak mode: {tier == 'soak'}" in result.stdout.str()
 
 
-def test_a_disk_without_room_for_a_run_is_said_before_any_test_runs(pytester: pytest.Pytester) -> None:
+def test_the_variable_chooses_the_soak_tier(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_TEST_SOAK", "1")
+    project.runpytest_subprocess().assert_outcomes(passed=8)
+
+
+def test_a_disk_without_room_for_a_run_is_said_before_any_test_runs(project: pytest.Pytester) -> None:
     conftest = (ROOT / "tests/conftest.py").read_text()
     assert "ROOM_NEEDED = 2 << 30" in conftest
-    a_project(pytester, conftest.replace("ROOM_NEEDED = 2 << 30", "ROOM_NEEDED = 1 << 60"))
-    result = pytester.runpytest_subprocess()
+    project.makeconftest(conftest.replace("ROOM_NEEDED = 2 << 30", "ROOM_NEEDED = 1 << 60"))
+    result = project.runpytest_subprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "MiB free, the tests need up to" in result.stdout.str() + result.stderr.str()
     assert "passed" not in result.stdout.str()
 
 
-def a_project(pytester: pytest.Pytester, conftest: str) -> None:
-    pytester.makeconftest(conftest)
-    pytester.makepyprojecttoml(
-        '[tool.pytest.ini_options]\nmarkers = ["long: x"]\nasyncio_default_fixture_loop_scope = "function"'
-    )
-    pytester.makepyfile(MODULE)
+def test_the_costs_of_files_are_said_where_they_are_asked_for(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
+    for options in ([], ["-n", "2"]):
+        result = project.runpytest_subprocess("-p", "tests.support.costs", *options)
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(
+            ["*processor seconds*", "* 2 tests *test_module.py", "* 1 tests *test_in_slow_folder.py"]
+        )

@@ -15,9 +15,9 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
 def test_tiny_and_huge_entries_alternate(
-    data_dir: Path, durability: Durability, long_mode: bool, random_seed: int
+    data_dir: Path, durability: Durability, soak_mode: bool, random_seed: int
 ) -> None:
-    huge = (100 if long_mode else 12) * MIB
+    huge = (100 if soak_mode else 12) * MIB
     # Files smaller than an entry: each huge one gets a file of its own, and a segment.
     options = Options(max_record_bytes=huge, wal_file_bytes=4 * MIB, segment_max_bytes=8 * MIB)
     dice = random.Random(random_seed)

@@ -40,10 +40,10 @@ sys.stdin.read()
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 @pytest.mark.parametrize("consistency", list(Consistency))
 def test_what_was_unread_is_there_after_a_kill(
-    data_dir: Path, consistency: Consistency, durability: str, long_mode: bool
+    data_dir: Path, consistency: Consistency, durability: str, soak_mode: bool
 ) -> None:
     strict = consistency is Consistency.STRICTLY_AT_ONCE
-    topics, entries = (100, 100) if long_mode or (not strict and durability == "disk") else (20, 50)
+    topics, entries = (100, 100) if soak_mode or (not strict and durability == "disk") else (20, 50)
     with program(READER, data_dir, topics, entries, consistency, durability) as process:
         assert line_of(process) == "half"
     with BlockingEngine.open(data_dir) as engine:

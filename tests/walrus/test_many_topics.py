@@ -8,8 +8,8 @@ from pathlib import Path
 from storage import Engine
 
 
-async def test_5000_topics_at_once(data_dir: Path, long_mode: bool) -> None:
-    topics, rounds = (20_000, 5) if long_mode else (5000, 2)
+async def test_5000_topics_at_once(data_dir: Path, soak_mode: bool) -> None:
+    topics, rounds = (20_000, 5) if soak_mode else (5000, 2)
     names = [f"topic-{number:05d}" for number in range(topics)]
     async with Engine.open(data_dir) as engine:
         for turn in range(rounds):

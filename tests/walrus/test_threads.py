@@ -27,8 +27,8 @@ def in_threads(count: int, work: Callable[[int], object]) -> None:
             pass
 
 
-def test_100_threads_on_1000_topics(data_dir: Path, long_mode: bool) -> None:
-    threads, topics, turns = 100, 1000, 10 if long_mode else 1
+def test_100_threads_on_1000_topics(data_dir: Path, soak_mode: bool) -> None:
+    threads, topics, turns = 100, 1000, 10 if soak_mode else 1
     with BlockingEngine.open(data_dir) as engine:
 
         def write(thread: int) -> None:

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.timeout(FETCH_S + 300))
 
 
-@pytest.fixture(scope="session", params=[NEWEST, pytest.param(BEFORE, marks=pytest.mark.long)])
+@pytest.fixture(scope="session", params=[NEWEST, pytest.param(BEFORE, marks=pytest.mark.soak)])
 def version(request: pytest.FixtureRequest) -> str:
     """Of Kafka; its programs are there."""
     fetched(request.param)

@@ -20,7 +20,7 @@ def written(path: Path, **settings: str) -> str:
     return str(path)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_source_and_a_sink(programs: Programs) -> None:
     folder, converter = programs.folder, "org.apache.kafka.connect.storage.StringConverter"
     source, sink = folder / "in.txt", folder / "out.txt"

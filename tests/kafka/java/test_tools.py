@@ -73,14 +73,14 @@ def test_what_is_produced_is_consumed_and_groups_are_reset(programs: Programs) -
     assert programs.tool("GetOffsetShell", "--topic", "t").split() == ["t:0:500"]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_is_taken(programs: Programs, codec: str) -> None:
     assert "2000 records sent" in produce(programs, "t", 2000, compression_type=codec)
     assert consume(programs, "t", 2000, "readers") == 2000
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_groups_are_listed_reset_and_deleted(programs: Programs) -> None:
     produce(programs, "t", 100)
     consume(programs, "t", 100, "readers")
@@ -103,7 +103,7 @@ def test_groups_are_listed_reset_and_deleted(programs: Programs) -> None:
     assert programs.tool(GROUPS, "--list").split() == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_group_that_reads_is_described_with_its_members(programs: Programs, server: Server) -> None:
     produce(programs, "t", 10)
     with reading(programs, "ConsoleConsumer", "t"):
@@ -131,7 +131,7 @@ def until_described(programs: Programs, tool: str, what: str, wanted: str) -> No
         assert time.monotonic() < deadline, told
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_places_are_listed(programs: Programs) -> None:
     produce(programs, "t", 10)
     found = {
@@ -147,7 +147,7 @@ def test_places_are_listed(programs: Programs) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_settings_are_described_and_altered(programs: Programs) -> None:
     programs.tool("TopicCommand", "--create", "--topic", "t")
     topic = ("--entity-type", "topics", "--entity-name", "t")
@@ -176,7 +176,7 @@ def test_share_groups_take_jobs_and_are_described(programs: Programs, server: Se
     assert programs.tool("GroupsCommand", "--list").splitlines()[1].split() == ["mailers", "Share", "share"]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @OF_SHARES
 def test_share_groups_are_set_and_moved(programs: Programs, server: Server) -> None:
     server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))
@@ -209,7 +209,7 @@ def test_share_groups_are_set_and_moved(programs: Programs, server: Server) -> N
     assert programs.tool(SHARES, "--list").split() == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @OF_SHARES
 def test_share_groups_are_looked_at_and_deleted(programs: Programs, server: Server) -> None:
     server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))

@@ -1,0 +1,47 @@
+"""A command of the Makefile installs what it needs and nothing else, and says so before it begins."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import ROOT
+
+#: Command: the extras that it installs.
+EXTRAS = {
+    "run": {"kafka"},
+    "demo": {"kafka", "demo"},
+    "bench": {"kafka", "load"},
+    "test": {"kafka", "demo", "test"},
+    "test-long": {"kafka", "demo", "test"},
+}
+
+
+def steps(make: str, word: str, environment: Path) -> list[str]:
+    """What the command would run where nothing is installed."""
+    command = [make, "-n", word, f"VENV={environment}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize(("word", "extras"), EXTRAS.items())
+def test_a_command_installs_what_it_needs(make: str, tmp_path: Path, word: str, extras: set[str]) -> None:
+    named = re.findall(r"-e '\.\[([a-z,]+)\]'", "\n".join(steps(make, word, tmp_path / "venv")))
+    assert {extra for names in named for extra in names.split(",")} == extras
+
+
+@pytest.mark.parametrize("word", EXTRAS)
+def test_an_installation_is_announced(make: str, tmp_path: Path, word: str) -> None:
+    found = steps(make, word, tmp_path / "venv")
+    first = next(number for number, step in enumerate(found) if "-m pip" in step)
+    assert re.search(r'^echo "Installing .* MB, once \.\.\."$', found[first - 1])
+
+
+@pytest.mark.parametrize("word", ["test", "test-long"])
+def test_tests_are_announced(make: str, tmp_path: Path, word: str) -> None:
+    *_, announced, command = steps(make, word, tmp_path / "venv")
+    assert announced.startswith('echo "Running the ')
+    assert "-m pytest" in command
+    assert ("--tier slow" in command) is (word == "test-long")
