@@ -185,7 +185,7 @@ class Write:
         """The write has been committed: the answer to it."""
         submission = self.submission
         topic = self.engine.catalog.by_id.get(self.log.topic_id)
-        if submission is not None and topic is not None and not self.durable:
+        if submission is not None and topic is not None:
             self.engine.reservations.look_ahead(topic)
         answer = self._answer(self.log, self.first_seq, self.count, created=self.created)
         if submission is not None:
