@@ -17,9 +17,9 @@ async def test_a_path_can_be_run(name: str) -> None:
 
 def test_every_path_has_a_figure_to_be_held_to() -> None:
     all_known = guard.read_known()
-    assert all_known
+    assert guard_work.PATHS.keys() in [known.multiples.keys() for known in all_known.values()]
     for known in all_known.values():
-        assert known.multiples.keys() == guard_work.PATHS.keys()
+        assert known.multiples.keys() <= guard_work.PATHS.keys()  # of a new one, not every build has figures yet
         assert known.multiples["floor"] == 1
 
 
