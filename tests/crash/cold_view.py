@@ -37,9 +37,9 @@ def tier_problems(session: Session) -> list[str]:
         named: list[dict[str, int]] = []
         for segment in log.held.manifest.segments:
             id = id_of(log.topic_id, segment)
-            data_here = disk.exists(names.path(ROOT, id, names.DATA))
-            if data_here == (segment.tier == COLD):
-                problems.append(f"{id} is {segment.tier}, and its .data is {'' if data_here else 'not '}here")
+            here = [ext for ext in (names.DATA, names.PACKED) if disk.exists(names.path(ROOT, id, ext))]
+            if here != ([] if segment.tier == COLD else [id.records_ext]):
+                problems.append(f"{id} is {segment.tier}, and here it has {here}")
             if segment.tier != COLD:
                 continue
             named.append({"first_seq": segment.first_seq, "end_seq": segment.end_seq, "gen": segment.gen})

@@ -45,6 +45,7 @@ def stage() -> Stage:
         await some_of_everything(session)
         await session.absorb()
         await session.engine.backup(BACKUPS)
+        assert any(path.endswith(".zdata") for path in session.disk.tree()), "no segment is packed"
         await session.remove("f", before_seq=3)
         await session.append("e", 4)
         await session.absorb()

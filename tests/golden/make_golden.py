@@ -13,6 +13,7 @@ from pathlib import Path
 from storage.format import control, snapshot_header, wal_frame
 from storage.format.wal_frame import FrameType
 from tests.golden.directory import directory_files
+from tests.golden.packed import packed_files
 from tests.golden.segment_tags import tag_files
 from tests.golden.segments import END_SEQ, FIRST_SEQ, TOPIC_ID, segment_files
 from tests.support.spec_decoder import read_files
@@ -151,6 +152,19 @@ FRAMES: dict[str, GoldenFrame] = {
         ),
         flags=DURABLE,
     ),
+    "segment-packed": _control(
+        control.Segment(
+            first_seq=1,
+            end_seq=10_001,
+            event="rewritten",
+            gen=1,
+            live=10_000,
+            data_bytes=3_690_000,
+            tier="hot",
+            live_bytes=2_950_000,
+            packed_bytes=1_090_000,
+        )
+    ),
     "segment-dropped": _control(
         control.Segment(
             first_seq=41, end_seq=49, event="dropped", gen=1, live=0, data_bytes=59, tier="hot", live_bytes=0
@@ -221,7 +235,7 @@ def files() -> dict[str, bytes]:
     """Every golden file: its name in v1/ and its bytes."""
     made = {f"frame-{name}.bin": frame.encoded() for name, frame in FRAMES.items()}
     made["snapshot-header.bin"] = snapshot_header.seal(SNAPSHOT_BODY)
-    made |= segment_files() | tag_files()
+    made |= segment_files() | tag_files() | packed_files()
     return made | {f"directory/{name}.bin": content for name, content in directory_files().items()}
 
 

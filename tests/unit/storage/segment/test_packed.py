@@ -101,7 +101,7 @@ def test_any_piece_of_it_is_that_piece_of_the_data(reads: list[tuple[int, int]])
 
 
 @given(st.lists(st.sets(st.integers(0, END - 42), max_size=40), max_size=6), st.integers(0, (1 << 300) - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_it_stays_equal_to_its_unpacked_twin(deletions: list[set[int]], dead: int) -> None:
     packed, plain = new_disk(), new_disk()
     for disk, make in ((packed, pack), (plain, rewrite)):
