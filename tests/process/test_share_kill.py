@@ -97,8 +97,9 @@ class Workers:
                 self.done[offset] = self.done.get(offset, 0) + 1
 
 
+@pytest.mark.fast
 @pytest.mark.timeout(900 if SOAK else 120)
-@pytest.mark.parametrize("leases_durable", [False, True])
+@pytest.mark.parametrize("leases_durable", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_every_job_is_done_and_none_again(
     broker: BrokerProcess, port: int, dice: random.Random, leases_durable: bool
 ) -> None:

@@ -78,8 +78,14 @@ DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
 }
 
 
+#: Doors that are tried in the fast tier.
+COMMON_DOORS = {"http1", "http2", "kafka"}
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "door", [pytest.param(door, marks=() if door in COMMON_DOORS else pytest.mark.slow) for door in DOORS]
+)
 def test_answers_that_nobody_reads_are_bounded(tmp_path: Path, door: str, soak_mode: bool) -> None:
     count = SOAK_CLIENTS if soak_mode else CLIENTS
     kafka_port = tmp_path / "kafka"

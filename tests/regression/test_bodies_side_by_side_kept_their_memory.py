@@ -58,7 +58,9 @@ def _post(port: int, body: bytes, told: list[tuple[int, str | None]]) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "records" else pytest.mark.slow) for kind in KINDS]
+)
 def test_memory_of_bodies_is_bounded_and_given_back(tmp_path: Path, kind: str, soak_mode: bool) -> None:
     count = SOAK_BODIES if soak_mode else BODIES
     budget = SOAK_BUDGET_BYTES if soak_mode else BUDGET_BYTES

@@ -137,6 +137,5 @@ def test_the_costs_of_files_are_said_where_they_are_asked_for(
     for options in ([], ["-n", "2"]):
         result = project.runpytest_subprocess("-p", "tests.support.costs", *options)
         result.assert_outcomes(passed=3)
-        result.stdout.fnmatch_lines(
-            ["*processor seconds*", "* 2 tests *test_module.py", "* 1 tests *test_in_slow_folder.py"]
-        )
+        assert "processor seconds" in result.stdout.str()
+        result.stdout.fnmatch_lines_random(["* 2 tests *test_module.py", "* 1 tests *test_in_slow_folder.py"])
