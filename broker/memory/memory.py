@@ -91,14 +91,19 @@ class Memory:
         """Room for an answer, or Overloaded."""
         return await self._obtain(self.answers, owner, size, patience_s)
 
+    def most_for_one(self, size: int) -> int:
+        """`size`, or as much of it as one answer may hold: more would only be granted while nobody holds anything."""
+        bounds = [bound for bound in (self.answers.total, self.answers.per_owner) if bound]
+        return min([size, *bounds])
+
     async def body(self, owner: object, size: int) -> Hold:
         """Room for what a body is decompressed to, or Overloaded."""
         return await self._obtain(self.bodies, owner, size, PATIENCE_S)
 
-    async def less(self, owner: object, size: int) -> Hold | None:
-        """Room for an answer that may as well be smaller. None: it has to be small."""
+    async def less(self, owner: object, size: int, patience_s: float = READ_PATIENCE_S) -> Hold | None:
+        """Room for an answer that may as well be smaller, or later. None: it has to be."""
         try:
-            return await self._obtain(self.answers, owner, size, READ_PATIENCE_S, counts=False)
+            return await self._obtain(self.answers, owner, size, patience_s, counts=False)
         except Overloaded:
             return None
 
