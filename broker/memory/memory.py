@@ -43,6 +43,8 @@ STRIDE: Final = 4
 #: How long a request waits for room before it is refused, and a read before it is given less.
 PATIENCE_S: Final = 2.0
 READ_PATIENCE_S: Final = 0.2
+#: And a body that is to be unpacked: it was sent already, and who repeats it would stand behind those who came later.
+BODY_PATIENCE_S: Final = 10.0
 #: So many may wait; the next one is refused at once.
 MAX_WAITING: Final = 2_000
 #: What is rendered in the time of one of the writes that `Turns` counts: so many bytes. A slice fills a round of its.
@@ -98,7 +100,7 @@ class Memory:
 
     async def body(self, owner: object, size: int) -> Hold:
         """Room for what a body is decompressed to, or Overloaded."""
-        return await self._obtain(self.bodies, owner, size, PATIENCE_S)
+        return await self._obtain(self.bodies, owner, size, BODY_PATIENCE_S)
 
     async def less(self, owner: object, size: int, patience_s: float = READ_PATIENCE_S) -> Hold | None:
         """Room for an answer that may as well be smaller, or later. None: it has to be."""
