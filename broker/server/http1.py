@@ -233,6 +233,11 @@ class Http1Protocol(Arriving, ZttpProtocol):
         self.door.memory.resumed(self.transport)
         super().resume_writing()
 
+    def shutdown(self) -> None:
+        """The server stops: what has come is answered."""
+        self.begin_early()
+        super().shutdown()
+
     def look(self) -> Look | None:
         """See `broker.server.slow`."""
         return None if self.early else look_at_http1(self)

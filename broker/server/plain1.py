@@ -80,6 +80,11 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
                 self._refusal = HeadTooLarge(self.door.max_header_bytes)
                 self.send_400_response("")
 
+    def shutdown(self) -> None:
+        """The server stops: what has come is answered."""
+        self.begin_early()
+        super().shutdown()
+
     def look(self) -> Look | None:
         """See `broker.server.slow`."""
         return None if self.early else look_at_http1(self)

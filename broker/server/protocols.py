@@ -306,6 +306,15 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
         protocol: Any = self.transport.get_protocol()
         return None if protocol is self else protocol.eof_received()
 
+    def shutdown(self) -> None:
+        """The server stops: what has come is answered."""
+        self.begin_early()
+        protocol: Any = self.transport.get_protocol()
+        if protocol is self:
+            AutoZttpProtocol.shutdown(self)
+        else:
+            protocol.shutdown()
+
     def look(self) -> Look | None:
         """See `broker.server.slow`: nothing has come that says what this will be."""
         return None if self.early else Look(Phase.HEAD, self, 0)

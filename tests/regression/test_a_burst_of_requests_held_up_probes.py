@@ -110,3 +110,21 @@ async def test_requests_behind_one_that_waits_keep_their_order(http: str) -> Non
         for wire in wires:
             assert [(await wire.answer()).status for _ in range(4)] == [200, 200, 404, 200]
         assert server.engine.topic("t").log.head == 2 * CLIENTS
+
+
+@pytest.mark.parametrize("http", ["zttp", "httptools"])
+async def test_requests_that_wait_for_their_turn_are_answered_by_a_server_that_stops(http: str) -> None:
+    async with HotServer(http=http) as server:
+        await server.topic("t")
+        wires = [await server.connect() for _ in range(CLIENTS)]
+        for wire in wires:
+            wire.send(WRITE)
+        protocol: Any = server.server.config.http_protocol_class
+        async with asyncio.timeout(20):
+            while not protocol.door.arrivals.turns.waiting:
+                await asyncio.sleep(0)
+        for connection in list(server.server.server_state.connections):
+            connection.shutdown()
+        for wire in wires:
+            assert (await wire.answer()).status == 200
+            await wire.ended()
