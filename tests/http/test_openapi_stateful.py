@@ -35,7 +35,7 @@ def test_streams_are_known_by_their_type() -> None:
     assert endless() == ["/v0/topics/{topic}/work", "/v0/watch/{wid}"]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(PATIENCE_S + 60)
 @pytest.mark.parametrize("seed", [77, 1, 2024])
 @pytest.mark.parametrize("keys", ["", KEY])
