@@ -27,6 +27,8 @@ from storage.state.queues.values import Settled
 Told: TypeAlias = Callable[[Any], None]
 
 _SURELY_FLAT_BYTES: Final = 2 * (strict_json.MAX_NESTING - 8)
+#: The memory of larger claims is held the other way, before they are given their jobs.
+MAX_CLAIM_BYTES: Final = 256 << 10
 #: Larger numbers are refused the other way, or clamped there.
 Number = Annotated[int, Meta(ge=0, le=1 << 53)]
 
@@ -122,7 +124,9 @@ def _claim(
         else:
             told(outcome)
 
-    return bool(asked.node) and engine.queues.claim_now(topic, asked.node, asked.max, asked.lease_ms, claimed)
+    return bool(asked.node) and engine.queues.claim_now(
+        topic, asked.node, asked.max, asked.lease_ms, claimed, MAX_CLAIM_BYTES
+    )
 
 
 def _claimed(outcome: Claimed, _: bytes, started: float) -> Answer:

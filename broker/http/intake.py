@@ -114,7 +114,8 @@ async def _read_on(
             raise UnsupportedMediaType
         if got > max_bytes:
             raise PayloadTooLarge(max_bytes)
-        room.grow(got)
+        if await room.grow(got):
+            progress.begin_anew(asyncio.get_running_loop().time())
         progress.moved(len(parts[-1]), asyncio.get_running_loop().time())
         message = await _next(receive, progress)
         if message["type"] == "http.disconnect":

@@ -26,6 +26,22 @@ async def let_others_run() -> None:
         await asyncio.sleep(0)
 
 
+class Slices:
+    """Of work on many small things: others run whenever as many bytes of them are done as make a large body."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    async def done(self, size: int) -> None:
+        """So much of it is done."""
+        self._done += size
+        if self._done >= LARGE_BYTES:
+            self._done = 0
+            await let_others_run()
+
+
 @asynccontextmanager
 async def exclusive() -> AsyncGenerator[None]:
     """Work on a large body alone. Other large bodies wait, in the order in which they came."""

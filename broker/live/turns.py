@@ -40,17 +40,25 @@ class Turns:
 
     async def take(self, cost: int, priority: Callable[[], int]) -> None:
         """Returns when it is this work's turn. A round that has begun takes what is begun in it, however large."""
-        loop = asyncio.get_running_loop()
+        if not self.try_take(cost):
+            await self.wait(cost, priority)
+
+    def try_take(self, cost: int) -> bool:
+        """Whether it is this work's turn already; if not, it may `wait`."""
         if not self._round_is_due:
             self._round_is_due = True
-            loop.call_soon(self._next_round)
-        if self._left > 0 and not self._waiting:
-            self._left -= cost
-            return
+            asyncio.get_running_loop().call_soon(self._next_round)
+        if self._left <= 0 or self._waiting:
+            return False
+        self._left -= cost
+        return True
+
+    def wait(self, cost: int, priority: Callable[[], int]) -> asyncio.Future[None]:
+        """Is done when it is the turn of work for which `try_take` had no room."""
         self.waits_total += 1
-        turn: asyncio.Future[None] = loop.create_future()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add((turn, cost), priority(), self._now_ns() / 1e6)
-        await turn
+        return turn
 
     def _next_round(self) -> None:
         loop = asyncio.get_running_loop()

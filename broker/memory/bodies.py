@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.memory.memory import SMALL
 
 if TYPE_CHECKING:
     from broker.memory.budget import Hold
     from broker.memory.memory import Memory
+
+
+#: A body may wait for room to grow while so much of it is there, and while so few others wait: what all of these hold
+#: is a small part of what bodies may hold, and the others come to their end meanwhile.
+WAITS_BYTES: Final = 512 * 1024
+MAX_WAITING_TO_GROW: Final = 64
 
 
 class BodyRoom:
@@ -21,18 +27,25 @@ class BodyRoom:
         self._owner = owner
         self._hold: Hold | None = None
 
-    def grow(self, size: int) -> None:
-        """So much of it is there. Raises Overloaded: bodies hold all they may, and this one is not read on."""
+    async def grow(self, size: int) -> bool:
+        """So much of it is there. Where bodies hold all they may, one of which little is there waits in line. Whether
+        it did. Raises Overloaded: it is not read on.
+        """
         if size <= SMALL:
-            return
-        bodies, hold = self._memory.bodies, self._hold
-        more = size - (0 if hold is None else hold.size)
-        if not bodies.has_room(self._owner, more):
-            raise self._memory.refusal(bodies, self._owner, more)
-        if hold is None:
-            self._hold = bodies.hold(self._owner, size)
-        else:
-            hold.resize(size)
+            return False
+        bodies, held = self._memory.bodies, 0 if self._hold is None else self._hold.size
+        waited = None
+        if not bodies.has_room(self._owner, size - held):
+            if held > WAITS_BYTES or bodies.waiting >= MAX_WAITING_TO_GROW:
+                raise self._memory.refusal(bodies, self._owner, size - held)
+            waited = await self._memory.body(self._owner, size - held)
+        if self._hold is None:
+            self._hold = waited or bodies.hold(self._owner, size)
+            return waited is not None
+        self._hold.resize(size)
+        if waited is not None:
+            waited.release()
+        return waited is not None
 
     async def unpack(self, most: int) -> Hold | None:
         """Room for what it may be decompressed to; waits for a while. Raises Overloaded."""

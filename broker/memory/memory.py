@@ -43,6 +43,8 @@ STRIDE: Final = 4
 #: How long a request waits for room before it is refused, and a read before it is given less.
 PATIENCE_S: Final = 2.0
 READ_PATIENCE_S: Final = 0.2
+#: And a body that is to be unpacked: it was sent already, and who repeats it would stand behind those who came later.
+BODY_PATIENCE_S: Final = 10.0
 #: So many may wait; the next one is refused at once.
 MAX_WAITING: Final = 2_000
 #: What is rendered in the time of one of the writes that `Turns` counts: so many bytes. A slice fills a round of its.
@@ -91,14 +93,19 @@ class Memory:
         """Room for an answer, or Overloaded."""
         return await self._obtain(self.answers, owner, size, patience_s)
 
+    def most_for_one(self, size: int) -> int:
+        """`size`, or as much of it as one answer may hold: more would only be granted while nobody holds anything."""
+        bounds = [bound for bound in (self.answers.total, self.answers.per_owner) if bound]
+        return min([size, *bounds])
+
     async def body(self, owner: object, size: int) -> Hold:
         """Room for what a body is decompressed to, or Overloaded."""
-        return await self._obtain(self.bodies, owner, size, PATIENCE_S)
+        return await self._obtain(self.bodies, owner, size, BODY_PATIENCE_S)
 
-    async def less(self, owner: object, size: int) -> Hold | None:
-        """Room for an answer that may as well be smaller. None: it has to be small."""
+    async def less(self, owner: object, size: int, patience_s: float = READ_PATIENCE_S) -> Hold | None:
+        """Room for an answer that may as well be smaller, or later. None: it has to be."""
         try:
-            return await self._obtain(self.answers, owner, size, READ_PATIENCE_S, counts=False)
+            return await self._obtain(self.answers, owner, size, patience_s, counts=False)
         except Overloaded:
             return None
 

@@ -10,7 +10,10 @@ from typing import Final
 
 from storage.errors import InvalidRequest
 
-_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'["{}\[\]]')
+#: As much of the inside of a string as is there; an escape is taken as a whole or not at all.
+_INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_QUOTE: Final = ord('"')
 _SPACE: Final = b" \t\r\n"
 
 
@@ -19,36 +22,48 @@ class Splitter:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._rest = b""
+        self._rest = bytearray()
         self._scanned = 0
         self._depth = 0
+        self._in_string = False
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The objects that end in this piece. Raises InvalidRequest for what cannot become one."""
-        text = self._rest + piece
+        text = self._rest
+        text += piece
         found: list[bytes] = []
         begin, at = 0, self._scanned
-        while (token := _TOKEN.search(text, at)) is not None:
-            kind = text[token.start()]
-            if kind == 0x22 and token.end() - token.start() == 1:
-                at = token.start()  # the rest of the string is yet to come
+        while True:
+            if self._in_string:
+                inside = _INSIDE.match(text, at)
+                assert inside is not None
+                at = inside.end()
+                if at == len(text) or text[at] != _QUOTE:
+                    break  # the rest of the string is yet to come
+                self._in_string = False
+                at += 1
+            token = _TOKEN.search(text, at)
+            if token is None:
+                at = len(text)
                 break
             at = token.end()
-            if kind in b"{[":
+            kind = text[at - 1]
+            if kind == _QUOTE:
+                self._in_string = True
+            elif kind in b"{[":
                 self._depth += 1
-            elif kind in b"}]":
+            else:
                 self._depth -= 1
                 if self._depth < 0:
                     raise _not_an_object()
                 if self._depth == 0:
-                    found.append(text[begin:at].strip(_SPACE))
+                    found.append(bytes(text[begin:at]).strip(_SPACE))
                     begin = at
-        else:
-            at = len(text)
-        self._rest, self._scanned = text[begin:], at - begin
-        if len(self._rest) > self._max_bytes:
+        del text[:begin]
+        self._scanned = at - begin
+        if len(text) > self._max_bytes:
             raise InvalidRequest(f"body: an object is longer than {self._max_bytes} bytes.", field="body")
-        if self._depth == 0 and self._rest.strip(_SPACE):
+        if self._depth == 0 and text.strip(_SPACE):
             raise _not_an_object()
         return found
 

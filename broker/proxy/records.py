@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from broker.http import strict_json
+from broker.http.slices import Slices
 from broker.kafka.mapping import NO_TIME, Headers
 from broker.proxy import formats
 from broker.proxy.errors import Unprocessable
@@ -85,7 +86,9 @@ async def parse(body: bytes, format: Format) -> Batch:
     if not records:
         raise Unprocessable("records: must not be empty.")
     batch = Batch([], [], [], [], [])
+    work = Slices()
     for index, record in enumerate(records):
+        await work.done(_size(record))
         where = f"records[{index}]"
         batch.keys.append(_column(format, record.key, f"{where}.key"))
         batch.values.append(_column(format, record.value, f"{where}.value"))
@@ -95,6 +98,11 @@ async def parse(body: bytes, format: Format) -> Batch:
             raise Unprocessable(f"{where}.partition: must not be negative.")
         batch.partitions.append(record.partition)
     return batch
+
+
+def _size(record: _Record) -> int:
+    """Bytes of its key and value, as they are sent."""
+    return sum(len(each) for each in (record.key, record.value) if not isinstance(each, UnsetType))
 
 
 def _column(format: Format, given: Raw | UnsetType, field: str) -> bytes | None:

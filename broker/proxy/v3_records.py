@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from broker.http import strict_json
+from broker.http.slices import LARGE_BYTES
 from broker.http.strict_json import check_flat, check_utf8
 from broker.proxy import formats
 from broker.proxy.errors import BadRequest, Unprocessable
@@ -53,9 +55,19 @@ def entry_of(text: bytes) -> Entry:
     return _decoded(text, _entry)
 
 
-def entries_of(text: bytes) -> list[Entry]:
+async def entries_of(text: bytes) -> list[Entry]:
     """Those of a batch. Raises BadRequest."""
-    return _decoded(text, _entries).entries
+    if len(text) <= LARGE_BYTES:
+        return _decoded(text, _entries).entries
+    try:
+        return (await strict_json.decode(text, _entries)).entries
+    except InvalidRequest as error:
+        raise BadRequest(error.message) from None
+
+
+def size_of(entry: Entry) -> int:
+    """Bytes of its key and value, as they are sent."""
+    return sum(len(each.data) for each in (entry.key, entry.value) if each is not None and each.data is not UNSET)
 
 
 def _decoded(text: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:

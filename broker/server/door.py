@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
+from broker.server.arrivals import Arrivals
 from broker.server.slow import Quota
 
 if TYPE_CHECKING:
@@ -16,13 +17,22 @@ if TYPE_CHECKING:
 class Door:
     """Of one server."""
 
-    __slots__ = ("answer_pace", "max_connections", "max_control_frames_per_s", "max_header_bytes", "memory", "metrics")
+    __slots__ = (
+        "answer_pace",
+        "arrivals",
+        "max_connections",
+        "max_control_frames_per_s",
+        "max_header_bytes",
+        "memory",
+        "metrics",
+    )
 
     def __init__(self, settings: Settings, metrics: HttpMetrics, memory: Memory) -> None:
         self.max_connections = settings.max_connections
         self.max_control_frames_per_s = settings.max_control_frames_per_s
         self.max_header_bytes = settings.max_header_bytes
         self.answer_pace = Quota(settings.send_timeout_s, settings.min_bytes_per_s)
+        self.arrivals = Arrivals()
         self.metrics = metrics
         self.memory = memory
 

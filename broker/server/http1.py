@@ -18,6 +18,7 @@ from broker.http import errors
 from broker.http.answers import with_protection
 from broker.http.errors import HeadTooLarge
 from broker.http.request import by_name, request_id
+from broker.server.arrivals import NEXT_COST, Arriving
 from broker.server.cycles import AgainCycle, Cycle, HotCycle
 from broker.server.heads import END, MAX_HEAD_BYTES, MAX_MORE_DIGITS, KnownHeads, message_bytes
 from broker.server.slow import Look, Phase, look_at_http1
@@ -73,7 +74,7 @@ def refusal(error: Exception, door: Door) -> tuple[int, list[tuple[bytes, bytes]
     return answer.status, headers, answer.body
 
 
-class Http1Protocol(ZttpProtocol):
+class Http1Protocol(Arriving, ZttpProtocol):
     """uvicorn's protocol, asked only for what is not hot. `hot` and `door` are set by `broker.server.protocols`."""
 
     hot: ClassVar[HotRequests | None] = None
@@ -103,6 +104,7 @@ class Http1Protocol(ZttpProtocol):
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         """True: the connection stays open until what has come whole is answered."""
+        self.begin_early()
         self._client_ended = can_answer(self.cycle, self.scheme)
         if self._client_ended:
             end_client_side(self.cycle)
@@ -122,6 +124,13 @@ class Http1Protocol(ZttpProtocol):
         self._close_if_client_ended()
 
     def data_received(self, data: bytes) -> None:
+        cycle: Any = self.cycle
+        if self._collecting is None and (cycle is None or cycle.response_complete):
+            self.begin_in_turn(data, NEXT_COST)
+        else:  # of a request under way, or behind it
+            self.begin(data)
+
+    def begin(self, data: bytes) -> None:
         start = self.received
         self.received = start + len(data)
         self._look_into(data, start)
@@ -224,9 +233,14 @@ class Http1Protocol(ZttpProtocol):
         self.door.memory.resumed(self.transport)
         super().resume_writing()
 
+    def shutdown(self) -> None:
+        """The server stops: what has come is answered."""
+        self.begin_early()
+        super().shutdown()
+
     def look(self) -> Look | None:
         """See `broker.server.slow`."""
-        return look_at_http1(self)
+        return None if self.early else look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:
         """As `look` has found it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from broker.http.errors import HeadTooLarge
+from broker.server.arrivals import FIRST_COST, NEXT_COST, Arriving
 from broker.server.http1 import WEBSOCKET_PATH, can_answer, end_client_side, refusal, upgrade_with_body
 from broker.server.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
@@ -21,7 +22,7 @@ MAX_FIELDS: Final = 100
 _VERSIONS: Final = ("1.0", "1.1")
 
 
-class PlainProtocol(HttpToolsProtocol):
+class PlainProtocol(Arriving, HttpToolsProtocol):
     """`door` is set by `broker.server.protocols`."""
 
     door: ClassVar[Door]
@@ -44,6 +45,7 @@ class PlainProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         """True: the connection stays open until what has come whole is answered."""
+        self.begin_early()
         self._client_ended = can_answer(self.cycle, self.scheme) or bool(self.pipeline)
         self._end_client_side()
         return self._client_ended
@@ -59,6 +61,13 @@ class PlainProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        cycle: Any = self.cycle
+        if self._head_is_open or (cycle is not None and not cycle.response_complete):
+            self.begin(data)
+        else:
+            self.begin_in_turn(data, NEXT_COST if self.received else FIRST_COST)
+
+    def begin(self, data: bytes) -> None:
         self.received += len(data)
         if self._is_deaf:
             return
@@ -71,9 +80,14 @@ class PlainProtocol(HttpToolsProtocol):
                 self._refusal = HeadTooLarge(self.door.max_header_bytes)
                 self.send_400_response("")
 
+    def shutdown(self) -> None:
+        """The server stops: what has come is answered."""
+        self.begin_early()
+        super().shutdown()
+
     def look(self) -> Look | None:
         """See `broker.server.slow`."""
-        return look_at_http1(self)
+        return None if self.early else look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:
         """As `look` has found it."""

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 from broker.http.errors import HeadTooLarge
+from broker.server.arrivals import FIRST_COST, Arriving
 from broker.server.calm import Calm
 from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
 from broker.server.plain1 import PlainProtocol
@@ -280,7 +281,7 @@ def waiting(stream: Any) -> int:
     return stream.pending_bytes or 0
 
 
-class OnePortProtocol(AutoZttpProtocol):
+class OnePortProtocol(Arriving, AutoZttpProtocol):
     """Looks at a connection's first bytes (or ALPN) and hands it to `Http1Protocol` or `Http2Protocol`."""
 
     http1: ClassVar[type[Http1Protocol]] = Http1Protocol
@@ -292,9 +293,31 @@ class OnePortProtocol(AutoZttpProtocol):
         if not self.door.turns_away(self.connections, transport):
             super().connection_made(transport)
 
+    def data_received(self, data: bytes) -> None:
+        self.begin_in_turn(data, FIRST_COST)
+
+    def begin(self, data: bytes) -> None:
+        super().data_received(data)
+
+    def eof_received(self) -> bool | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not self.early:
+            return super().eof_received()
+        self.begin_early()
+        protocol: Any = self.transport.get_protocol()
+        return None if protocol is self else protocol.eof_received()
+
+    def shutdown(self) -> None:
+        """The server stops: what has come is answered."""
+        self.begin_early()
+        protocol: Any = self.transport.get_protocol()
+        if protocol is self:
+            AutoZttpProtocol.shutdown(self)
+        else:
+            protocol.shutdown()
+
     def look(self) -> Look | None:
         """See `broker.server.slow`: nothing has come that says what this will be."""
-        return Look(Phase.HEAD, self, 0)
+        return None if self.early else Look(Phase.HEAD, self, 0)
 
     def too_slow(self, _: Phase) -> None:
         """As `look` has found it."""
@@ -308,7 +331,7 @@ class OnePortProtocol(AutoZttpProtocol):
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
         if initial_data:
-            protocol.data_received(initial_data)
+            (protocol.data_received if http2 else protocol.begin)(initial_data)
 
 
 def one_port(hot: HotRequests, door: Door) -> type[OnePortProtocol]:

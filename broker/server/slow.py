@@ -65,6 +65,10 @@ class Progress:
         if self._moved >= self._quota.bytes:
             self._at, self._moved = now, 0
 
+    def begin_anew(self, now: float) -> None:
+        """It was not its turn to move until now."""
+        self._at, self._moved, self.last_moved = now, 0, now
+
     def deadline(self) -> float:
         """When it is too slow, unless it moves until then."""
         return self._at + self._quota.timeout_s

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -98,8 +98,16 @@ async def read(engine: Engine, asked: Read) -> ConsumerRead:
     return await _read(engine, asked, 0)
 
 
-async def read_on(engine: Engine, parking: Places, asked: Read, empty: ConsumerRead, began: float) -> ConsumerRead:
+async def read_on(
+    engine: Engine,
+    parking: Places,
+    asked: Read,
+    empty: ConsumerRead,
+    began: float,
+    turn: Callable[[], Awaitable[None]] | None = None,
+) -> ConsumerRead:
     """Go on with a read that found nothing until there is something or its wait_ms since `began` have passed.
+    `turn`: is waited for before each read, since many may wait for the same write.
 
     Cancelled while it waits, it has handed out nothing. At shutdown the `empty` answer is given at once.
     Raises LimitReached (too many waiting) and as `read`.
@@ -109,12 +117,14 @@ async def read_on(engine: Engine, parking: Places, asked: Read, empty: ConsumerR
         return empty
     with parking.place():
         try:
-            return await _read(engine, asked, left_ms)
+            return await _read(engine, asked, left_ms, turn)
         except ShuttingDown:
             return empty
 
 
-async def _read(engine: Engine, asked: Read, wait_ms: int) -> ConsumerRead:
+async def _read(
+    engine: Engine, asked: Read, wait_ms: int, turn: Callable[[], Awaitable[None]] | None = None
+) -> ConsumerRead:
     query = ReadQuery(
         limit=reads.clamped(asked.limit, reads.DEFAULT_LIMIT, reads.MAX_LIMIT),
         max_bytes=reads.clamped(asked.max_batch_bytes, reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES),
@@ -127,6 +137,7 @@ async def _read(engine: Engine, asked: Read, wait_ms: int) -> ConsumerRead:
         query,
         checkpoint=asked.checkpoint,
         wait_ms=wait_ms,
+        turn=turn,
         attempt_key=asked.attempt_key,
     )
 

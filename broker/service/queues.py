@@ -53,13 +53,25 @@ class Settle(msgspec.Struct, kw_only=True):
     strict: bool = False
 
 
-async def claim(engine: Engine, asked: Claim) -> Claimed:
-    """What there is now. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+def claimable_bytes(engine: Engine, topic: str, max: int) -> tuple[int, int]:
+    """How large one job is in the mean, and as many as a claim of `max` would be given now. Raises InvalidRequest,
+    TopicNotFound, NotAQueue.
+    """
+    check_topic_name(topic)
+    return engine.queues.claimable_bytes(topic, max)
+
+
+async def claim(engine: Engine, asked: Claim, max_bytes: int = 0) -> Claimed:
+    """What there is now, about `max_bytes` of it (see `Queues.claim`). Raises InvalidRequest, TopicNotFound, NotAQueue,
+    Unavailable.
+    """
     check_topic_name(asked.topic)
-    return await _claim(engine, asked, 0)
+    return await _claim(engine, asked, 0, max_bytes)
 
 
-async def claim_on(engine: Engine, parking: Places, asked: Claim, empty: Claimed, began: float) -> Claimed:
+async def claim_on(
+    engine: Engine, parking: Places, asked: Claim, empty: Claimed, began: float, max_bytes: int = 0
+) -> Claimed:
     """Go on with a claim that found nothing until there is a job or its wait_ms since `began` have passed.
 
     At shutdown the `empty` answer is given at once. Raises LimitReached (too many waiting) and as `claim`.
@@ -69,12 +81,12 @@ async def claim_on(engine: Engine, parking: Places, asked: Claim, empty: Claimed
         return empty
     with parking.place():
         try:
-            return await _claim(engine, asked, left_ms)
+            return await _claim(engine, asked, left_ms, max_bytes)
         except ShuttingDown:
             return empty
 
 
-async def _claim(engine: Engine, asked: Claim, wait_ms: int) -> Claimed:
+async def _claim(engine: Engine, asked: Claim, wait_ms: int, max_bytes: int) -> Claimed:
     return await engine.queues.claim(
         asked.topic,
         asked.node,
@@ -82,6 +94,7 @@ async def _claim(engine: Engine, asked: Claim, wait_ms: int) -> Claimed:
         lease_ms=asked.lease_ms,
         wait_ms=wait_ms,
         attempt_key=asked.attempt_key,
+        max_bytes=max_bytes,
     )
 
 

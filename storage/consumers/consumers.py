@@ -6,7 +6,7 @@ All methods belong to the loop that started the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -165,13 +165,15 @@ class Consumers:
         *,
         checkpoint: bool = True,
         wait_ms: float = 0,
+        turn: Callable[[], Awaitable[None]] | None = None,
         attempt_key: str | None = None,
     ) -> ConsumerRead:
         """Records behind the cursor, and what was lost before them; the cursor passes what is handed out.
 
         Of `query` count limit, max_bytes, exclude_nodes, tag and skip_corrupt. `checkpoint` False: a peek, nothing
-        moves and nobody is waited for. `wait_ms`: wait so long when there is nothing to give. `attempt_key`: within
-        60 s a repeat with the same key gets the same answer again, should it have been lost.
+        moves and nobody is waited for. `wait_ms`: wait so long when there is nothing to give, and `turn` before it is
+        read again. `attempt_key`: within 60 s a repeat with the same key gets the same answer again, should it have
+        been lost.
 
         Raises ConsumerNotFound, RecordCorrupt (the cursor stays in front of it), Unavailable where the cursor could
         not be made as durable as it has to be: nothing was handed out then, and the cursor is where it was.
@@ -186,7 +188,7 @@ class Consumers:
         key = attempt_key if checkpoint else None
         desk = self._desks.of(found, known)
         reading = Reading(logs, self._reader, desk, found, known, query or _ALL, self.attempts, self._moved.add, key)
-        return await reading.run(wait_ms, checkpoint=checkpoint)
+        return await reading.run(wait_ms, turn, checkpoint=checkpoint)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
         """Everything up to `seq`, inclusive, is done with. Durable on return. Never takes a cursor back.

@@ -7,7 +7,7 @@ synced first. Who finds nothing gives the turn away while waiting. Source: api.m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,12 @@ class Reading:
         self._moved = moved
         self._key = key
 
-    async def run(self, wait_ms: float, *, checkpoint: bool) -> ConsumerRead:
-        """Read, or peek, and when there is nothing to give wait so long."""
+    async def run(
+        self, wait_ms: float, turn: Callable[[], Awaitable[None]] | None, *, checkpoint: bool
+    ) -> ConsumerRead:
+        """Read, or peek, and when there is nothing to give wait so long. `turn`: is waited for before it is read again,
+        since many may have waited for the same write.
+        """
         clock = self._logs.clock
         until_ns = clock.monotonic_ns() + wait_ms * 1e6 if wait_ms > 0 else 0.0
         while True:
@@ -77,6 +81,8 @@ class Reading:
                 try:
                     if not await self._logs.publisher.wait(self._topic, head, left_ms, check):
                         return self._nothing(answer)
+                    if turn is not None:
+                        await turn()
                 except _GoneBack:
                     pass  # something that was handed out is to be had again
 

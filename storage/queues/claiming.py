@@ -36,6 +36,7 @@ class Claiming:
         wait_ms: int,
         attempt_key: str | None,
         holder: Holder | None = None,
+        max_bytes: int = 0,
     ) -> Claimed:
         """See `Queues.claim`."""
         self._engine.check_open()
@@ -66,10 +67,13 @@ class Claiming:
             patient=wait_ms > 0 and not self._queues.leaving,
             attempt_key=attempt_key,
             holder=holder,
+            max_bytes=max_bytes,
         )
         return await self._wait(desk, claim, answer, min(wait_ms, checks.MAX_WAIT_MS))
 
-    def claim_now(self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None]) -> bool:
+    def claim_now(
+        self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None], max_bytes: int = 0
+    ) -> bool:
         """See `Queues.claim_now`."""
         engine = self._engine
         engine.check_open()
@@ -81,19 +85,22 @@ class Claiming:
             return False
         if topic.topic_id in engine.catalog.routes.into:
             return False  # what is on its way here is waited for
-        if table.ready(topic.log.count) <= 0 or engine.shards[topic.log.shard].log.failed is not None:
+        ready = table.ready(topic.log.count)
+        if max_bytes and min(max, ready) * topic.log.bytes > max_bytes * topic.log.count:
+            return False
+        if ready <= 0 or engine.shards[topic.log.shard].log.failed is not None:
             return False
         answer = Soon(engine.loop, told)
         self._queues.desk(topic).queue_up(Claim(answer, node, min(max or 1, checks.MAX_JOBS), lease_ms, patient=False))
         return True
 
-    async def claim_for(self, worker: Worker, count: int) -> Claimed:
+    async def claim_for(self, worker: Worker, count: int, max_bytes: int) -> Claimed:
         """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
         desk = await self._queues.open(worker.topic)
         if self._queues.leaving:
             raise ShuttingDown()
         answer: asyncio.Future[Claimed] = self._engine.loop.create_future()
-        claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker)
+        claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker, max_bytes=max_bytes)
         try:
             self._refuse_when_failed(desk.topic)
             desk.queue_up(claim)

@@ -39,7 +39,7 @@ class Claimed:
 
 
 class Claim:
-    """One claim on its way. `patient`: it waits for jobs when there are none."""
+    """One claim on its way. `patient`: it waits for jobs when there are none. `max_bytes`: see `Desk`; 0 = no bound."""
 
     __slots__ = (
         "answer",
@@ -49,6 +49,7 @@ class Claim:
         "holder",
         "lease_ms",
         "max",
+        "max_bytes",
         "node",
         "patient",
     )
@@ -63,10 +64,12 @@ class Claim:
         patient: bool,
         attempt_key: str | None = None,
         holder: Holder | None = None,
+        max_bytes: int = 0,
     ) -> None:
         self.answer = answer
         self.node = node
         self.max = max
+        self.max_bytes = max_bytes
         self.lease_ms = lease_ms
         self.patient = patient
         self.attempt_key = attempt_key

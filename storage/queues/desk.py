@@ -166,16 +166,24 @@ class Desk:
             return
         while self._waiting:
             claim = self._waiting[0]
-            if not claim.gone and (grant := self.table.take_together(claim.max, self.topic.log.live_seqs)) is not None:
+            most = self._most(claim)
+            if not claim.gone and (grant := self.table.take_together(most, self.topic.log.live_seqs)) is not None:
                 self._waiting.popleft()
                 self._dealer.deal_together(claim, grant, now)
                 continue
-            jobs = self.table.take(claim.max, self.topic.log.live_seqs) if not claim.gone else []
+            jobs = self.table.take(most, self.topic.log.live_seqs) if not claim.gone else []
             if not jobs and not claim.gone:
                 return
             self._waiting.popleft()
             if jobs:
                 self._dealer.deal([(claim, jobs)])
+
+    def _most(self, claim: Claim) -> int:
+        """How many jobs it is given: by the mean size of the queue's records as many as `max_bytes` are, or one."""
+        log = self.topic.log
+        if not claim.max_bytes or not log.bytes:
+            return claim.max
+        return max(1, min(claim.max, claim.max_bytes * log.count // log.bytes))
 
     def _serve_cohort(self, now: int) -> None:
         if self._window_ms is None:
@@ -186,8 +194,9 @@ class Desk:
             return
         self._window_ms = None
         members = [claim for claim in self._waiting if not claim.gone]
-        jobs = self.table.take(sum(claim.max for claim in members), self.topic.log.live_seqs)
-        hands = deal(jobs, [claim.max for claim in members])
+        wanted = [self._most(claim) for claim in members]
+        jobs = self.table.take(sum(wanted), self.topic.log.live_seqs)
+        hands = deal(jobs, wanted)
         self._waiting.clear()
         dealt: list[Hand] = []
         for claim, hand in zip(members, hands, strict=True):

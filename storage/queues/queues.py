@@ -143,23 +143,47 @@ class Queues:
         wait_ms: int = 0,
         attempt_key: str | None = None,
         holder: Holder | None = None,
+        max_bytes: int = 0,
     ) -> Claimed:
-        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one.
+        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: about as many as
+        are so large together, by the mean size of the queue's records, and one at least; 0 = no bound.
 
         With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
         it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again. `holder`
         is told of each lease's end; of those that ended before this returned `Claimed.stands` tells.
         """
         return await self.claiming.claim(
-            name, node, max=max, lease_ms=lease_ms, wait_ms=wait_ms, attempt_key=attempt_key, holder=holder
+            name,
+            node,
+            max=max,
+            lease_ms=lease_ms,
+            wait_ms=wait_ms,
+            attempt_key=attempt_key,
+            holder=holder,
+            max_bytes=max_bytes,
         )
 
-    def claim_now(self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None]) -> bool:
+    def claim_now(
+        self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None], max_bytes: int = 0
+    ) -> bool:
         """`claim` of what there is, without a task: True, and `told` is called with Claimed or an exception.
 
-        False: nothing was done, because there is nothing, or something has to be waited for first: call `claim`.
+        False: nothing was done, because there is nothing, or more than `max_bytes` (0 = no bound), or something has to
+        be waited for first: call `claim`.
         """
-        return self.claiming.claim_now(name, node, max, lease_ms, told)
+        return self.claiming.claim_now(name, node, max, lease_ms, told, max_bytes)
+
+    def claimable_bytes(self, name: str, max: int) -> tuple[int, int]:
+        """How large one job of a queue is in the mean, and as many as a claim of `max` would be given now.
+
+        Raises TopicNotFound, NotAQueue.
+        """
+        topic = self.engine.topic(name)
+        count = topic.log.count
+        ready = checks.table_of(topic).ready(count)
+        if ready <= 0 or count <= 0:
+            return 0, 0
+        return topic.log.bytes // count, min(max, ready) * topic.log.bytes // count
 
     def work(self, name: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Worker:
         """A worker that is pushed jobs as they come: see `Worker`."""

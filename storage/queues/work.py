@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from storage.errors import ShuttingDown
@@ -27,6 +28,8 @@ class Worker:
         self.node = node
         self.max = max
         self.lease_ms = lease_ms
+        #: Is waited for before jobs are claimed: of so many at most, how many bytes they may be; 0 = no bound.
+        self.room_for: Callable[[int], Awaitable[int]] | None = None
         self._queues = queues
         #: Token by seq of what it holds.
         self._held: dict[int, int] = {}
@@ -52,7 +55,8 @@ class Worker:
                     raise ShuttingDown()
                 self._room.clear()
                 await self._room.wait()
-            claimed = await self._queues.claiming.claim_for(self, room)
+            max_bytes = 0 if self.room_for is None else await self.room_for(room)
+            claimed = await self._queues.claiming.claim_for(self, room, max_bytes)
             for job in claimed.jobs:
                 if claimed.stands(job):  # of one that has ended by now nobody would ever say so again
                     self._held[job.record.seq] = job.lease_id

@@ -1,8 +1,8 @@
 """librdkafka's own tests of committed offsets and of what administers a broker, run as they are against this one.
 
 In the soak tier only: the sources are fetched by cargo, in the crate that ships them, and built once, which takes
-minutes; what was built stays in the cache. Left out of 0081 is what there is not here: ACLs, SCRAM, settings of a
-broker.
+minutes; what was built stays in the cache. Left out of 0081 is what there is not here (docs/kafka.md): ACLs, SCRAM, and
+changing settings of a broker while it runs, which is a part of both of its tests that alter settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUILD_S, PATIENCE_S = 1200, 240
 #: Built in: what is found of them on the system differs.
 WITHOUT = ("--disable-ssl", "--disable-gssapi", "--disable-curl", "--disable-zstd", "--disable-lz4-ext")
 #: What of Kafka it is to take this broker for.
-VERSION = "3.9.0"
+VERSION, GROUPS_VERSION = "3.9.0", "4.0.0"
 #: What its tests expect a topic to have that is made by producing to it.
 PARTITIONS = 4
 #: Producing, offsets and their resets, rebalances of all kinds, topics that come and go.
@@ -85,12 +85,15 @@ def suite() -> Path:
         ("0081", "Topics"),
         ("0081", "CreatePartitions"),
         ("0081", "DescribeCluster"),
+        ("0081", "DescribeConfigs"),
     ],
 )
 @pytest.mark.usefixtures("cargo", "cc", "make")
 def test_it_passes_its_own(server: Server, suite: Path, tmp_path: Path, test: str, part: str) -> None:
     """`part`: what the names of those tests have in common."""
-    run(server, suite, tmp_path, TESTS=test, SUBTESTS=part)
+    # Groups have settings from the version on that has share groups.
+    version = GROUPS_VERSION if part == "DescribeConfigs" else VERSION
+    run(server, suite, tmp_path, TESTS=test, SUBTESTS=part, TEST_KAFKA_VERSION=version)
 
 
 @pytest.mark.parametrize("test", OTHERS)
@@ -105,4 +108,4 @@ def run(server: Server, suite: Path, folder: Path, *flags: str, **chosen: str) -
     (folder / "test.conf").write_text(f"bootstrap.servers={server.address}\n")
     libraries = f"{suite.parent / 'src'}:{suite.parent / 'src-cpp'}"
     command = [str(suite / "test-runner"), "-p1", *flags]
-    done(command, folder, PATIENCE_S, TEST_KAFKA_VERSION=VERSION, LD_LIBRARY_PATH=libraries, **chosen)
+    done(command, folder, PATIENCE_S, **{"TEST_KAFKA_VERSION": VERSION, "LD_LIBRARY_PATH": libraries, **chosen})

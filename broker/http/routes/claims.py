@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -11,13 +11,21 @@ from msgspec import Meta
 from broker.http import lease_ids, render, render_queues, strict_json
 from broker.http.answers import Answer
 from broker.http.request import Request
+from broker.memory.memory import SMALL
 from broker.service import queues, routers
 from broker.tracing import notes
 from schemas.fields import MAX_U64
 from storage.errors import InvalidRequest
 from storage.state.queues.values import Settled
 
+#: The records of a claim, and the answer that is made of them.
+COPIES: Final = 2
+
 Natural = Annotated[int, Meta(ge=0)]
+
+
+if TYPE_CHECKING:
+    from storage.queues.claims import Claimed
 
 
 class _Claim(msgspec.Struct, kw_only=True):
@@ -65,14 +73,42 @@ async def claim(request: Request) -> Answer:
     )
     broker = request.broker
     waited = await routers.caught_up(broker.engine, asked.topic)
-    claimed = await queues.claim(broker.engine, asked)
+    claimed = await queues.claim(broker.engine, asked, await _room(request, asked))
     if asked.wait_ms and not claimed.jobs:
-        waiting = queues.claim_on(broker.engine, request.parking, asked, claimed, began)
+        request.release_room()
+        # Many may wait for the same jobs, with no memory held: of large ones each is given one.
+        waiting = queues.claim_on(broker.engine, request.parking, asked, claimed, began, SMALL)
         claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
+    await _counted(request, claimed)
     if broker.tracing is not None:
         request.note = notes.claimed(claimed)
     text = render.routed(render_queues.claimed(claimed, request.started), waited)
     return Answer(text, withdraw=claimed.undo)
+
+
+async def _room(request: Request, asked: queues.Claim) -> int:
+    """How many bytes of jobs may be claimed: as many as there are, and memory for. Raises Overloaded: not for one."""
+    memory = request.broker.memory
+    one, size = queues.claimable_bytes(request.broker.engine, asked.topic, asked.max)
+    if size * COPIES <= SMALL:
+        return SMALL
+    await request.room_for(one * COPIES)
+    room = await request.room(memory.most_for_one(size * COPIES))
+    await memory.turn(min(size, room))
+    return room // COPIES
+
+
+async def _counted(request: Request, claimed: Claimed) -> None:
+    """Hold the memory of what was claimed, as large as it is. Raises Overloaded: it is given back."""
+    size = sum(len(job.record.body) for job in claimed.jobs)
+    if size <= SMALL:
+        request.release_room()
+        return
+    try:
+        await request.room_for(size * COPIES)
+    except BaseException:
+        claimed.undo()
+        raise
 
 
 async def ack(request: Request) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,7 +69,9 @@ async def read(request: Request) -> Answer:
     if asked.wait_ms and reads.has_nothing(done.result):
         request.release_room()
         asked.max_batch_bytes = min(asked.max_batch_bytes, SMALL)
-        waiting = consumers.read_on(broker.engine, request.parking, asked, done, began)
+        waiting = consumers.read_on(
+            broker.engine, request.parking, asked, done, began, partial(memory.turn, LOOK_BYTES)
+        )
         done = await request.unless_gone(waiting, discard=lambda late: late.undo())
     if broker.tracing is not None:
         request.note = notes.read("consume", asked.topic, done.result.records)

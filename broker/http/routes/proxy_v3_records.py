@@ -17,6 +17,7 @@ from broker.http.errors import ApiError, UnsupportedMediaType
 from broker.http.intake import is_json_type
 from broker.http.request import Request
 from broker.http.routes.proxy_v3 import told
+from broker.http.slices import Slices, let_others_run
 from broker.proxy import producing, v3_records
 from broker.proxy.errors import BadRequest, ProxyError, answer_v3
 from broker.proxy.json_stream import Splitter
@@ -28,6 +29,8 @@ MULTI_STATUS: Final = 207
 #: What stands around a record, and Base64, in the longest object.
 _AROUND_BYTES: Final = 64 * 1024
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+#: A body that is there as a whole is worked on in pieces of this size.
+_PIECE_BYTES: Final = 256 * 1024
 _MAX_BATCH: Final = 1000
 
 
@@ -47,7 +50,9 @@ async def produce(request: Request) -> Answer:
 
 
 async def _once(text: bytes) -> AsyncGenerator[bytes]:
-    yield text
+    for begin in range(0, len(text), _PIECE_BYTES):
+        yield text[begin : begin + _PIECE_BYTES]
+        await let_others_run()
 
 
 async def _receipts(request: Request, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -87,7 +92,7 @@ async def _written(request: Request, entries: Sequence[Entry], before: int) -> l
 async def produce_batch(request: Request) -> Answer:
     """All of them, or for each of those that were not written why not."""
     told(request)
-    entries = v3_records.entries_of(await request.body())
+    entries = await v3_records.entries_of(await request.body())
     ids = [each.id for each in entries]
     if not entries or len(entries) > _MAX_BATCH:
         raise BadRequest(f"entries: 1 to {_MAX_BATCH}.")
@@ -110,7 +115,9 @@ async def _produced(request: Request, entries: Sequence[Entry], before: int) -> 
     cluster, topic = request.values
     batch = Batch([], [], [], [], [])
     refused: dict[int, dict[str, Any]] = {}
+    work = Slices()
     for index, entry in enumerate(entries):
+        await work.done(v3_records.size_of(entry))
         try:
             v3_records.add(batch, entry)
         except BadRequest as error:

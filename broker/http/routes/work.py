@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Final
 from broker.http import events, render, render_queues
 from broker.http.answers import Streamed
 from broker.http.request import Request
-from broker.memory.memory import SMALL
+from broker.memory.memory import PATIENCE_S, SMALL
 from broker.service import queues
 from storage.errors import StorageError, TopicNotFound
 from storage.state.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
     from broker.memory.budget import Hold
-    from broker.memory.memory import Memory
     from storage.queues.work import Worker
 
+#: Records that were claimed, and the events that are made of them.
+COPIES: Final = 2
 #: Jobs are taken from the queue while no more than so many bytes of them wait for the client to take them.
 MAX_BUFFERED_BYTES: Final = 256 * 1024
 
@@ -56,7 +57,8 @@ async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator
     topic = engine.topic(name)
     with request.stream_place():
         async with worker:
-            outbox = Outbox(name, broker.memory)
+            outbox = Outbox(request, name)
+            worker.room_for = outbox.room_for
             filling = asyncio.create_task(outbox.fill(worker))
             try:
                 yield events.RETRY
@@ -86,11 +88,16 @@ def _last(reason: BaseException | None, topic: str, head_seq: int) -> bytes:
 class Outbox:
     """Jobs on their way from the queue to the client, as events."""
 
-    def __init__(self, topic: str, memory: Memory) -> None:
+    def __init__(self, request: Request, topic: str) -> None:
+        self._name = topic
         self._topic = render.quoted(topic)
-        self._memory = memory
+        self._engine = request.broker.engine
+        self._memory = request.broker.memory
+        self._connection = request.connection
         #: What its jobs hold, beyond a small part.
         self._room: Hold | None = None
+        #: What those hold that are being claimed, or are not yet among the frames.
+        self._claiming: Hold | None = None
         self._frames: list[bytes] = []
         self._bytes = 0
         self._filled = asyncio.Event()
@@ -103,6 +110,29 @@ class Outbox:
         """Nothing more will come."""
         return self._over and not self._frames
 
+    async def room_for(self, count: int) -> int:
+        """How many bytes of jobs may be claimed: as many as there are now, and memory for. While there is none for one
+        it waits. Of jobs that are still to come no memory is held: of large ones it is given one.
+        """
+        self._let_go()
+        one, size = queues.claimable_bytes(self._engine, self._name, count)
+        if size * COPIES <= SMALL:
+            return SMALL
+        answers = self._memory.answers
+        while (held := await self._memory.less(self._connection, one * COPIES, PATIENCE_S)) is None:
+            if self._engine.queues.leaving:
+                return SMALL  # the claim will be told so
+        self._claiming = held
+        most = self._memory.most_for_one(size * COPIES)
+        if answers.has_room(self._connection, most - held.size):
+            held.resize(max(held.size, most))
+        return held.size // COPIES
+
+    def _let_go(self) -> None:
+        if self._claiming is not None:
+            self._claiming.release()
+            self._claiming = None
+
     async def fill(self, jobs: AsyncIterator[ClaimedJob]) -> None:
         """Until the worker ends, in whatever way."""
         try:
@@ -110,6 +140,8 @@ class Outbox:
                 frame = render_queues.job_event(self._topic, job)
                 self._frames.append(frame)
                 self._bytes += len(frame)
+                if self._claiming is not None:
+                    self._claiming.resize(max(0, self._claiming.size - COPIES * len(frame)))
                 if self._bytes > SMALL:
                     self._count()
                 self._filled.set()
@@ -118,6 +150,7 @@ class Outbox:
                     self._free.clear()
                     await self._free.wait()
         finally:
+            self._let_go()
             self._over = True
             self._filled.set()
 
@@ -140,7 +173,7 @@ class Outbox:
     def _count(self, sent: int = 0) -> None:
         size = self._bytes + sent
         if self._room is None:
-            self._room = self._memory.answers.hold(self, size)
+            self._room = self._memory.answers.hold(self._connection, size)
         else:
             self._room.resize(size)
 

@@ -1,0 +1,54 @@
+"""Schemathesis' stateful phase: what one answer names is asked for in the next request, as its own program does it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.http.control import control_plane
+from broker.http.events import EVENT_STREAM
+from broker.http.openapi import document
+from tests.support.live_server import LiveServer
+
+KEY = "all-of-it"
+EXAMPLES = 100
+#: A run is over long before; an answer without an end would be waited for until then.
+PATIENCE_S = 900
+ANSWER_PATIENCE_S = 10
+
+
+def endless() -> list[str]:
+    """Paths whose answers have no end: their refusals are asked for elsewhere."""
+    paths = document(control_plane())["paths"]
+    return [path for path, operations in paths.items() if any(map(_is_endless, operations.values()))]
+
+
+def _is_endless(operation: dict[str, Any]) -> bool:
+    return any(EVENT_STREAM.decode() in answer.get("content", {}) for answer in operation["responses"].values())
+
+
+def test_streams_are_known_by_their_type() -> None:
+    assert endless() == ["/v0/topics/{topic}/work", "/v0/watch/{wid}"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(PATIENCE_S + 60)
+@pytest.mark.parametrize("seed", [77, 1, 2024])
+@pytest.mark.parametrize("keys", ["", KEY])
+def test_what_answers_name_can_be_asked_for(tmp_path: Path, keys: str, seed: int) -> None:
+    with LiveServer(tmp_path / "data", **({"api_keys": keys} if keys else {})) as server:
+        command = [
+            *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--phases", "stateful"),
+            *("--seed", str(seed), "--max-examples", str(EXAMPLES), "--request-timeout", str(ANSWER_PATIENCE_S)),
+            # A well-formed request may be refused for what is there: the other tests know the reasons.
+            *("--exclude-checks", "positive_data_acceptance", "--generation-database", "none", "--no-color"),
+            *(part for path in endless() for part in ("--exclude-path", path)),
+            *(("--header", f"Authorization: Bearer {keys}") if keys else ()),
+        ]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Stateful (in" in run.stdout

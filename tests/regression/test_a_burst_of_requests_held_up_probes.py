@@ -1,0 +1,130 @@
+"""A thousand requests at once were all begun in one round of the loop: each round begins some, and probes go first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.http.hot import HotRequests
+from broker.live.turns import ROUND
+from broker.server.arrivals import FIRST_COST, NEXT_COST
+from tests.http.hot_server import HotServer, Wire, post, records
+from tests.support.unread import get
+
+CLIENTS = 200
+#: A round begins more of these, and a probe takes some rounds.
+LATER_CLIENTS = 600
+WRITE = post("t", records(1))
+#: Those of one round, and those that were let go by the round before it in the same pass of the loop.
+ROUNDS = 2
+
+
+class Rounds:
+    """Counts rounds of the loop, and how many writes were begun in each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._round = 0
+        self.begun: dict[int, int] = {}
+        take = HotRequests.take
+
+        def counted(hot: HotRequests, *arguments: Any) -> bool:
+            self.begun[self._round] = self.begun.get(self._round, 0) + 1
+            return take(hot, *arguments)
+
+        monkeypatch.setattr(HotRequests, "take", counted)
+        self._loop.call_soon(self._count)
+
+    def _count(self) -> None:
+        self._round += 1
+        self._loop.call_soon(self._count)
+
+    @property
+    def total(self) -> int:
+        return sum(self.begun.values())
+
+
+async def _burst(wires: list[Wire], probe: Wire, rounds: Rounds) -> int:
+    """How many writes were begun before the probe, which was sent behind all of them, was answered."""
+    for wire in wires:
+        wire.send(WRITE)
+    probe.send(get("/v0/health"))
+    assert (await probe.answer()).status == 200
+    begun = rounds.total
+    for wire in wires:
+        assert (await wire.answer()).status == 200
+    return begun
+
+
+async def test_first_requests_of_many_connections_begin_over_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with HotServer() as server:
+        await server.topic("t")
+        probe = await server.connect()
+        wires = [await server.connect() for _ in range(CLIENTS)]
+        rounds = Rounds(monkeypatch)
+        before = await _burst(wires, probe, rounds)
+        assert server.engine.topic("t").log.head == rounds.total == CLIENTS
+    assert before < CLIENTS / 2
+    assert max(rounds.begun.values()) <= ROUNDS * ROUND / FIRST_COST
+
+
+async def test_later_requests_of_many_connections_begin_over_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with HotServer() as server:
+        await server.topic("t")
+        probe, *wires = [await server.connect() for _ in range(LATER_CLIENTS + 1)]
+        for wire in (probe, *wires):
+            wire.send(WRITE)
+            assert (await wire.answer()).status == 200
+        rounds = Rounds(monkeypatch)
+        before = await _burst(wires, probe, rounds)
+        assert rounds.total == LATER_CLIENTS
+    assert before < LATER_CLIENTS / 2
+    assert max(rounds.begun.values()) <= ROUNDS * ROUND / NEXT_COST
+
+
+@pytest.mark.parametrize("http", ["zttp", "httptools"])
+async def test_a_request_that_waits_for_its_turn_is_answered_to_a_client_that_ends_its_side(http: str) -> None:
+    async with HotServer(http=http) as server:
+        await server.topic("t")
+        wires = [await server.connect() for _ in range(CLIENTS)]
+        for wire in wires:
+            wire.send(WRITE)
+            wire.writer.write_eof()
+        for wire in wires:
+            assert (await wire.answer()).status == 200
+        assert server.engine.topic("t").log.head == CLIENTS
+
+
+@pytest.mark.parametrize("http", ["zttp", "httptools"])
+async def test_requests_behind_one_that_waits_keep_their_order(http: str) -> None:
+    async with HotServer(http=http) as server:
+        await server.topic("t")
+        wires = [await server.connect() for _ in range(CLIENTS)]
+        for wire in wires:
+            wire.send(WRITE, get("/v0/health"))
+            wire.send(get("/v0/nothing"), WRITE[:20])
+        for wire in wires:
+            wire.send(WRITE[20:])
+        for wire in wires:
+            assert [(await wire.answer()).status for _ in range(4)] == [200, 200, 404, 200]
+        assert server.engine.topic("t").log.head == 2 * CLIENTS
+
+
+@pytest.mark.parametrize("http", ["zttp", "httptools"])
+async def test_requests_that_wait_for_their_turn_are_answered_by_a_server_that_stops(http: str) -> None:
+    async with HotServer(http=http) as server:
+        await server.topic("t")
+        wires = [await server.connect() for _ in range(CLIENTS)]
+        for wire in wires:
+            wire.send(WRITE)
+        protocol: Any = server.server.config.http_protocol_class
+        async with asyncio.timeout(20):
+            while not protocol.door.arrivals.turns.waiting:
+                await asyncio.sleep(0)
+        for connection in list(server.server.server_state.connections):
+            connection.shutdown()
+        for wire in wires:
+            assert (await wire.answer()).status == 200
+            await wire.ended()
