@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import add
+
 import msgspec
 
 ID_DIGITS = 12
@@ -30,6 +32,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
     #: The figure must not come without the work behind the appends (see `proof`).
     steady: bool = False
+    #: How many tags the records have, in turn; 0: none has one.
+    tags: int = 0
     #: Number of the first of the topics, so that two loads at once can have topics of their own.
     first_topic: int = 0
 
@@ -58,9 +62,16 @@ def record(size_bytes: int, index: int) -> bytes:
     return head + b"x" * max(0, size_bytes - len(head) - 2) + b'"}'
 
 
-def append_body(batch: int, record_bytes: int) -> bytes:
+def append_body(batch: int, record_bytes: int, tags: int = 0) -> bytes:
     """The body of a write, PLACEHOLDER standing for its number."""
-    return b'{"records":[%b]}' % b",".join(b'{"data":%b}' % record(record_bytes, index) for index in range(batch))
+    records = [b'{"data":%b' % record(record_bytes, index) for index in range(batch)]
+    ends = [b',"tag":"%b"}' % tag(index % tags).encode() if tags else b"}" for index in range(batch)]
+    return b'{"records":[%b]}' % b",".join(map(add, records, ends))
+
+
+def tag(number: int) -> str:
+    """One of the tags that records have."""
+    return f"device-{number}"
 
 
 def numbered(template: bytes, number: int) -> bytes:
@@ -82,7 +93,7 @@ def request(method: str, path: str, body: bytes, host: str) -> bytes:
 def append_request(scenario: Scenario, topic: str, host: str) -> bytes:
     """A write to `topic`, PLACEHOLDER standing for its number."""
     path = f"/v0/topics/{topic}" + ("" if scenario.seqs else "?return_seqs=false")
-    return request("POST", path, append_body(scenario.batch, scenario.record_bytes), host)
+    return request("POST", path, append_body(scenario.batch, scenario.record_bytes, scenario.tags), host)
 
 
 def redis_request(scenario: Scenario, stream: str) -> bytes:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -26,21 +27,24 @@ from loadtest.generator import Task
 from loadtest.measure import generate, seen_in
 from loadtest.observed import counters, cpu_of
 from loadtest.own_broker import BrokerFailed, OwnBroker, add_set, ask
-from loadtest.scenario import PRELOAD_BATCH, Scenario, append_body, numbered
+from loadtest.scenario import PRELOAD_BATCH, Scenario, append_body, numbered, tag
 
 _T = TypeVar("_T")
 _PLAIN, _BEHIND = 0, 1
 _RECORD_BYTES = 100
 _DELETED_EVERY_S, _KEPT_RECORDS = 0.2, 200_000
+_CAUGHT_UP_WITHIN_S = 120.0
 
 
 class Case(NamedTuple):
-    """`config`: of the topic, beside its class. `fill`: records in it before the window begins."""
+    """`config`: of the topic, beside its class. `fill`: records in it before the window begins. `routers`: so many lead
+    out of it, each with the filter for a tag of its own; records have these tags, also where there is no router."""
 
     config: dict[str, Any]
     fill: int = 0
     batch: int = 100
     deletes: bool = False
+    routers: int = 0
 
 
 CASES = {
@@ -52,6 +56,7 @@ CASES = {
     "cap-small-writes": Case({"cap_records": 200_000}, fill=300_000, batch=1),
     "ttl": Case({"ttl_ms": 2000}),
     "deletes": Case({}, fill=300_000, deletes=True),
+    "fan-out": Case({}, routers=20),
 }
 DEAD_LETTERS = "dead-letters"
 
@@ -64,6 +69,8 @@ class Window(msgspec.Struct, frozen=True):
     loop_us_per_record: float
     cpu_us_per_record: float
     failed: int
+    #: How far behind the router is that is furthest behind, as the window ends.
+    lag: int = 0
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -90,12 +97,15 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Jobs a second: claimed and given up; from there to the dead letter topic; back again, and the longest request."""
+    """Jobs a second: claimed and given up; from there to the dead letter topic; back again, and the longest request.
+    µs of the event loop a job: from the first claim to the dead letter topic; back again."""
 
     given_up: float
     dead_lettered: float
     redriven: float
     longest_redrive_s: float
+    dead_loop_us: float
+    redrive_loop_us: float
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -136,13 +146,14 @@ def parser() -> argparse.ArgumentParser:
         default=0.0,
         help="fail when the pace behind a setting is less than this part of that without",
     )
+    add("--tree", type=Path, default=None, help="a checkout whose broker is run (default: this one)")
     add("--dir", default="", help="where the data directory is made (default: the temporary directory)")
     add_set(made)
     return made
 
 
 def _with_broker(options: argparse.Namespace, work: Callable[[OwnBroker], _T]) -> _T:
-    own = OwnBroker(parent=options.dir, settings=dict(options.set))
+    own = OwnBroker(parent=options.dir, settings=dict(options.set), tree=options.tree)
     try:
         own.start()
         return work(own)
@@ -160,11 +171,13 @@ def alternate(own: OwnBroker, case: Case, options: argparse.Namespace) -> list[R
         durability=options.durability,
         record_bytes=_RECORD_BYTES,
         seqs=False,
+        tags=case.routers,
     )
     plain = {name: value for name, value in case.config.items() if name == "type"}
     for topic, config in ((_PLAIN, plain), (_BEHIND, case.config)):
         _put(own, f"load-{topic}", {"durability": options.durability, **config})
     _fill(own, f"load-{_BEHIND}", case.fill)
+    _route(own, f"load-{_BEHIND}", case.routers, options.durability)
     rounds: list[Round] = []
     for _ in range(options.rounds):
         _expect(own, "DELETE", f"/v0/topics/load-{_PLAIN}")  # else it grows without end, as the other does not
@@ -172,6 +185,7 @@ def alternate(own: OwnBroker, case: Case, options: argparse.Namespace) -> list[R
         _fill(own, f"load-{_PLAIN}", case.fill)
         windows = [_window(own, scenario, topic, deletes=case.deletes and topic == _BEHIND) for topic in (0, 1)]
         rounds.append(Round(*windows))
+        _caught_up(own)
     return rounds
 
 
@@ -183,6 +197,7 @@ def _window(own: OwnBroker, scenario: Scenario, topic: int, *, deletes: bool) ->
         before = cpu_of(own.pid)
         generator.stdout.readline()
         cpu = cpu_of(own.pid).since(before)
+        lag = _lag(own)
         seen = seen_in(generator.stdout.readline())
     records = seen.requests * scenario.batch
     return Window(
@@ -191,6 +206,7 @@ def _window(own: OwnBroker, scenario: Scenario, topic: int, *, deletes: bool) ->
         loop_us_per_record=1e6 * cpu.main_s / max(1, records),
         cpu_us_per_record=1e6 * cpu.total_s / max(1, records),
         failed=sum(seen.failed.values()),
+        lag=lag,
     )
 
 
@@ -220,7 +236,7 @@ def dead_letters(own: OwnBroker, jobs: int) -> Moved:
     """So many jobs die at once, by 1000 a claim, and are brought back."""
     _put(own, "load-0", {"type": "queue", "durability": "disk", "max_deliveries": 1, "dead_letter": "dead"})
     _fill(own, "load-0", jobs)
-    began = time.monotonic()
+    began, cpu = time.monotonic(), cpu_of(own.pid)
     for _ in range(0, jobs, PRELOAD_BATCH):
         claimed = msgspec.json.decode(
             _expect(own, "POST", "/v0/topics/load-0/claim", b'{"node":"load","max":%d}' % PRELOAD_BATCH)
@@ -232,7 +248,7 @@ def dead_letters(own: OwnBroker, jobs: int) -> Moved:
         if time.monotonic() - given_up > 300:
             raise BrokerFailed(f"{DEAD_LETTERS}: {moved:,.0f} of {jobs:,} were moved in 5 minutes")
         time.sleep(0.05)
-    dead = time.monotonic()
+    dead, cpu_then = time.monotonic(), cpu_of(own.pid)
     longest, left = 0.0, jobs
     while left:
         at = time.monotonic()
@@ -241,8 +257,15 @@ def dead_letters(own: OwnBroker, jobs: int) -> Moved:
         left -= answer["moved"]
         if not answer["moved"]:
             raise BrokerFailed(f"{DEAD_LETTERS}: {left:,} were not redriven")
-    back = time.monotonic()
-    return Moved(jobs / (given_up - began), jobs / (dead - began), jobs / (back - dead), longest)
+    back, cpu_at_last = time.monotonic(), cpu_of(own.pid)
+    return Moved(
+        given_up=jobs / (given_up - began),
+        dead_lettered=jobs / (dead - began),
+        redriven=jobs / (back - dead),
+        longest_redrive_s=longest,
+        dead_loop_us=1e6 * cpu_then.since(cpu).main_s / jobs,
+        redrive_loop_us=1e6 * cpu_at_last.since(cpu_then).main_s / jobs,
+    )
 
 
 def told(name: str, rounds: list[Round]) -> str:
@@ -251,11 +274,14 @@ def told(name: str, rounds: list[Round]) -> str:
     behind = statistics.median(each.behind.records_per_s for each in rounds)
     plain = statistics.median(each.plain.records_per_s for each in rounds)
     failed = sum(each.behind.failed + each.plain.failed for each in rounds)
+    lag = max(each.behind.lag for each in rounds)
     return (
         f"{name}: x {statistics.median(paces):.2f} ({min(paces):.2f} to {max(paces):.2f}) of the pace without it"
         f" ({behind:,.0f} of {plain:,.0f} records/s); p99 x {statistics.median(each.p99 for each in rounds):.2f};"
-        f" loop x {statistics.median(each.loop for each in rounds):.2f} a record,"
+        f" loop x {statistics.median(each.loop for each in rounds):.2f} a record"
+        f" ({statistics.median(each.behind.loop_us_per_record for each in rounds):.1f} µs),"
         f" all its threads and processes x {statistics.median(each.cpu for each in rounds):.2f}"
+        + (f"; routers are up to {lag:,} records behind as a window ends" if lag else "")
         + (f"; {failed:,} requests were refused" if failed else "")
     )
 
@@ -263,13 +289,35 @@ def told(name: str, rounds: list[Round]) -> str:
 def _told_of_moves(moved: Moved) -> str:
     return (
         f"{DEAD_LETTERS}: {moved.given_up:,.0f} jobs/s claimed and given up, {moved.dead_lettered:,.0f}/s of them dead"
-        f" lettered from the first claim on; {moved.redriven:,.0f}/s redriven, the longest request"
-        f" {moved.longest_redrive_s:.2f} s"
+        f" lettered from the first claim on (loop {moved.dead_loop_us:.1f} µs a job); {moved.redriven:,.0f}/s redriven"
+        f" ({moved.redrive_loop_us:.1f} µs), the longest request {moved.longest_redrive_s:.2f} s"
     )
 
 
 def _put(own: OwnBroker, topic: str, config: dict[str, Any]) -> None:
     _expect(own, "PUT", f"/v0/topics/{topic}", msgspec.json.encode(config))
+
+
+def _route(own: OwnBroker, source: str, routers: int, durability: str) -> None:
+    for number in range(routers):
+        dest = f"{source}-{tag(number)}"
+        _put(own, dest, {"durability": durability})
+        router = {"source": source, "dest": dest, "filter": ["tag", "Eq", tag(number)]}
+        _expect(own, "PUT", f"/v0/routers/to-{dest}", msgspec.json.encode(router))
+
+
+def _lag(own: OwnBroker) -> int:
+    """How far behind its source the router is that is furthest behind."""
+    routers = msgspec.json.decode(_expect(own, "GET", "/v0/routers?limit=1000"))["routers"]
+    return max([each["lag"] for each in routers], default=0)
+
+
+def _caught_up(own: OwnBroker) -> None:
+    deadline = time.monotonic() + _CAUGHT_UP_WITHIN_S
+    while lag := _lag(own):
+        if time.monotonic() > deadline:
+            raise BrokerFailed(f"the routers are {lag:,} records behind after {_CAUGHT_UP_WITHIN_S:.0f} s")
+        time.sleep(0.05)
 
 
 def _fill(own: OwnBroker, topic: str, records: int) -> None:

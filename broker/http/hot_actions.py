@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 from msgspec import Meta, Raw
@@ -20,7 +20,7 @@ from storage.engine import Engine
 from storage.errors import ShuttingDown
 from storage.queues.checks import MAX_JOBS
 from storage.queues.claims import Claimed
-from storage.records.values import Appended, PlainRecords, ReadResult
+from storage.records.values import Appended, NewRecord, PlainRecords, ReadResult
 from storage.state.queues.values import Settled
 
 #: Is told the outcome, or an exception.
@@ -64,8 +64,14 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     data: Raw
 
 
+class _FullRecord(NewRecord, forbid_unknown_fields=True, gc=False):
+    """A record with more than data. An absent meta is empty: next to None msgspec would take nothing else for a Raw."""
+
+    meta: Raw = Raw()  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
 class _Append(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A write with nothing but data in its records. Anything else does not decode, and goes the other way."""
+    """A write with nothing but data in its records."""
 
     records: list[_Record]
     node: str | None = None
@@ -73,7 +79,15 @@ class _Append(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     create: bool | None = None
 
 
+class _FullAppend(_Append, forbid_unknown_fields=True, gc=False):
+    """Any write of records with such options. Anything else does not decode, and goes the other way."""
+
+    records: list[_FullRecord]  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+_NULL: Final = Raw(b"null")
 _append_decoder = msgspec.json.Decoder(_Append)
+_full_decoder = msgspec.json.Decoder(_FullAppend)
 #: Whether a query string asks for the seqs.
 _SEQS: Final = {b"": True, b"return_seqs=true": True, b"return_seqs=false": False}
 
@@ -83,10 +97,16 @@ def _append(
 ) -> bool:
     if topic in engine.catalog.spread:
         return False  # which partition it goes to is decided the other way
-    write = _append_decoder.decode(body)
+    try:
+        write: _Append | _FullAppend = _append_decoder.decode(body)
+    except msgspec.ValidationError:  # mostly of the first record: little was decoded in vain
+        write = _full_decoder.decode(body)
     node, key = write.node or None, write.idempotency_key or None
     if key is None and b"idempotency-key" in headers:
         key = headers[b"idempotency-key"].decode() or None
+    if isinstance(write, _FullAppend):
+        full = _with_metas(write.records, body)
+        return engine.append_now(topic, full, told, node=node, idempotency_key=key)
     records = PlainRecords([record.data for record in write.records])
     # Only in data can anything nest here, and what is short cannot be deep: mostly there is nothing to check.
     if max(records.sizes(), default=0) > _SURELY_FLAT_BYTES:
@@ -94,6 +114,20 @@ def _append(
     if key is None and len(records) == 1:
         return engine.append_soon(topic, records[0], told, hand_over, node=node)
     return engine.append_now(topic, records, told, node=node, idempotency_key=key)
+
+
+def _with_metas(records: list[_FullRecord], body: bytes) -> list[NewRecord]:
+    """They as the engine takes them. Raises InvalidRequest."""
+    largest = max([len(record.data) for record in records], default=0)
+    for record in records:
+        meta = record.meta
+        if not meta or meta == _NULL:
+            record.meta = None  # pyright: ignore[reportAttributeAccessIssue]
+        elif len(meta) > largest:
+            largest = len(meta)
+    if largest > _SURELY_FLAT_BYTES:
+        strict_json.check_flat(body)
+    return cast("list[NewRecord]", records)
 
 
 def _appended(outcome: Appended, query: bytes, started: float) -> Answer:

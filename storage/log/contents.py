@@ -10,15 +10,24 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from storage.log.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash, stored_hash
+from storage.log.encode import (
+    WriteHeader,
+    columns_hash,
+    encode_appends,
+    encode_plain,
+    payload_hash,
+    plain_hash,
+    stored_hash,
+)
 from storage.log.encode_bodies import encode_bodies
 from storage.log.framing import Frames
-from storage.log.validation import check_delays, check_plain, check_records, check_stored, is_plain
+from storage.log.validation import check_delays, check_plain, check_records, check_stored, fit, is_plain
 from storage.options import Options
 from storage.records.batches import Run
+from storage.records.record_columns import RecordColumns, columns_of
 from storage.records.values import NewRecord, PlainBinary, PlainRecords, StoredBodies
 
-Contents: TypeAlias = Sequence[NewRecord] | PlainRecords | StoredBodies
+Contents: TypeAlias = Sequence[NewRecord] | PlainRecords | RecordColumns | StoredBodies
 
 
 def measured(contents: Contents, options: Options, now_ms: Callable[[], int]) -> tuple[Contents, array[int], str]:
@@ -30,7 +39,11 @@ def measured(contents: Contents, options: Options, now_ms: Callable[[], int]) ->
         check_stored(contents, options)
         return contents, contents.payloads, ""
     if not isinstance(contents, PlainRecords):
+        assert not isinstance(contents, RecordColumns)  # made here
         if not is_plain(contents):
+            columns = columns_of(contents)
+            if columns is not None and fit(columns, options):
+                return columns, columns.payloads, ""
             return contents, check_records(contents, options), check_delays(contents, now_ms())
         contents = PlainRecords([record.data for record in contents])
     return contents, check_plain(contents, options), ""
@@ -40,6 +53,8 @@ def hash_of(contents: Contents, payloads: array[int], node: str | None) -> bytes
     """What tells two payloads under one idempotency key apart."""
     if isinstance(contents, PlainRecords):
         return plain_hash(contents, payloads, node.encode() if node else b"")
+    if isinstance(contents, RecordColumns):
+        return columns_hash(contents, node.encode() if node else b"")
     if isinstance(contents, StoredBodies):
         return stored_hash(contents, node.encode() if node else b"")
     return payload_hash(contents, node)
@@ -55,6 +70,9 @@ def encoded(
     if isinstance(contents, PlainRecords):
         binary = isinstance(contents, PlainBinary)
         return encode_plain(contents, payloads, head, more=more, binary=binary, apart=apart)
+    if isinstance(contents, RecordColumns):
+        node, nodes = contents.nodes_with(head.node)
+        return encode_bodies(contents.stored(), head._replace(node=node), more=more, nodes=nodes)
     if isinstance(contents, StoredBodies):
         return encode_bodies(contents, head, more=more)
     return encode_appends(contents, head, payloads, more=more)

@@ -6,7 +6,7 @@ Per record: one body, one checksum, no object that outlives the write but two nu
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from storage.log.framing import FEW, Frames, framed, framed_each, little
 from storage.log.submission import ControlStep, RunStep, Step, Submission, Unit
 from storage.platform.filesystem import Buffer
 from storage.records.batches import Run
+from storage.records.record_columns import RecordColumns
 from storage.records.values import BinaryRecord, NewRecord, StoredBodies
 
 DURABLE, BINARY = int(FrameFlag.DURABLE), int(FrameFlag.BINARY)
@@ -95,6 +96,21 @@ def plain_hash(datas: Sequence[Buffer], payloads: array[int], node: bytes) -> by
     before = _U32.pack(len(node)) + node + bytes(4)
     lengths = cut(little(payloads[:]), 4)
     return digest128(_join(chain.from_iterable(zip(repeat(before), lengths, datas, repeat(bytes(4))))))
+
+
+def columns_hash(columns: RecordColumns, node: bytes) -> bytes:
+    """`payload_hash` for records in columns."""
+    of_all, nodes = columns.nodes_with(node)
+    metas = None if columns.metas is None else [b"" if meta is None else meta for meta in columns.metas]
+    parts = (*_fields(nodes, of_all), *_fields(columns.tags), *_fields(columns.datas), *_fields(metas))
+    return digest128(_join(chain.from_iterable(zip(*parts, strict=False))))
+
+
+def _fields(column: Sequence[Buffer] | None, default: bytes = b"") -> tuple[Iterable[Buffer], Iterable[Buffer]]:
+    """The lengths, as they are hashed, and the fields: of each record `default` where there is no column."""
+    if column is None:
+        return repeat(_U32.pack(len(default))), repeat(default)
+    return cut(little(array("I", map(len, column))), _U32.size), column
 
 
 def _deliver_at(record: NewRecord, now_ms: int) -> int | None:

@@ -19,13 +19,15 @@ from storage.records.batches import Run
 from storage.records.values import StoredBodies
 
 # Where in an Append frame these fields are.
-_FLAGS_AT, _SEQ_AT, _TAG_LEN_AT, _DATA_LEN_AT = 5, 14, 32, 34
+_FLAGS_AT, _SEQ_AT, _NODE_LEN_AT, _TAG_LEN_AT, _DATA_LEN_AT = 5, 14, 30, 32, 34
 _AS_BINARY = bytes([0] + [BINARY] * 255)
 
 
-def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int = 0) -> tuple[Frames, Run]:
+def encode_bodies(
+    stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int = 0, nodes: list[bytes] | None = None
+) -> tuple[Frames, Run]:
     """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one. `hops`: how
-    often routers have copied each of them.
+    often routers have copied each of them. `nodes`: of each; None: all are from that of `head`, which else has none.
     """
     topic_id, first_seq, ts, durable, node = head
     bodies, tags = stored.bodies, stored.tags
@@ -37,7 +39,8 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: 
         return frames, Run(first_seq, ts, sizes, stored.payloads, tagged)
     data_lens = array("I", map(len, bodies))
     tag_lens = array("H", map(len, tags)) if tags is not None else None
-    sizes = _sizes(data_lens, tag_lens, OVERHEAD + len(node))
+    node_lens = array("H", map(len, nodes)) if nodes is not None else None
+    sizes = _sizes(_sizes(data_lens, tag_lens, OVERHEAD + len(node)), node_lens, 0)
     flags = MORE | (DURABLE if durable else 0) | (NODE if node else 0) | hops << HOP_SHIFT
     opening = HEADER.pack(
         sizes[0] - LENGTH.size,
@@ -46,7 +49,7 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: 
         topic_id,
         first_seq,
         ts,
-        len(node),
+        node_lens[0] if node_lens else len(node),
         tag_lens[0] if tag_lens else 0,
         data_lens[0],
     )
@@ -58,12 +61,14 @@ def encode_bodies(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: 
         put(block, _DATA_LEN_AT, width, little(data_lens), 4)
     if tag_lens is not None and not alike(tag_lens):
         put(block, _TAG_LEN_AT, width, little(tag_lens), 2)
-    _set_flags(block, width, flags, stored)
+    if node_lens is not None and not alike(node_lens):
+        put(block, _NODE_LEN_AT, width, little(node_lens), 2)
+    _set_flags(block, width, flags, stored, nodes)
     if not more:
         block[_FLAGS_AT - width] &= ~MORE
     run = Run(first_seq, ts, sizes, stored.payloads, tagged)
     headers = [*cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
-    return framed(headers, [bodies] if tags is None else [tags, bodies], b"", sizes), run
+    return framed(headers, [column for column in (nodes, tags, bodies) if column is not None], b"", sizes), run
 
 
 def _few(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int) -> list[bytes]:
@@ -85,7 +90,7 @@ def _few(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int) -> l
 
 
 def _sizes(data_lens: array[int], tag_lens: array[int] | None, fixed: int) -> array[int]:
-    """Of whole frames."""
+    """The sums."""
     if tag_lens is not None and alike(tag_lens):
         fixed, tag_lens = fixed + tag_lens[0], None
     if tag_lens is not None:
@@ -95,13 +100,14 @@ def _sizes(data_lens: array[int], tag_lens: array[int] | None, fixed: int) -> ar
     return array("I", [each + fixed for each in data_lens])
 
 
-def _set_flags(block: bytearray, width: int, flags: int, stored: StoredBodies) -> None:
+def _set_flags(block: bytearray, width: int, flags: int, stored: StoredBodies, nodes: list[bytes] | None) -> None:
     """Of every frame, as if all had a next one."""
     tags, binary = stored.tags, stored.binary
     tagged = bytes(map(bool, tags)) if tags is not None else b""
     marked = binary.translate(_AS_BINARY) if binary is not None and any(binary) else b""
-    if not tagged and not marked:
+    named = bytes(map(bool, nodes)) if nodes is not None else b""
+    if not tagged and not marked and not named:
         return
-    set_bits = int.from_bytes(tagged, "big") * TAG | int.from_bytes(marked, "big")
+    set_bits = int.from_bytes(tagged, "big") * TAG | int.from_bytes(marked, "big") | int.from_bytes(named, "big") * NODE
     set_bits |= int.from_bytes(bytes([flags]) * len(stored), "big")
     block[_FLAGS_AT::width] = set_bits.to_bytes(len(stored), "big")

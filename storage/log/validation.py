@@ -13,6 +13,7 @@ from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.format.cutting import largest
 from storage.options import Options
 from storage.records.partitions import is_address
+from storage.records.record_columns import RecordColumns
 from storage.records.values import BinaryRecord, NewRecord, PlainRecords, StoredBodies
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
@@ -101,6 +102,24 @@ def check_stored(stored: StoredBodies, options: Options) -> None:
         _check_tags(stored.tags, options)
 
 
+def fit(columns: RecordColumns, options: Options) -> bool:
+    """Whether `check_records` would let these in; where it would not, it says why."""
+    if len(columns) > options.max_batch_records or largest(columns.payloads) > options.max_record_bytes:
+        return False
+    for texts, limit in ((columns.tags, options.max_tag_bytes), (columns.nodes, options.max_node_bytes)):
+        if texts is not None and max(map(len, texts)) > limit:
+            return False
+    for meta in columns.metas or ():
+        if meta is None:
+            continue
+        if len(meta) > options.max_meta_bytes:
+            return False
+        # Behind every key stands a colon: mostly there are so few that no key need be looked at.
+        if bytes(meta).count(b":") > options.max_meta_keys and _keys_of(meta) > options.max_meta_keys:
+            return False
+    return True
+
+
 def _check_tags(tags: list[bytes], options: Options) -> None:
     try:
         # One check for all; what is in between lets no two halves of a character come together.
@@ -170,11 +189,15 @@ def _check_meta(meta: msgspec.Raw, index: int, options: Options) -> int:
     size = len(meta)
     if size > options.max_meta_bytes:
         raise InvalidRequest(f"{field} has {size} bytes, the limit is {options.max_meta_bytes}.", field=field)
-    if bytes(meta).lstrip(b" \t\r\n").startswith(b"{"):
-        keys = len(_meta_keys.decode(meta))
-        if keys > options.max_meta_keys:
-            raise InvalidRequest(f"{field} has {keys} keys, the limit is {options.max_meta_keys}.", field=field)
+    keys = _keys_of(meta)
+    if keys > options.max_meta_keys:
+        raise InvalidRequest(f"{field} has {keys} keys, the limit is {options.max_meta_keys}.", field=field)
     return size
+
+
+def _keys_of(meta: msgspec.Raw) -> int:
+    """How many an object has; 0 of anything else."""
+    return len(_meta_keys.decode(meta)) if bytes(meta).lstrip(b" \t\r\n").startswith(b"{") else 0
 
 
 def check_delays(records: Sequence[NewRecord], now_ms: int) -> str:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -143,8 +143,7 @@ class Mover:
             )
         mine = [seq for seq in seqs if (topic.topic_id, seq) not in self._under_way]
         done = self._engine.loop.create_future()
-        for seq in mine:
-            self._under_way[topic.topic_id, seq] = done
+        self._under_way.update(dict.fromkeys(zip(repeat(topic.topic_id), mine), done))
         working = self._engine.loop.create_task(self._move_together(topic, mine), name="storage-moves")
         self._working.add(working)
 
@@ -163,7 +162,7 @@ class Mover:
         moved: list[int] = []
         try:
             await self._open_together(topic, seqs)
-            while step := await self._copy_together(topic, [seq for seq in seqs if seq in topic.log.moves.out]):
+            while step := await self._copy_together(topic, [*filter(topic.log.moves.out.__contains__, seqs)]):
                 dest, copied, error = step
                 if copied:
                     await self._finish(topic, copied, dest)
@@ -179,7 +178,7 @@ class Mover:
     async def _open_together(self, topic: Topic, seqs: Sequence[int]) -> None:
         """Step 1 for those that are dead and have no open move."""
         table = topic.log.queue
-        if table is None or not any(seq not in topic.log.moves.out for seq in seqs):
+        if table is None or all(map(topic.log.moves.out.__contains__, seqs)):
             return
         dest = await self.dead_letter_topic(topic)
         while (changing := self._engine.changing.get(topic.topic_id)) is not None:
@@ -207,10 +206,11 @@ class Mover:
             return None
         open_moves, came = log.moves.out, dest.log.moves.came
         wanted = [seq for seq in live if open_moves[seq].dest_id == dest.topic_id]
-        if there := [seq for seq in wanted if (log.topic_id, seq) in came]:
-            return dest, there, None
-        wanted = [seq for seq in wanted if self._wanted(topic, dest, open_moves[seq])]
-        found = (await reading.read(engine, topic, wanted)).records if wanted else {}
+        if not came.isdisjoint(zip(repeat(log.topic_id), wanted)):
+            return dest, [seq for seq in wanted if (log.topic_id, seq) in came], None
+        if topic.config.dead_letter != dest.name:
+            wanted = [seq for seq in wanted if self._wanted(topic, dest, open_moves[seq])]
+        found = (await reading.read(engine, topic, wanted, sized=False)).records if wanted else {}
         records = [record for record in found.values() if record.seq in open_moves]
         if not records:
             return None
@@ -363,6 +363,6 @@ class Mover:
         """Step 3, and dest may forget."""
         log = topic.log
         await self._queues.delete(topic, control.Delete(bound_head=log.head, seqs=seqs, ack=True), None, sync=True)
-        dest.log.moves.came.difference_update([(log.topic_id, seq) for seq in seqs])
+        dest.log.moves.came.difference_update(zip(repeat(log.topic_id), seqs))
         dest.log.section = None
         self._queues.stats.moved += len(seqs)

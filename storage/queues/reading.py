@@ -80,8 +80,8 @@ def whole(found: Found, seqs: Sequence[int]) -> Read | None:
     return Read([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
 
 
-async def read(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Found:
-    """The records with these ascending seqs. Raises TopicNotFound."""
+async def read(engine: Engine, topic: Topic, seqs: Sequence[int], *, sized: bool = True) -> Found:
+    """The records with these ascending seqs. Raises TopicNotFound. `sized`: their payload bytes are wanted as well."""
     found = Found({}, {}, [], {})
     reader, size = engine.reader, 0
     for first, last in stretches(seqs):
@@ -98,7 +98,8 @@ async def read(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Found:
             records = [record for record in result.records if record.seq <= last]
             read = [record.seq for record in records]
             found.records.update(zip(read, records, strict=True))
-            found.sizes.update(zip(read, sizes_of(records), strict=True))
+            if sized:
+                found.sizes.update(zip(read, sizes_of(records), strict=True))
             size += sum([len(record.body) for record in records])
             found.corrupt.extend(seq for seq in result.corrupt_seqs or () if seq <= last)
             if result.next_from_seq <= at:

@@ -19,6 +19,7 @@ from storage.format.segment_frame import lengths_of_live
 from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH
 from storage.log.position import split
 from storage.records import columns
+from storage.records.labelled import Labelled
 from storage.records.spans import Span
 from storage.records.stretch import Stretch, joined
 from storage.records.values import ReadQuery, StoredRecord
@@ -89,7 +90,7 @@ class Scan:
         """What was found so far."""
         return joined([*self._parts, self._singles] if self._singles else self._parts)
 
-    def _add(self, part: Stretch, count: int) -> None:
+    def _add(self, part: Stretch | Labelled, count: int) -> None:
         if count < _FEW:
             self._singles += part
             return
@@ -117,7 +118,9 @@ class Scan:
             return seq + len(piece.span.sizes) - 1
         if plain and (room := self._room(len(piece.span.sizes))) >= columns.LEAST:
             sizes = piece.span.sizes[:room]
-            found = columns.from_log(data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing)
+            found = columns.from_log(
+                data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing, labelled=True
+            )
             if found is not None:
                 return self._take_all(found, seq + len(piece.span.sizes) - 1)
         records, before, limit = self._singles, self._before, query.limit - self._before
@@ -164,7 +167,7 @@ class Scan:
         """How many of `count` records are to be looked at, if none is passed over."""
         return max(1, min(count, self._query.limit - self.count, self._max_scan - self.scanned))
 
-    def _take_all(self, found: Stretch, last_seq: int) -> int:
+    def _take_all(self, found: Stretch | Labelled, last_seq: int) -> int:
         """These records are wanted as far as there is room; the last seq examined. `last_seq` is the last one that
         could be had."""
         max_bytes, there = self._query.max_bytes, len(found)
@@ -285,18 +288,27 @@ class Scan:
                 return seq
         return seq if found.entries else end_seq - 1
 
-    def _plain(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> tuple[Stretch, int] | None:
-        """The records of a slice, if every one of them is live, plain and wanted; the last seq there is of it."""
+    def _plain(
+        self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int
+    ) -> tuple[Stretch | Labelled, int] | None:
+        """The records of a slice, if every one of them is live and wanted; the last seq there is of it."""
         count = min(len(found.entries), end_seq - found.first_seq)
         room = self._room(count)
         if room < columns.LEAST or dead & ((1 << count) - 1):
             return None
         entries = found.entries.between(0, room)
-        if any(entries.flags) or not all(entries.lens) or min(entries.stamps) < self._oldest_ts:
+        if max(entries.flags) & idx_entry.DELETED or not all(entries.lens) or min(entries.stamps) < self._oldest_ts:
             return None
         at = entries.offsets[0] - found.base
         records = columns.from_segment(
-            found.data, at, entries.lens, id.topic_id, found.first_seq, entries.stamps, unrouted=self._query.routing
+            found.data,
+            at,
+            entries.lens,
+            id.topic_id,
+            found.first_seq,
+            entries.stamps,
+            unrouted=self._query.routing,
+            labelled=True,
         )
         return None if records is None else (records, found.first_seq + count - 1)
 

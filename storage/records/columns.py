@@ -1,12 +1,13 @@
 """Frames that lie one behind the other, checked and taken apart by columns: with next to no Python a record.
 
 What is checked is what `Scan` checks frame by frame: lengths, topic_id, seq and checksum of every frame. None is
-returned unless all of them are right and plain (no node, no tag, live): `Scan` then finds out what the matter is, and
-with which of them. Source: architecture.md (what speed costs here); storage.md §2, §4.
+returned unless all of them are right and live, and without node and tag unless such are asked for as well: `Scan` then
+finds out what the matter is, and with which of them. Source: storage.md §2, §4.
 """
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, repeat
@@ -15,13 +16,15 @@ from storage.format.checksum import checksum, checksum_bytes
 from storage.format.cutting import constant, cut, field, u64s
 from storage.format.segment_frame import APPEND, LIVE
 from storage.format.segment_frame import HEADER as SEGMENT_HEADER
-from storage.format.wal_frame import CHECKSUM, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH, OVERHEAD, FrameType
+from storage.format.wal_frame import CHECKSUM, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH, OVERHEAD, FrameFlag, FrameType
+from storage.records.labelled import Labelled
 from storage.records.stretch import Stretch
 
 #: Below so many records it is quicker to go frame by frame: what columns cost beforehand is 20 frames' worth.
 LEAST = 20
 # Where in an Append frame of the log these fields are.
 _FLAGS_AT, _ID_AT, _SEQ_AT, _LENGTHS_AT = 5, 6, 14, 30
+_LABELS = int(FrameFlag.HAS_TAG | FrameFlag.HAS_NODE)
 _ALL_LIVE = bytes((LIVE,))
 _join = b"".join
 
@@ -35,14 +38,16 @@ def from_log(
     *,
     verified: bool,
     unrouted: bool = False,
-) -> Stretch | None:
+    labelled: bool = False,
+) -> Stretch | Labelled | None:
     """The records of the Append frames of these sizes from data[at] on; `verified`: their checksums are known to be
-    right. `unrouted`: only such as no router has copied."""
+    right. `unrouted`: only such as no router has copied. `labelled`: also such as have a node or a tag."""
     size, count = sizes[0], len(sizes)
-    if sizes[:1] * count != sizes:
-        return _varied(data, at, sizes, topic_id, first_seq, verified=verified, unrouted=unrouted)
-    if size < OVERHEAD or len(data) - at < size * count:
+    varied = sizes[:1] * count != sizes
+    if not varied and (size < OVERHEAD or len(data) - at < size * count):
         return None
+    if varied or (labelled and max(data[at + _FLAGS_AT : at + size * count : size]) & _LABELS):
+        return _varied(data, at, sizes, topic_id, first_seq, verified=verified, unrouted=unrouted, labelled=labelled)
     if not constant(data, at, size, count, LENGTH.pack(size - LENGTH.size) + APPEND):
         return None
     if unrouted and max(data[at + _FLAGS_AT : at + size * count : size]) >> HOP_SHIFT:
@@ -65,14 +70,18 @@ def from_segment(
     stamps: Sequence[int],
     *,
     unrouted: bool = False,
-) -> Stretch | None:
+    labelled: bool = False,
+) -> Stretch | Labelled | None:
     """The records of the segment frames of these sizes, live all of them, from data[at] on; `stamps` as the index has
-    them. `unrouted`: as of `from_log`."""
+    them. `unrouted` and `labelled`: as of `from_log`."""
     size, count = sizes[0], len(sizes)
-    if sizes[:1] * count != sizes:
-        return _varied(data, at, sizes, topic_id, first_seq, stamps=stamps, unrouted=unrouted)
     end = at + size * count
-    if size < OVERHEAD or len(data) < end or data[at + size - 1 : end : size] != _ALL_LIVE * count:
+    varied = sizes[:1] * count != sizes
+    if not varied and (size < OVERHEAD or len(data) < end):
+        return None
+    if varied or (labelled and max(data[at + _FLAGS_AT - 1 : end : size]) & _LABELS):
+        return _varied(data, at, sizes, topic_id, first_seq, stamps=stamps, unrouted=unrouted, labelled=labelled)
+    if data[at + size - 1 : end : size] != _ALL_LIVE * count:
         return None
     if not constant(data, at, size, count, LENGTH.pack(size - LENGTH.size)):
         return None
@@ -116,30 +125,41 @@ def _varied(
     stamps: Sequence[int] = (),
     verified: bool = False,
     unrouted: bool = False,
-) -> Stretch | None:
+    labelled: bool = False,
+) -> Stretch | Labelled | None:
     """Frames of whatever size: those of a segment when `stamps` are given, else those of the log."""
     header, prefix, tail = (SEGMENT_HEADER, APPEND, CHECKSUM.size + 1) if stamps else (HEADER, b"", CHECKSUM.size)
     places = [*accumulate(sizes, initial=at)]
     if places[-1] > len(data) or min(sizes) < OVERHEAD:
         return None
-    sum_places = [place - tail for place in places[1:]]
+    sum_places = [place - tail for place in places[1:]] if stamps or not verified else []
     if stamps and any(data[place + CHECKSUM.size] != LIVE for place in sum_places):
         return None
     del places[-1]
-    fields = [*zip(*map(header.unpack_from, repeat(data), places), strict=True)]
-    flags, ids, seqs, _, node_lens, tag_lens, data_lens = fields[-7:]
-    count = len(sizes)
-    right = (
-        (bool(stamps) or fields[1].count(FrameType.APPEND) == count)
-        and not (unrouted and max(flags) >> HOP_SHIFT)
-        and ids.count(topic_id) == count
-        and node_lens.count(0) == count
-        and tag_lens.count(0) == count
-        and seqs == (*range(first_seq, first_seq + count),)
-        and fields[0] == (*(size - LENGTH.size for size in sizes),)
-        and data_lens == (*(size - OVERHEAD for size in sizes),)
-    )
-    if not right:
+    count, width = len(sizes), header.size
+    block = _join([data[place : place + width] for place in places])
+    back = HEADER.size - width  # in a segment, what follows the type is so much further in front
+    if not stamps and block[LENGTH.size :: width].count(FrameType.APPEND) != count:
+        return None
+    flags = block[_FLAGS_AT - back :: width]
+    if unrouted and max(flags) >> HOP_SHIFT:
+        return None
+    if not constant(block, _ID_AT - back, width, count, u64s(1).pack(topic_id)):
+        return None
+    if field(block, _SEQ_AT - back, width, count) != u64s(count).pack(*range(first_seq, first_seq + count)):
+        return None
+    if _numbers("I", block, 0, width, count).tolist() != [size - LENGTH.size for size in sizes]:
+        return None
+    node_lens = _numbers("H", block, _LENGTHS_AT - back, width, count)
+    tag_lens = _numbers("H", block, _LENGTHS_AT - back + 2, width, count)
+    contents = _numbers("I", block, _LENGTHS_AT - back + 4, width, count)
+    plain = not any(node_lens) and not any(tag_lens)
+    if not plain:
+        if not labelled:
+            return None
+        parts = zip(node_lens, tag_lens, contents, strict=True)
+        contents = [node_len + tag_len + data_len for node_len, tag_len, data_len in parts]
+    if [*contents] != [size - OVERHEAD for size in sizes]:
         return None
     if not verified:
         begins = [place + LENGTH.size for place in places]
@@ -147,4 +167,16 @@ def _varied(
         sums = map(checksum, map(prefix.__add__, covered) if prefix else covered)
         if [*map(CHECKSUM.unpack_from, repeat(data), sum_places)] != [*zip(sums, strict=True)]:
             return None
-    return Stretch(first_seq, data, [place + header.size for place in places], sizes, stamps)
+    begins = [place + width for place in places]
+    if plain:
+        return Stretch(first_seq, data, begins, sizes, stamps)
+    return Labelled(first_seq, data, begins, sizes, node_lens, tag_lens, flags, stamps)
+
+
+def _numbers(code: str, block: bytes, at: int, width: int, count: int) -> array[int]:
+    """The numbers of an array's type that stand in these fields."""
+    found: array[int] = array(code)
+    found.frombytes(field(block, at, width, count, found.itemsize))
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found

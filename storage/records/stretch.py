@@ -24,7 +24,7 @@ _U64 = Struct("<Q")
 #: How far in front of a body its record's time stands, where there is neither node nor tag: in the log as in a segment.
 _TS_BACK = 16
 #: As calling the type, without a call in Python.
-_record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, StoredRecord)  # pyright: ignore
+make_record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, StoredRecord)  # pyright: ignore
 
 
 class Records(Sequence[StoredRecord]):
@@ -68,7 +68,7 @@ class Stretch(Records):
 
     def __iter__(self) -> Iterator[StoredRecord]:
         columns = zip(self.seqs, self.stamps(), repeat(b""), repeat(b""), self.bodies(), strict=False)
-        return map(_record, columns)
+        return map(make_record, columns)
 
     @overload
     def __getitem__(self, index: int) -> StoredRecord: ...

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import compress, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -19,10 +19,13 @@ from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered
 from storage.format.wal_frame import HOP_SHIFT, MORE, REST
 from storage.log.encode import BINARY, WriteHeader
 from storage.log.encode_bodies import encode_bodies
+from storage.log.encode_copies import encode_copies
 from storage.log.framing import Frames, framed_each
 from storage.records.batches import Run
+from storage.records.labelled import LENGTHS
 from storage.records.stretch import Stretch, parts_of
 from storage.records.values import StoredBodies, StoredRecord
+from storage.routers.windows import Picked
 from storage.state.routers.router import MAX_HOPS, Definition
 from storage.tracing import HasBody
 
@@ -160,6 +163,64 @@ class Alike(Copies):
         return encode_bodies(stored, head._replace(node=self._node), more=True, hops=1)
 
 
+class Verbatim(Copies):
+    """First copies that are in all but the header what their originals are."""
+
+    def __init__(
+        self, seqs: list[int], contents: list[bytes], flags: bytes, tags: list[bytes], sizes: array[int]
+    ) -> None:
+        """`contents` and `flags`: see `encode_copies`."""
+        self._seqs = seqs
+        self._contents = contents
+        self._flags = flags
+        self._tags = tags
+        self._sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    @property
+    def seqs(self) -> Sequence[int]:
+        return self._seqs
+
+    @property
+    def sizes(self) -> array[int]:
+        return self._sizes
+
+    @property
+    def records(self) -> Sequence[HasBody]:
+        made: list[Copy] = []
+        for seq, size, content in zip(self._seqs, self._sizes, self._contents, strict=True):
+            node_len, tag_len, _ = LENGTHS.unpack_from(content)
+            tag_at = LENGTHS.size + node_len
+            body_at = tag_at + tag_len
+            node, tag, body = content[LENGTHS.size : tag_at], content[tag_at:body_at], content[body_at:]
+            made.append(Copy(seq, node, tag, body, 1, size, 0))
+        return made
+
+    def between(self, begin: int, end: int) -> Copies:
+        if begin == 0 and end >= len(self):
+            return self
+        here = slice(begin, end)
+        return Verbatim(self._seqs[here], self._contents[here], self._flags[here], self._tags[here], self._sizes[here])
+
+    def only(self, wanted: Callable[[int], bool]) -> Copies:
+        kept = [*map(wanted, self._seqs)]
+        if all(kept):
+            return self
+        seqs, contents, tags = (
+            [*compress(self._seqs, kept)],
+            [*compress(self._contents, kept)],
+            [*compress(self._tags, kept)],
+        )
+        return Verbatim(
+            seqs, contents, bytes(compress(self._flags, kept)), tags, array("I", compress(self._sizes, kept))
+        )
+
+    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+        return encode_copies(self._contents, self._flags, self._tags, self._sizes, head)
+
+
 def copies_of(
     records: Sequence[StoredRecord], hops: Mapping[int, int], definition: Definition, *, delays: bool, keep_delays: bool
 ) -> Copies:
@@ -167,10 +228,21 @@ def copies_of(
 
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """
-    alike = _alike(records, definition, delays=delays) if records and not hops else None
-    if alike is not None:
-        return alike
+    if records and not hops:
+        copies = _verbatim(records, definition, delays=delays) or _alike(records, definition, delays=delays)
+        if copies is not None:
+            return copies
     return Single(_one_by_one(records, hops, definition, delays=delays, keep_delays=keep_delays))
+
+
+def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Verbatim | None:
+    """Copies of records that were picked out of a window, if all are to stay as they are."""
+    if not isinstance(records, Picked) or not (definition.preserve_node and definition.preserve_tag):
+        return None
+    contents = records.contents
+    if delays and any(DELIVER_AT in each for each in contents):
+        return None
+    return Verbatim(records.seqs, contents, records.flags, records.tags, records.payloads)
 
 
 def _alike(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Alike | None:

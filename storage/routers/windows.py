@@ -8,15 +8,19 @@ own; those that have caught up are all at the head again. Source: api.md §4.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import accumulate
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, repeat
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
+from storage.format.binary import is_binary
+from storage.format.record import payload_sizes
+from storage.log.encode import BINARY, NODE, TAG
 from storage.reads.reader import ROUTING_SCAN_RECORDS
-from storage.records.stretch import Stretch, parts_of
+from storage.records.labelled import LENGTHS, Labelled
+from storage.records.stretch import Records, Stretch, parts_of
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
 
@@ -29,57 +33,174 @@ MAX_WINDOWS: Final = 8
 #: A window is what the source held when it was read, and no longer used than this: what is deleted is soon not copied.
 MAX_AGE_NS: Final = 1_000_000_000
 
-_seq_of = attrgetter("seq")
+_T = TypeVar("_T")
+
+
+class Picked(Records):
+    """Records of a window that a filter lets through. `numbers`: which, ascending; `tag`: of all, None: several."""
+
+    __slots__ = ("_tag", "_window", "numbers")
+
+    def __init__(self, window: Window, numbers: Sequence[int], tag: bytes | None) -> None:
+        self._window = window
+        self._tag = tag
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[StoredRecord]:
+        return map(self._window.records.__getitem__, self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[StoredRecord]: ...
+
+    def __getitem__(self, index: int | slice) -> StoredRecord | Sequence[StoredRecord]:
+        if isinstance(index, slice):
+            return Picked(self._window, self.numbers[index], self._tag)
+        return self._window.records[self.numbers[index]]
+
+    @property
+    def seqs(self) -> list[int]:
+        """The seq of each."""
+        return self._of_each(self._window.seqs)
+
+    @property
+    def tags(self) -> list[bytes]:
+        """The tag of each."""
+        return self._of_each(self._window.tags) if self._tag is None else [self._tag] * len(self.numbers)
+
+    @property
+    def contents(self) -> list[bytes]:
+        """Of each, what `Labelled.contents` says."""
+        return self._of_each(self._window.contents)
+
+    @property
+    def payloads(self) -> array[int]:
+        """Bytes that each counts for."""
+        return array("I", self._of_each(self._window.payloads))
+
+    @property
+    def flags(self) -> bytes:
+        """Those of the frame of each."""
+        flags = self._window.flags
+        if self._window.alike:
+            return bytes(flags[:1] * len(self.numbers))
+        return bytes(self._of_each(flags))
+
+    def _of_each(self, column: Sequence[_T]) -> list[_T]:
+        return [*map(column.__getitem__, self.numbers)]
 
 
 class Window:
-    """What was read of a source behind `from_seq`, with nothing lost or damaged in it."""
+    """What was read of a source behind `from_seq`, with nothing lost or damaged in it: in columns, grouped by tag."""
 
-    __slots__ = ("_by_tag", "_matched", "_result", "from_seq", "live", "read_ns")
+    __slots__ = (
+        "_by_tag",
+        "_matched",
+        "_result",
+        "alike",
+        "contents",
+        "flags",
+        "from_seq",
+        "live",
+        "payloads",
+        "read_ns",
+        "records",
+        "seqs",
+        "tags",
+    )
 
-    def __init__(self, from_seq: int, result: ReadResult, live: int, read_ns: int) -> None:
+    def __init__(
+        self, from_seq: int, result: ReadResult, live: int, read_ns: int, payloads: array[int] | None = None
+    ) -> None:
+        """`payloads`: bytes that every seq of it counts for, where they are known."""
         self.from_seq = from_seq
         self.live = live
         self.read_ns = read_ns
         self._result = result
-        self._by_tag: dict[bytes, list[StoredRecord]] = {}
+        self.records = result.records
+        #: Of each record. Of one without a tag, which fits no filter, there may be nothing but the seq.
+        self.seqs: list[int] = []
+        self.tags: list[bytes] = []
+        self.contents: list[bytes] = []
+        self.payloads: array[int] = array("I")
+        self.flags = bytearray()
+        known = payloads if payloads is not None and len(payloads) == len(result.records) else None
         for part in parts_of(result.records):
-            if not isinstance(part, Stretch):  # else none has a tag, and none fits any filter
-                for record in part:
-                    self._by_tag.setdefault(record.tag, []).append(record)
-        self._by_tag.pop(b"", None)
-        self._matched: dict[TagMatch, list[StoredRecord]] = {}
+            self._add(part, known)
+        if known is not None:
+            self.payloads = known
+        #: All frames have the same flags, as mostly.
+        self.alike = bool(self.flags) and self.flags.count(self.flags[0]) == len(self.flags)
+        by_tag: defaultdict[bytes, list[int]] = defaultdict(list)
+        for number, tag in enumerate(self.tags):
+            by_tag[tag].append(number)
+        by_tag.pop(b"", None)
+        self._by_tag = dict(by_tag)
+        self._matched: dict[TagMatch, list[int]] = {}
+
+    def _add(self, part: Sequence[StoredRecord], known: array[int] | None) -> None:
+        count = len(part)
+        if isinstance(part, Stretch):
+            self.seqs += part.seqs
+            self.tags += repeat(b"", count)
+            self.contents += repeat(b"", count)
+            self.payloads.extend(repeat(0, count))
+            self.flags += bytes(count)
+            return
+        if isinstance(part, Labelled):
+            self.seqs += part.seqs
+            self.tags += part.tags()
+            self.contents += part.contents()
+            if known is None:
+                self.payloads += part.payloads()
+            self.flags += part.flags
+            return
+        seqs, _, nodes, tags, bodies = zip(*part, strict=True)
+        lengths = map(LENGTHS.pack, map(len, nodes), map(len, tags), map(len, bodies))
+        self.seqs += seqs
+        self.tags += tags
+        self.contents += map(b"".join, zip(lengths, nodes, tags, bodies, strict=True))
+        self.payloads += payload_sizes(bodies)
+        labels = zip(map(is_binary, bodies), map(bool, nodes), map(bool, tags), strict=True)
+        self.flags += bytes([BINARY * binary | NODE * named | TAG * tagged for binary, named, tagged in labels])
 
     @property
     def next_from_seq(self) -> int:
         """The last seq that was looked at."""
         return self._result.next_from_seq
 
-    def matching(self, match: TagMatch) -> list[StoredRecord]:
-        """Those that a filter lets through, by seq."""
+    def matching(self, match: TagMatch) -> list[int]:
+        """The numbers of those that a filter lets through, ascending."""
         found = self._matched.get(match)
         if found is None:
             if not match.prefix:
                 found = self._by_tag.get(match.text, [])
             else:
-                parts = [records for tag, records in self._by_tag.items() if match.matches(tag)]
-                found = parts[0] if len(parts) == 1 else sorted((each for part in parts for each in part), key=_seq_of)
+                parts = [numbers for tag, numbers in self._by_tag.items() if match.matches(tag)]
+                found = parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
             self._matched[match] = found
         return found
 
     def result(self, query: ReadQuery) -> ReadResult:
         """What this read of the source gives, if it begins in here."""
         assert query.tag is not None
-        records: Sequence[StoredRecord] = self.matching(query.tag)
-        if records and records[0].seq <= query.from_seq:
-            records = records[bisect_right(records, query.from_seq, key=_seq_of) :]
-        most = bisect_right([*accumulate([len(each.body) for each in records[: query.limit]])], query.max_bytes)
-        taken = records[: max(1, most)]
+        numbers: Sequence[int] = self.matching(query.tag)
+        if numbers and self.seqs[numbers[0]] <= query.from_seq:
+            numbers = numbers[bisect_right(numbers, query.from_seq, key=self.seqs.__getitem__) :]
+        taken = numbers[: query.limit]
+        sizes = [*map(self.payloads.__getitem__, taken)]
+        if sum(sizes) > query.max_bytes:
+            taken = taken[: max(1, bisect_right([*accumulate(sizes)], query.max_bytes))]
         result, reached = self._result, self.next_from_seq
         return ReadResult(
             topic=result.topic,
-            records=taken,
-            next_from_seq=reached if len(taken) == len(records) else taken[-1].seq,
+            records=Picked(self, taken, None if query.tag.prefix else query.tag.text),
+            next_from_seq=reached if len(taken) == len(numbers) else self.seqs[taken[-1]],
             head_seq=result.head_seq,
             earliest_seq=result.earliest_seq,
             records_scanned=len(taken),
@@ -145,7 +266,10 @@ class Windows:
         result = await self._engine.reader.read(source, query)
         lost = result.tombstone is not None or result.corrupt_seqs or source.log.marks.trim_floor > from_seq + 1
         if not lost and result.next_from_seq > from_seq:
-            window = Window(from_seq, result, 0, self._engine.clock.monotonic_ns())
+            log = source.log
+            in_tail = log.held.absorbed <= from_seq
+            payloads = log.tail.payloads(from_seq + 1, result.next_from_seq + 1) if in_tail else None
+            window = Window(from_seq, result, 0, self._engine.clock.monotonic_ns(), payloads)
             window.live = _live(source, window)
             self._kept[source.topic_id, from_seq] = window
             while len(self._kept) > MAX_WINDOWS:

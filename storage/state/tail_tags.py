@@ -26,9 +26,10 @@ class _Chunk:
         self.tags = bytearray()
 
     def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
-        self.seqs.extend([seq for _, seq in tagged])
-        self.lens.extend([len(tag) for tag, _ in tagged])
-        self.tags += b"".join([tag for tag, _ in tagged])
+        tags, seqs = zip(*tagged, strict=True)
+        self.seqs.extend(seqs)
+        self.lens.extend(map(len, tags))
+        self.tags += b"".join(tags)
 
     def find(self, match: TagMatch) -> list[int]:
         if match.text not in self.tags:

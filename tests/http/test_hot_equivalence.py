@@ -58,6 +58,11 @@ async def server() -> AsyncIterator[HotServer]:
         yield server
 
 
+def labelled(count: int, *, key: str | None = None, **labels: Any) -> dict[str, Any]:
+    """The body of a write of records that have these fields beside data."""
+    return {"records": [{"data": number, **labels} for number in range(count)], "node": "n", "idempotency_key": key}
+
+
 HOT: list[tuple[str, Any, dict[str, str], str]] = [
     ("one", records(1), {}, ""),
     ("several", records(1, "ä\U0001f600", None, {"a": [1, {"b": 2}]}, 1.5e300), {}, ""),
@@ -91,6 +96,19 @@ HOT: list[tuple[str, Any, dict[str, str], str]] = [
     ("largest integer", b'{"records":[{"data":' + b"9" * 4000 + b"}]}", {}, ""),
     ("half a megabyte", records("x" * 500_000), {}, ""),
     ("key of 256 bytes", records(1, idempotency_key="k" * 256), {}, ""),
+    ("a tag", {"records": [{"data": 1, "tag": "t"}]}, {}, ""),
+    ("a meta", {"records": [{"data": 1, "meta": [1]}]}, {}, ""),
+    ("a node of its own", {"records": [{"data": 1, "node": "m"}], "node": "n"}, {}, ""),
+    ("tags", labelled(100, tag="t"), {}, ""),
+    ("nodes", labelled(100, node="m"), {}, ""),
+    ("metas", labelled(100, meta={"a": [1, {}]}), {}, ""),
+    ("all of these", labelled(100, tag="ä", node="m", meta=None, key="k"), {}, ""),
+    ("labels of some", {"records": [*labelled(19, tag="t")["records"], *records(*range(19))["records"]]}, {}, ""),
+    ("a meta named otherwise", b'{"records":[{"data":1,"m\\u0065ta":{"a":1}}]}', {}, ""),
+    ("labels twice", b'{"records":[{"tag":"a","meta":1,"data":1,"tag":"b","meta":2}]}', {}, ""),
+    ("empty labels", labelled(19, tag="", node="", meta={}), {}, ""),
+    ("no labels at all", labelled(19, tag=None, node=None, meta=None, delay_ms=None), {}, ""),
+    ("as many keys in a meta as may be", labelled(19, meta={str(key): ":::" for key in range(64)}), {}, ""),
     ("accept", records(1), {"accept": "text/event-stream"}, ""),
     ("upgrade", records(1), {"connection": "upgrade", "upgrade": "websocket"}, ""),
 ]
@@ -108,10 +126,20 @@ LEFT: list[tuple[str, Any, dict[str, str], str]] = [
     ("lone surrogate", b'{"records":[{"data":"\\ud800"}]}', {}, ""),
     ("too deep", b'{"records":[{"data":' + b"[" * 300 + b"]" * 300 + b"}]}", {}, ""),
     ("far too deep", b'{"records":[{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}", {}, ""),
-    ("a tag", {"records": [{"data": 1, "tag": "t"}]}, {}, ""),
-    ("a meta", {"records": [{"data": 1, "meta": [1]}]}, {}, ""),
-    ("a node of its own", {"records": [{"data": 1, "node": "m"}], "node": "n"}, {}, ""),
-    ("a delay", {"records": [{"data": 1, "delay_ms": 5}]}, {}, ""),
+    ("a delay in a log", {"records": [{"data": 1, "delay_ms": 5}]}, {}, ""),
+    ("tag too long", labelled(19, tag="t" * 257), {}, ""),
+    ("tag of another type", labelled(19, tag=5), {}, ""),
+    ("node of a record too long", labelled(19, node="n" * 129), {}, ""),
+    ("meta too large", labelled(19, meta="m" * 17_000), {}, ""),
+    ("too many keys in a meta", labelled(19, meta={str(key): 0 for key in range(65)}), {}, ""),
+    ("meta too deep", b'{"records":[{"data":1,"meta":' + b"[" * 300 + b"]" * 300 + b"}]}", {}, ""),
+    (
+        "meta too deep, spelled otherwise",
+        b'{"records":[{"data":1,"m\\u0065ta":' + b"[" * 300 + b"]" * 300 + b"}]}",
+        {},
+        "",
+    ),
+    ("lone surrogate in a tag", b'{"records":[{"data":1,"tag":"\\ud800"}]}', {}, ""),
     ("unknown field", records(1, colour="blue"), {}, ""),
     ("unknown field of a record", {"records": [{"data": 1, "colour": "blue"}]}, {}, ""),
     ("expected seq", records(1, expected_seq=0), {}, ""),
@@ -212,8 +240,15 @@ JSON = st.recursive(
 )
 MOSTLY = {"node": st.sampled_from(["n", "ö", "", None, 5]), "create": st.sampled_from([True, False, None, "x"])}
 KEYS = st.sampled_from(["k", "k", "l", "", None])
+LABELS: dict[str, st.SearchStrategy[Any]] = {
+    "tag": st.sampled_from(["t", "töö", "", None, "t" * 256, "t" * 257]),
+    "node": st.sampled_from(["n", "m", "", None]),
+    "meta": JSON,
+    "delay_ms": st.none() | st.integers(-1, 3),
+}
+RECORD = st.fixed_dictionaries({"data": JSON}) | st.fixed_dictionaries({"data": JSON}, optional=LABELS)
 BODIES = st.fixed_dictionaries(
-    {"records": st.lists(st.fixed_dictionaries({"data": JSON}), max_size=6)},
+    {"records": st.lists(RECORD, max_size=12)},
     optional={"idempotency_key": KEYS, "extra": JSON, "expected_seq": st.integers(0, 3), **MOSTLY},
 )
 TEXTS = st.tuples(BODIES, st.booleans(), st.sampled_from([None, 1, 2])).map(

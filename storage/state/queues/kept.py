@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from storage.records.labelled import Labelled
 from storage.records.spans import stretches
 from storage.records.stretch import Stretch, joined, parts_of
 from storage.records.values import StoredRecord
@@ -29,11 +30,13 @@ class _Run(NamedTuple):
     def between(self, first_seq: int, end_seq: int) -> Sequence[StoredRecord]:
         begin, end = max(0, first_seq - self.first_seq), min(len(self.records), end_seq - self.first_seq)
         records = self.records
-        return records.between(begin, end) if isinstance(records, Stretch) else records[begin:end]
+        return records.between(begin, end) if isinstance(records, Stretch | Labelled) else records[begin:end]
 
     def size(self) -> int:
         records = self.records
-        return records.bytes_of() if isinstance(records, Stretch) else sum([len(each.body) for each in records])
+        return (
+            records.bytes_of() if isinstance(records, Stretch | Labelled) else sum([len(each.body) for each in records])
+        )
 
 
 class Kept:
@@ -115,10 +118,10 @@ class Kept:
     def _rest(self, run: _Run, first_seq: int, end_seq: int) -> Iterator[_Run]:
         if first_seq < end_seq:
             records = run.between(first_seq, end_seq)
-            yield _Run(first_seq, run.age, records.own() if isinstance(records, Stretch) else records)
+            yield _Run(first_seq, run.age, records.own() if isinstance(records, Stretch | Labelled) else records)
 
     def _runs_of(self, part: Sequence[StoredRecord]) -> Iterator[_Run]:
-        if isinstance(part, Stretch):
+        if isinstance(part, Stretch | Labelled):
             yield _Run(part.first_seq, self._age, part)
             return
         at = 0

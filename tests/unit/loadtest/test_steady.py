@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from loadtest import steady
@@ -22,7 +23,7 @@ def test_the_median_of_the_rounds_counts_and_their_range_is_shown() -> None:
     ]
     line = steady.told("cap-records", rounds)
     assert line.startswith("cap-records: x 0.80 (0.50 to 0.90) of the pace without it (900 of 1,000 records/s)")
-    assert "p99 x 1.00; loop x 1.25 a record, all its threads and processes x 1.25" in line
+    assert "p99 x 1.00; loop x 1.25 a record (1111.1 µs), all its threads and processes x 1.25" in line
     assert "refused" not in line
 
 
@@ -30,10 +31,17 @@ def test_what_was_refused_is_said() -> None:
     assert steady.told("ttl", [Round(window(10), window(10, failed=3))]).endswith("; 3 requests were refused")
 
 
+def test_how_far_behind_routers_are_is_said() -> None:
+    rounds = [Round(window(10), msgspec.structs.replace(window(10), lag=lag)) for lag in (5, 1200, 0)]
+    assert steady.told("fan-out", rounds).endswith("; routers are up to 1,200 records behind as a window ends")
+    assert "routers" not in steady.told("ttl", [Round(window(10), window(10))])
+
+
 def test_there_is_a_case_for_every_bound() -> None:
     bounds = {name for case in steady.CASES.values() for name in case.config}
     assert {"cap_records", "cap_bytes", "ttl_ms"} <= bounds
     assert any(case.deletes for case in steady.CASES.values())
+    assert any(case.routers for case in steady.CASES.values())
 
 
 def test_a_case_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

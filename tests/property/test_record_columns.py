@@ -1,0 +1,87 @@
+"""Records with tags, nodes and metas: by columns as one by one, in every byte, every size and every refusal."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.errors import StorageError
+from storage.log import contents
+from storage.log.encode import WriteHeader, encode_appends, payload_hash
+from storage.log.validation import check_delays, check_records
+from storage.options import Options
+from storage.records.record_columns import LEAST, RecordColumns, columns_of
+from storage.records.values import BinaryRecord, NewRecord
+
+NOW = 1_700_000_000_000
+SMALL = Options(
+    max_batch_records=30, max_record_bytes=40, max_tag_bytes=4, max_node_bytes=3, max_meta_bytes=25, max_meta_keys=2
+)
+raws = st.sampled_from([b"1", b"null", b'"text"', b'{"a":1,"meta":{}}', b'[":",":",":"]', b'"' + b"x" * 39 + b'"'])
+metas = st.sampled_from([b"null", b"{}", b' {"a":1}', b'{"a":1,"b":2,"c":3}', b'{"a":":::"}', b'"' + b"m" * 26 + b'"'])
+
+
+@st.composite
+def writes(draw: st.DrawFn) -> list[NewRecord]:
+    """Most fields are there for all records or for none, and right."""
+    texts = st.sampled_from(["a", "bb", "\u00e4"])
+    rarely_wrong = texts | st.sampled_from(["", "aaaaa", "\ud800"]) if draw(st.integers(0, 3)) == 0 else texts
+    given_fields: dict[str, st.SearchStrategy[Any]] = {}
+    for field, values in (("tag", rarely_wrong), ("node", rarely_wrong), ("meta", metas.map(msgspec.Raw))):
+        given_fields[field] = draw(st.sampled_from([st.none(), values, st.none() | values]))
+    if draw(st.integers(0, 5)) == 0:
+        given_fields["delay_ms"] = st.none() | st.integers(-1, 5)
+    record = st.builds(NewRecord, raws.map(msgspec.Raw), **given_fields)
+    if draw(st.integers(0, 7)) == 0:
+        record |= st.builds(BinaryRecord, st.just(b"raw"))
+    return draw(st.lists(record, min_size=draw(st.sampled_from([1, LEAST])), max_size=32))
+
+
+heads = st.builds(
+    WriteHeader,
+    st.just(7),
+    st.sampled_from([1, 250, 65_530]),
+    st.just(NOW),
+    st.booleans(),
+    st.sampled_from([b"", b"n"]),
+)
+
+
+@given(writes(), heads, st.booleans())
+def test_columns_are_the_records_one_by_one(records: list[NewRecord], head: WriteHeader, more: bool) -> None:
+    wanted = refusal(lambda: (check_records(records, SMALL), check_delays(records, NOW)))
+    assert refusal(lambda: contents.measured(records, SMALL, lambda: NOW)) == wanted
+    if wanted is not None:
+        return
+    sizes = check_records(records, SMALL)
+    made, payloads, used = contents.measured(records, SMALL, lambda: NOW)
+    assert (list(payloads), used) == (list(sizes), check_delays(records, NOW))
+    node = head.node.decode() or None
+    assert contents.hash_of(made, payloads, node) == payload_hash(records, node)
+    frames, run = contents.encoded(made, head, payloads, more=more)
+    slow_frames, slow_run = encode_appends(records, head, sizes, more=more)
+    assert frames.between(b"in front", b"behind") == slow_frames.between(b"in front", b"behind")
+    assert tuple(map(_plain, run)) == tuple(map(_plain, slow_run))
+
+
+def refusal(check: Callable[[], object]) -> tuple[Any, ...] | None:
+    try:
+        check()
+    except StorageError as error:
+        return type(error), error.message, error.detail
+    return None
+
+
+def _plain(column: Any) -> Any:
+    return [*column] if isinstance(column, list | tuple | array) else column
+
+
+def test_labels_go_by_columns() -> None:
+    records = [NewRecord(msgspec.Raw(b"1"), tag="t", meta=msgspec.Raw(b"{}")) for _ in range(LEAST)]
+    assert isinstance(contents.measured(records, Options(), lambda: NOW)[0], RecordColumns)
+    assert columns_of(records[1:]) is None

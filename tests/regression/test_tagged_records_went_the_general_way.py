@@ -1,0 +1,75 @@
+"""A write of tagged records over HTTP was taken apart and encoded record by record, and so were the copies of it that
+filtered routers make: 20 routers out of one source carried 20,000 records a second, of plain writes 70,000 came."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.http.hot_actions import BY_NAME
+from storage import Durability, Engine, TopicConfig
+from storage.log import contents
+from storage.routers import copies
+from storage.routers.copies import Copies, Verbatim
+from storage.state.routers.router import Definition
+from tests.unit.storage.machine import Machine, record
+from tests.unit.storage.queues.jobs import turns
+
+TAGGED = b'{"records":[%b]}' % b",".join(
+    [b'{"tag":"t%d","meta":{"n":%d},"data":%d}' % (number % 3, number, number) for number in range(30)]
+)
+
+
+async def taken(engine: Engine, topic: str, body: bytes) -> Any:
+    told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    assert BY_NAME[b""].take(engine, topic, {}, body, told.set_result, lambda: None)
+    return await told
+
+
+async def test_they_take_the_short_way(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await machine.start()
+    await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
+    monkeypatch.setattr(contents, "encode_appends", _not_one_by_one)
+    assert (await taken(engine, "t", TAGGED)).last_seq == 30
+    found = await engine.read_one("t", 5)
+    assert (found.tag, found.meta, found.value) == (b"t1", {"n": 4}, 4)
+
+
+async def test_their_copies_are_made_of_their_frames(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await machine.start()
+    for name in ("s", "d0", "d1"):
+        await engine.put_topic(name, TopicConfig(durability=Durability.FSYNC))
+    for number in range(2):
+        definition = Definition(source="s", dest=f"d{number}", filter=["tag", "Eq", f"t{number}"])
+        await engine.routers.put(f"r{number}", definition)
+    monkeypatch.setattr(copies, "_one_by_one", _not_one_by_one)
+    made: list[type[Copies]] = []
+    monkeypatch.setattr(Verbatim, "encode", _noting(made, Verbatim.encode))
+    await taken(engine, "s", TAGGED)
+    for _ in range(50):
+        await turns()
+    assert made == [Verbatim, Verbatim]
+    for number in range(2):
+        assert engine.state(f"d{number}").count == 10
+        found = await engine.read_one(f"d{number}", 2)
+        assert (found.tag, found.meta, found.value) == (b"t%d" % number, {"n": 3 + number}, 3 + number)
+
+
+async def test_a_few_go_one_by_one(machine: Machine) -> None:
+    engine = await machine.start()
+    await engine.append("t", [record(1, tag="a"), record(2, node="n"), record(3, meta={"a": 1})])
+    assert (await engine.read_one("t", 3)).meta == {"a": 1}
+
+
+def _not_one_by_one(*_: Any, **__: Any) -> Any:
+    raise AssertionError("record by record")
+
+
+def _noting(made: list[type[Copies]], encode: Any) -> Any:
+    def noted(self: Copies, head: Any) -> Any:
+        made.append(type(self))
+        return encode(self, head)
+
+    return noted
