@@ -1,8 +1,8 @@
-"""Frames that lie one behind the other, checked and taken apart by columns: with next to no Python a record.
+"""Checks and parses adjacent frames by columns, with next to no Python for each record.
 
-What is checked is what `Scan` checks frame by frame: lengths, topic_id, seq and checksum of every frame. None is
-returned unless all of them are right and plain (no node, no tag, live): `Scan` then finds out what the matter is, and
-with which of them. Source: architecture.md (what speed costs here); storage.md §2, §4.
+It checks what `Scan` checks frame by frame: length, topic_id, seq and checksum of every frame. It returns None
+unless all of them are valid and plain (no node, no tag, live). `Scan` then finds out which frame is at fault and
+why. Source: architecture.md (what speed costs here); storage.md §2, §4.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from storage.format.segment_frame import HEADER as SEGMENT_HEADER
 from storage.format.wal_frame import CHECKSUM, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH, OVERHEAD, FrameType
 from storage.records.stretch import Stretch
 
-#: Below so many records it is quicker to go frame by frame: what columns cost beforehand is 20 frames' worth.
+#: Below this many records, going frame by frame is faster: the setup of columns costs as much as 20 frames.
 LEAST = 20
-# Where in an Append frame of the log these fields are.
+# Offsets of these fields in an Append frame of the log.
 _FLAGS_AT, _ID_AT, _SEQ_AT, _LENGTHS_AT = 5, 6, 14, 30
 _ALL_LIVE = bytes((LIVE,))
 _join = b"".join
@@ -36,8 +36,8 @@ def from_log(
     verified: bool,
     unrouted: bool = False,
 ) -> Stretch | None:
-    """The records of the Append frames of these sizes from data[at] on; `verified`: their checksums are known to be
-    right. `unrouted`: only such as no router has copied."""
+    """The records of the Append frames with these sizes, from data[at] on. `verified`: their checksums are known to
+    be right. `unrouted`: only records that no router has copied."""
     size, count = sizes[0], len(sizes)
     if sizes[:1] * count != sizes:
         return _varied(data, at, sizes, topic_id, first_seq, verified=verified, unrouted=unrouted)
@@ -66,8 +66,8 @@ def from_segment(
     *,
     unrouted: bool = False,
 ) -> Stretch | None:
-    """The records of the segment frames of these sizes, live all of them, from data[at] on; `stamps` as the index has
-    them. `unrouted`: as of `from_log`."""
+    """The records of the segment frames with these sizes, all live, from data[at] on. `stamps` come from the index.
+    `unrouted`: as in `from_log`."""
     size, count = sizes[0], len(sizes)
     if sizes[:1] * count != sizes:
         return _varied(data, at, sizes, topic_id, first_seq, stamps=stamps, unrouted=unrouted)
@@ -78,11 +78,11 @@ def from_segment(
         return None
     if unrouted and max(data[at + _FLAGS_AT - 1 : end : size]) >> HOP_SHIFT:
         return None
-    # From behind the type on, which a segment leaves out, all is where it is in the log, one byte further back.
+    # A segment frame lacks the type. All fields after it are where the log has them, one byte earlier.
     if not _fields_are(data, at - 1, size, count, topic_id, first_seq):
         return None
     typed = bytearray(memoryview(data)[at:end])
-    typed[LENGTH.size - 1 :: size] = APPEND * count  # what a segment leaves out, in place of a byte of the length
+    typed[LENGTH.size - 1 :: size] = APPEND * count  # the type, which a segment omits, replaces a byte of the length
     covered = cut(typed, size, f"3x{size - LENGTH.size - CHECKSUM.size}s9x")
     if _sums(covered) != field(data, at + size - 1 - CHECKSUM.size, size, count):
         return None
@@ -90,7 +90,7 @@ def from_segment(
 
 
 def _fields_are(data: bytes, at: int, size: int, count: int, topic_id: int, first_seq: int) -> bool:
-    """Whether the frames of one size from data[at] on, as they lie in the log, are those of these records."""
+    """Whether the frames of equal size from data[at] on, in the log's layout, are those of these records."""
     lengths = bytes(4) + LENGTH.pack(size - OVERHEAD)
     if not constant(data, at + _ID_AT, size, count, u64s(1).pack(topic_id)):
         return False
@@ -100,9 +100,9 @@ def _fields_are(data: bytes, at: int, size: int, count: int, topic_id: int, firs
 
 
 def _sums(covered: Iterable[bytes]) -> bytes:
-    """The checksums of these, as they lie on disk."""
+    """The checksums of these bytes, as stored."""
     sums = array("Q", _join(map(checksum_bytes, covered)))
-    sums.byteswap()  # digests are big-endian, whatever the machine is
+    sums.byteswap()  # digests are big-endian on every machine
     return sums.tobytes()
 
 
@@ -117,7 +117,7 @@ def _varied(
     verified: bool = False,
     unrouted: bool = False,
 ) -> Stretch | None:
-    """Frames of whatever size: those of a segment when `stamps` are given, else those of the log."""
+    """Frames of different sizes: of a segment when `stamps` are given, else of the log."""
     header, prefix, tail = (SEGMENT_HEADER, APPEND, CHECKSUM.size + 1) if stamps else (HEADER, b"", CHECKSUM.size)
     places = [*accumulate(sizes, initial=at)]
     if places[-1] > len(data) or min(sizes) < OVERHEAD:
