@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from broker import VERSION, process
@@ -10,18 +10,31 @@ from broker.auth.access import Access
 from broker.auth.gate import Gate
 from broker.live.hub import Live
 from broker.memory.memory import Memory
-from broker.metric_table import MAX_KEY_SERIES, METRICS
+from broker.metric_table import DEPRECATED, MAX_KEY_SERIES, METRICS
 from broker.metrics import Labels
 from broker.pressure.watch import Pressure
 from broker.wiring import Broker
-from storage.metric_table import Family, Sample
+from storage.metric_table import Family, Metric, Sample
 
 #: Labels whose values are names of topics and routers.
 _NAMES: Final = frozenset({"topic", "router"})
 
 
 def families(broker: Broker) -> Iterator[Family]:
-    """All metrics; those of the engine also while it recovers."""
+    """All metrics, renamed ones under both names. Those of the engine are there while it recovers, too."""
+    return with_former_names(_families(broker), DEPRECATED)
+
+
+def with_former_names(found: Iterable[Family], deprecated: Mapping[str, Metric]) -> Iterator[Family]:
+    """The families, and behind each that was renamed the same samples under its former name."""
+    for family in found:
+        yield family
+        former = deprecated.get(family.name)
+        if former is not None:
+            yield Family(former.name, former.kind, former.help, family.samples)
+
+
+def _families(broker: Broker) -> Iterator[Family]:
     engine = broker.engine
     ready = engine.ready and not broker.stopping and not engine.failed_shards
     yield METRICS.family("topics_build_info", [Sample((("version", VERSION),), 1)])

@@ -100,5 +100,7 @@ METRICS: Final = MetricTable(
     Metric("topics_watch_turn_waits", COUNTER, "turns", "Pieces of delivery that had to wait for their turn."),
 )  # fmt: skip
 
+#: Renamed metrics under their former names, by the new name.
+DEPRECATED: Final = {each.name: each.deprecated for each in (*METRICS, *OF_STORAGE) if each.former}
 #: The metrics of a whole broker.
-ALL: Final = (*METRICS, *OF_STORAGE)
+ALL: Final = (*METRICS, *OF_STORAGE, *DEPRECATED.values())

@@ -1,4 +1,4 @@
-"""From what came back to a value or an error. No I/O."""
+"""Turns answers into values or errors. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from client.wire import Call, NoReply, Reply
 
 T = TypeVar("T")
 
-#: How much of an answer that makes no sense is shown.
+#: How much of an unintelligible answer is shown.
 _EXCERPT_BYTES = 120
 
 
@@ -48,7 +48,7 @@ def refusal(reply: Reply) -> TopicsError:
 
 
 def json_value(kind: type[T]) -> Callable[[Reply], T]:
-    """A parser of bodies of that shape; fields it does not know are ignored."""
+    """A parser of bodies of that shape; unknown fields are ignored."""
 
     def parse(reply: Reply) -> T:
         return msgspec.json.decode(reply.body, type=kind)
@@ -162,7 +162,7 @@ class _Record(msgspec.Struct):
     node: str | None = msgspec.field(name="$node", default=None)
     tag: str | None = msgspec.field(name="$tag", default=None)
     data: msgspec.Raw = msgspec.Raw(b"null")
-    # Empty when absent. (`Raw | None` would take nothing but null: msgspec lets the None win.)
+    # Empty when absent. (`Raw | None` would accept nothing but null: msgspec prefers the None.)
     meta: msgspec.Raw = msgspec.Raw()
 
 
@@ -212,7 +212,7 @@ class _Watched(msgspec.Struct):
 
 
 class _Settled(msgspec.Struct):
-    """One of three counts is there."""
+    """One of three counts is present."""
 
     topic: str
     acked: int = 0
@@ -233,7 +233,7 @@ _SETTLED = msgspec.json.Decoder(_Settled)
 
 
 def _record(raw: _Record) -> Record:
-    # Copied out: a Raw would keep the whole answer, up to 8 MiB, alive as long as one of its records.
+    # A copy: a Raw would keep the whole answer, up to 8 MiB, alive as long as one of its records.
     return Record(
         seq=raw.seq,
         ts=raw.ts,

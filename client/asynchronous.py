@@ -1,4 +1,4 @@
-"""The asyncio client. Everything it knows beyond httpx and sleeping is in `calls`, `retry` and `following`."""
+"""The asyncio client: sends the calls of `calls` over httpx, with `retry` and `following`."""
 
 from __future__ import annotations
 
@@ -51,17 +51,18 @@ from client.working import DEFAULT_LEASE_MS, SILENCE_S, Working
 
 T = TypeVar("T")
 
-#: A try alone: who waits for more does so itself.
+#: A single try, for callers that repeat it themselves.
 _ONCE = RetryPolicy(total_s=0)
 
 
 class AsyncClient:
-    """Talks to one broker; may be shared by the tasks of one event loop. Close it, or use it in an `async with` block.
+    """Talks to one broker; may be shared by the tasks of one event loop. Close it, or use it in an `async with`
+    block.
 
-    `timeout` (seconds) bounds one try; `retry` bounds all tries of a call together. `on_retry` is told of every wait
-    before a repetition. `ca_file`: the authorities in this PEM file are trusted, and no others; without it those of
-    SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` stands in for the network. Every method raises the
-    errors of `client.errors`.
+    `timeout` (seconds) limits one try; `retry` limits all tries of a call together. `on_retry` is called before
+    every wait for a retry. `ca_file`: only the authorities in this PEM file are trusted; without it those of
+    SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network. Every method raises the errors
+    of `client.errors`.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class AsyncClient:
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
         self._on_retry = on_retry
-        #: Those that are iterating over `work`.
+        #: Iterations of `work` in progress.
         self._workers: list[AsyncRenewing] = []
-        #: Readers whose position the broker keeps.
+        #: Readers whose position the broker stores.
         self.consumers = AsyncConsumers(self)
         self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http, ca_file)
 
@@ -98,7 +99,7 @@ class AsyncClient:
         await self._http.aclose()
 
     async def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
-        """Makes a call of `client.calls`: sends it, repeats it where that is safe, and gives its value."""
+        """Makes a call of `client.calls`: sends it, retries it where that is safe, and returns its value."""
         steps = exchange(call, retry or self._retry, now=time.monotonic, draw=random.random)
         outcome: Reply | NoReply | None = None
         while True:
@@ -128,7 +129,7 @@ class AsyncClient:
 
     @asynccontextmanager
     async def _opened(self, request: Request) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The pieces of an endless answer, as they come; every way in which it fails is an error of `client.errors`."""
+        """The pieces of an endless answer, as they arrive; every failure is an error of `client.errors`."""
         limits = transport.stream_limits(self._timeout, SILENCE_S)
         try:
             async with self._http.stream(
@@ -146,11 +147,11 @@ class AsyncClient:
         return await self.run(calls.health())
 
     async def ready(self) -> Ready:
-        """Whether the broker serves at this moment; raises NotReady or ConnectionFailed at once when it does not."""
+        """Whether the broker serves now; raises NotReady or ConnectionFailed at once when it does not."""
         return await self.run(calls.ready())
 
     async def wait_until_ready(self, within_s: float = 30.0) -> Ready:
-        """Waits until the broker serves, for at most `within_s` seconds; then raises what stood in the way."""
+        """Waits until the broker serves, for at most `within_s` seconds; then raises the last error."""
         return await self.run(calls.ready(Replay.SAFE), retry=RetryPolicy(total_s=within_s, cap_s=0.5))
 
     async def metrics(self) -> str:
@@ -158,11 +159,11 @@ class AsyncClient:
         return await self.run(calls.metrics())
 
     async def put_topic(self, topic: str, **settings: Unpack[TopicSettings]) -> TopicPut:
-        """Creates a topic or replaces its settings; those not given take their defaults."""
+        """Creates a topic or replaces its settings; omitted settings get their defaults."""
         return await self.run(calls.put_topic(topic, settings))
 
     async def change_topic(self, topic: str, **settings: Unpack[TopicSettings]) -> TopicPut:
-        """Changes the settings that are given; all others stay. Raises TopicNotFound."""
+        """Changes the given settings; all others stay. Raises TopicNotFound."""
         return await self.run(calls.change_topic(topic, settings))
 
     async def state(self, topic: str, *, touch: bool = True) -> TopicState:
@@ -170,7 +171,7 @@ class AsyncClient:
         return await self.run(calls.state(topic, touch=touch))
 
     async def list_topics(self, prefix: str = "", *, page_size: int = 1000) -> AsyncIterator[TopicSummary]:
-        """Every topic whose name begins with `prefix`, sorted bytewise; pages are fetched as they are needed."""
+        """Every topic whose name begins with `prefix`, in bytewise order; pages are fetched as needed."""
         cursor: str | None = None
         while True:
             page = await self.run(calls.topics_page(prefix, page_size, cursor))
@@ -185,34 +186,33 @@ class AsyncClient:
         return await self.run(calls.delete_topic(topic, if_empty=if_empty))
 
     async def append(self, topic: str, records: Iterable[Any], **options: Unpack[AppendOptions]) -> Appended:
-        """Appends 1 to 10000 records, all or none, in order. Each is a Python value, a NewRecord, a Record read
-        elsewhere, or `bytes` that are JSON already.
+        """Appends 1 to 10000 records, all or none, in order. Each is a Python value, a NewRecord, a Record from a
+        read, or `bytes` with JSON.
 
-        It is repeated after broken connections, timeouts, 429, 503 and 507, and never stored twice: every append
+        It is retried after broken connections, timeouts, 429, 503 and 507, and never stored twice: every append
         carries an idempotency key, a random one unless given. When it raises with `outcome` "unknown", appending the
         same records again with the same key of your own is safe within the topic's idempotency window.
         """
         return await self.run(calls.append(topic, records, options))
 
     async def read(self, topic: str, from_seq: int = 0, **options: Unpack[ReadOptions]) -> Diff:
-        """The records behind `from_seq` (exclusive), as many as fit into one answer. Read on from next_from_seq."""
+        """The records after `from_seq` (exclusive), as many as fit into one answer. Continue from next_from_seq."""
         return await self.run(calls.read(topic, from_seq, options))
 
     async def tail(
         self, topic: str, from_seq: int = 0, **options: Unpack[ReadOptions]
     ) -> AsyncIterator[Record | Tombstone]:
-        """Every record behind `from_seq`, then each new one as it arrives, for ever. What is lost comes as a
-        Tombstone, before the records behind the gap. Raises TopicNotFound when the topic is deleted.
-        """
+        """Every record after `from_seq`, then each new one as it arrives, forever. A loss comes as a Tombstone,
+        before the records after the gap. Raises TopicNotFound when the topic is deleted."""
         follower = Follower(topic, from_seq, options)
         while True:
             for item in await self.run(follower.call()):
                 yield item
 
     async def watch(self, topics: WatchTopics, **options: Unpack[WatchOptions]) -> AsyncGenerator[Watched]:
-        """What happens in the topics, for ever: given as names (from now on), or as a map of name to the seq to start
-        behind (None: from now on). Broken connections and restarts are bridged, without losing or repeating anything;
-        `last_event_id`, the id of an event, goes on behind that one. Raises TopicNotFound when one is not there.
+        """Events of the topics, forever. Topics are names (from now on), or a map of name to the seq to start after
+        (None: from now on). Broken connections and restarts are bridged without losing or repeating anything;
+        `last_event_id`, the id of an event, continues after it. Raises TopicNotFound when a topic does not exist.
         """
         watching = Watching(topics, options, policy=self._retry, now=time.monotonic, draw=random.random)
         while True:
@@ -229,32 +229,32 @@ class AsyncClient:
                 await self._pause(watching.failed(error))
 
     async def get_record(self, topic: str, seq: int, *, partition: int | None = None) -> Record:
-        """One record; raises NotFound, detail.reason says why it is not there."""
+        """One record; raises NotFound, whose detail.reason says why it does not exist."""
         return await self.run(calls.get_record(topic, seq, partition=partition))
 
     async def delete_records(
         self, topic: str, *, before_seq: int | None = None, match: Match | None = None, partition: int | None = None
     ) -> RecordsDeleted:
-        """Deletes for good the records below `before_seq` and with that tag; given both, those that fit both."""
+        """Permanently deletes the records below `before_seq` and with that tag; with both, those that match both."""
         return await self.run(calls.delete_records(topic, before_seq=before_seq, match=match, partition=partition))
 
     async def claim(self, topic: str, node: str, **options: Unpack[ClaimOptions]) -> Claimed:
         """Up to `max` jobs (1 unless given), leased to `node` for `lease_ms`; with `wait_ms` it waits for one.
 
-        Every claim carries an attempt_key, a random one unless given: when the answer is lost, the repetition is given
-        the same jobs. Settle them by `ack` or `nack` before their deadline, or others get them.
+        Every claim carries an attempt_key, a random one unless given: when the answer is lost, the retry gets the
+        same jobs. Settle them by `ack` or `nack` before their deadline, or others get them.
         """
         return await self.run(queue_calls.claim(topic, node, options))
 
     async def ack(
         self, topic: str, node: str, jobs: Iterable[Job | int], *, strict: bool = False, skip_lost: bool = False
     ) -> Settled:
-        """The jobs are done, and are deleted for good. Jobs are those claimed (then only while their lease lasts), or
+        """The jobs are done, and are permanently deleted. Jobs are claimed ones (only while their lease lasts), or
         seqs.
 
-        Raises LeaseLost naming those that are not leased to `node` any more; the others are done. With `skip_lost` they
-        are in `skipped` of the answer; with `strict` it raises LeaseLost and does nothing for any. Where a first try's
-        answer was lost, those that it did are in `skipped` of the second's, which is no LeaseLost.
+        Raises LeaseLost naming those that are no longer leased to `node`; the others are done. With `skip_lost` they
+        are in `skipped` of the answer; with `strict` it raises LeaseLost and does nothing. When the answer of a
+        first try was lost, the jobs it has done are in `skipped` of the second one, without a LeaseLost.
         """
         given = list(jobs)
         settled = queue_calls.ack(topic, node, given, strict=strict, skip_lost=skip_lost)
@@ -270,9 +270,8 @@ class AsyncClient:
         skip_lost: bool = False,
         **options: Unpack[NackOptions],
     ) -> Settled:
-        """The jobs are given back, to be claimed again after `delay_ms` or the queue's backoff. `penalty` False: this
-        delivery does not count. `reason` goes with a job to the dead letter topic. Lost leases are as with `ack`.
-        """
+        """Gives the jobs back, to be claimed again after `delay_ms` or the queue's backoff. `penalty` False: this
+        delivery does not count. `reason` goes with a job to the dead letter topic. Lost leases are as with `ack`."""
         given = list(jobs)
         settled = queue_calls.nack(topic, node, given, options, strict=strict, skip_lost=skip_lost)
         return await self._settle(settled, topic, node, given)
@@ -287,7 +286,7 @@ class AsyncClient:
         strict: bool = False,
         skip_lost: bool = False,
     ) -> Settled:
-        """Their leases now end `lease_ms` from now; see `deadlines`. Lost leases are as with `ack`."""
+        """The leases now end `lease_ms` from now; see `deadlines`. Lost leases are as with `ack`."""
         return await self.run(queue_calls.extend(topic, node, jobs, lease_ms, strict=strict, skip_lost=skip_lost))
 
     async def _settle(self, call: Call[Settled], topic: str, node: str, jobs: list[Job | int]) -> Settled:
@@ -304,13 +303,13 @@ class AsyncClient:
             worker.end(topic, node, jobs)
 
     async def work(self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> AsyncGenerator[Job]:
-        """Jobs as they come, for ever. Each is claimed when the next one is asked for, not before, and its lease is
-        renewed until it is acked or nacked, however long that takes. At most `max` are out at a time: with more than
-        one, ask for the next while others are being done (by tasks of yours).
+        """Jobs as they become ready, forever. Each is claimed when you ask for the next one, not before, and its
+        lease is renewed until it is acked or nacked, however long that takes. At most `max` are claimed at a time:
+        with more than one, ask for the next while other tasks of yours do the others.
 
         Broken connections and restarts of the broker are bridged; an ack of a job that went back meanwhile raises
-        LeaseLost. What is not settled when the iteration ends goes back at once, and when the process dies, at the end
-        of its lease. Raises TopicNotFound when the queue is deleted.
+        LeaseLost. Unsettled jobs go back at once when the iteration ends, and at the end of their lease when the
+        process dies. Raises TopicNotFound when the queue is deleted.
         """
         if lease_ms is None:
             lease_ms = int((await self.state(topic, touch=False)).config.get("lease_ms", DEFAULT_LEASE_MS))
@@ -333,7 +332,7 @@ class AsyncClient:
         finally:
             self._workers.remove(worker)
             if holding.jobs:
-                with suppress(TopicsError, RuntimeError):  # that the client is closed; then they go back by themselves
+                with suppress(TopicsError, RuntimeError):  # the client is closed; then they go back by themselves
                     await self.run(queue_calls.nack(topic, node, holding.jobs, {}), retry=_ONCE)
 
     async def pause(self, topic: str) -> Paused:
@@ -345,11 +344,11 @@ class AsyncClient:
         return await self.run(queue_calls.resume(topic))
 
     async def purge(self, topic: str, states: Sequence[str] = ("ready", "delayed")) -> Purged:
-        """Deletes for good the jobs in these states that are there now."""
+        """Permanently deletes the jobs that are in these states now."""
         return await self.run(queue_calls.purge(topic, states))
 
     async def redrive(self, topic: str, **options: Unpack[RedriveOptions]) -> Redriven:
-        """Brings jobs of this queue back from its dead letter topic, or from `source`; each is moved exactly once."""
+        """Moves jobs of this queue back from its dead letter topic, or from `source`; each is moved exactly once."""
         return await self.run(queue_calls.redrive(topic, options))
 
     async def leases(self, topic: str, state: str | None = None, *, page_size: int = 1000) -> AsyncIterator[JobSummary]:
@@ -364,14 +363,15 @@ class AsyncClient:
                 return
 
     async def put_router(self, router: str, source: str, dest: str, **options: Unpack[RouterOptions]) -> RouterPut:
-        """Copies from now on (or from the earliest record on) what is appended to `source` to `dest`, each record once.
+        """Copies records appended to `source` from now on (or from the earliest record on) to `dest`, each record
+        once.
 
         A router of that name gets these settings; its source and dest cannot be changed. Raises RouterCycle.
         """
         return await self.run(router_calls.put_router(router, source, dest, options))
 
     async def change_router(self, router: str, **options: Unpack[RouterOptions]) -> RouterPut:
-        """Changes what is given of a router; all else stays. Raises RouterNotFound, RouterCycle."""
+        """Changes the given settings of a router; all others stay. Raises RouterNotFound, RouterCycle."""
         return await self.run(router_calls.change_router(router, options))
 
     async def get_router(self, router: str) -> Router:
@@ -392,5 +392,5 @@ class AsyncClient:
                 return
 
     async def delete_router(self, router: str) -> RouterDeleted:
-        """Deletes a router; what it has copied stays."""
+        """Deletes a router; its copies stay."""
         return await self.run(router_calls.delete_router(router))

@@ -1,4 +1,4 @@
-"""The calls of backups: what to send, and how to read what comes back. No I/O."""
+"""The calls of backups: requests, and parsers of the answers. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BackupError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
-    """The backup under way, or the last one. `state`: none, running, done, failed; sizes are bytes."""
+    """The backup in progress, or the last one. `state`: none, running, done, failed; sizes are bytes."""
 
     state: str
     directory: str = ""
@@ -42,7 +42,7 @@ def begin_backup(directory: str | None, *, include_cold: bool) -> Call[Backup]:
     fields: dict[str, Any] = {"include_cold": include_cold}
     if directory is not None:
         fields["directory"] = directory
-    # Not repeated blindly: the first may be done by then, and there would be another.
+    # Not retried blindly: the first may be done by then, and there would be another.
     request = sending("POST", "/v0/admin/backup", fields, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(Backup))
 

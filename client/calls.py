@@ -1,4 +1,4 @@
-"""The calls of the API: what to send, and how to read what comes back. No I/O (source: api.md §1 to §3, §9)."""
+"""The calls of the API: requests, and parsers of the answers. No I/O (source: api.md §1 to §3, §9)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from client.wire import Call, Replay, Request
 _TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 _JSON = {"Content-Type": "application/json"}
 
-#: A tag to look for: itself, or a predicate such as ["tag", "Glob", "order.*"].
+#: A tag to look for, or a predicate such as ["tag", "Glob", "order.*"].
 Match = str | Sequence[str]
 
 
 class AppendOptions(TypedDict, total=False):
-    """What `append` can be told besides the records; left out = the broker's default."""
+    """Options of `append`; omitted = the broker's default."""
 
     node: str | None
     idempotency_key: str | None
@@ -46,12 +46,12 @@ class AppendOptions(TypedDict, total=False):
     config: TopicSettings | None
     expected_seq: int | None
     disable_backpressure: bool
-    #: Left out: as the broker chooses, by key, expected_seq, tags, or turn.
+    #: Omitted: the broker chooses, by key, expected_seq, tags, or round-robin.
     partition: int | None
 
 
 class ReadOptions(TypedDict, total=False):
-    """What `read` can be told besides where to start; left out = the broker's default."""
+    """Options of `read`; omitted = the broker's default."""
 
     limit: int
     max_batch_bytes: int
@@ -99,14 +99,14 @@ def topics_page(prefix: str, page_size: int, cursor: str | None) -> Call[TopicPa
 
 
 def delete_topic(topic: str, *, if_empty: bool = False) -> Call[TopicDeleted]:
-    # Not repeated blindly: a producer may have made the topic anew between the two.
+    # Not retried blindly: a producer may have created the topic again in between.
     target = topic_path(topic) + ("?if_empty=true" if if_empty else "")
     request = Request(method="DELETE", target=target, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(TopicDeleted))
 
 
 def append(topic: str, records: Iterable[Any], options: AppendOptions) -> Call[Appended]:
-    """An append always carries a key, a random one if need be: that is what makes repeating it safe."""
+    """Every append carries a key, a random one unless given: this makes a retry safe."""
     fields = {name: value for name, value in options.items() if value is not None and name != "partition"}
     fields.setdefault("idempotency_key", uuid.uuid4().hex)
     try:
@@ -134,7 +134,7 @@ def get_record(topic: str, seq: int, *, partition: int | None = None) -> Call[Re
 def delete_records(
     topic: str, *, before_seq: int | None, match: Match | None, partition: int | None = None
 ) -> Call[RecordsDeleted]:
-    # Not repeated blindly: it is bounded by the head at the call, and a later call has a later head.
+    # Not retried blindly: it is bounded by the head at the call, and a later call has a later head.
     fields = {"before_seq": before_seq, "match": match}
     body = {name: value for name, value in fields.items() if value is not None}
     target = at_partition(topic_path(topic, "/delete"), partition)
@@ -143,12 +143,12 @@ def delete_records(
 
 
 def verbatim(call: Call[Any]) -> Call[bytes]:
-    """The same call, whose value is the broker's answer as it came, on one line."""
+    """The same call, whose value is the broker's answer unchanged, on one line."""
     return Call(request=call.request, parse=lambda reply: one_line(reply.body))
 
 
 def topic_path(topic: str, rest: str = "") -> str:
-    """The path of a topic, or of what is below it. Raises InvalidRequest for what cannot be a topic's name."""
+    """The path of a topic, or of a resource below it. Raises InvalidRequest for an invalid topic name."""
     if not _TOPIC.fullmatch(topic):
         raise InvalidRequest(
             f"{topic!r} cannot be a topic's name: 1 to 255 letters, digits, and . _ : - (not first, but for _).",
@@ -158,7 +158,7 @@ def topic_path(topic: str, rest: str = "") -> str:
 
 
 def at_partition(target: str, partition: int | None) -> str:
-    """The target, for a partition of its topic; None: the broker's choice, which is 0 but for appends."""
+    """The target, for a partition of its topic; None: the broker's choice, which is 0 except for appends."""
     return target if partition is None else f"{target}{'&' if '?' in target else '?'}partition={int(partition)}"
 
 
@@ -169,7 +169,7 @@ def getting(
     headers: Mapping[str, str] | None = None,
     replay: Replay = Replay.SAFE,
 ) -> Request:
-    """A GET; what is None in the query is left out."""
+    """A GET; None values of the query are omitted."""
     given = {name: value for name, value in (query or {}).items() if value is not None}
     target = f"{path}?{urlencode(given)}" if given else path
     return Request(method="GET", target=target, headers=headers or {}, replay=replay)

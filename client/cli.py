@@ -33,7 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     # Reflows the docstrings; the default mode would keep their line breaks.
     rich_markup_mode="markdown",
-    # A traceback tells a user nothing: what can go wrong is said in sentences.
+    # A traceback tells a user nothing: errors are reported in sentences.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -97,6 +97,6 @@ def main() -> None:
     """Runs the program; ends the process with one of the exit statuses of the help text."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a character gets its number, not a traceback.
+            # A terminal that cannot show a character shows its number, and no traceback.
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="topics")

@@ -1,4 +1,4 @@
-"""The calls of consumers: what to send, and how to read what comes back. No I/O (source: api.md §7)."""
+"""The calls of consumers: requests, and parsers of the answers. No I/O (source: api.md §7)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from client.consumer_values import (
 from client.errors import InvalidRequest
 from client.wire import Call, Replay, Request
 
-#: The broker's bound on how long a read waits.
+#: The broker's limit for the wait of a read.
 MAX_WAIT_MS = 30_000
 
 _CONSUMER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
@@ -52,13 +52,13 @@ def page(
 
 
 def delete(topic: str, consumer: str, partition: int | None = None) -> Call[ConsumerDeleted]:
-    # Not repeated blindly: somebody may have made it anew between the two.
+    # Not retried blindly: somebody may have created it again in between.
     request = Request(method="DELETE", target=_path(topic, consumer, partition), replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(ConsumerDeleted))
 
 
 def read(topic: str, consumer: str, options: ConsumerReadOptions) -> Call[ConsumerRead]:
-    """A read that moves the cursor carries a key, a random one if need be: a repetition is given the lost answer."""
+    """A read that moves the cursor carries a key, a random one unless given: a retry gets the lost answer."""
     fields = _given(options)
     if fields.get("checkpoint", True):
         fields.setdefault("attempt_key", uuid.uuid4().hex)
@@ -81,7 +81,7 @@ def seek(
     to: Literal["earliest", "head"] | None,
     partition: int | None = None,
 ) -> Call[Consumer]:
-    # Not repeated blindly: others may have read on in between, and would be given the same again.
+    # Not retried blindly: others may have read on in between, and would get the same records again.
     fields = _given({"seq": seq, "ts": ts, "to": to})
     request = sending("POST", _path(topic, consumer, partition, "/seek"), fields, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(Consumer))

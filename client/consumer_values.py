@@ -1,4 +1,4 @@
-"""Consumers, as they are told to the broker and as it tells of them."""
+"""Consumers: their options, and their state in answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from client.values import Diff
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What a consumer can be told; left out = the default, also of one that exists.
+    """Options of a consumer; omitted = the default, also for an existing one.
 
-    `consistency`: "at_least_once" or "strictly_at_once". `start` of a new one: "earliest", "head", or a seq to begin
-    behind.
+    `consistency`: "at_least_once" or "strictly_at_once". `start` of a new one: "earliest", "head", or a seq to start
+    after.
     """
 
     consistency: str
@@ -25,7 +25,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class ConsumerChanges(TypedDict, total=False):
-    """What of a consumer can be changed; left out = as it is."""
+    """The options of a consumer that can be changed; omitted = unchanged."""
 
     consistency: str
     persist_every: int
@@ -33,7 +33,7 @@ class ConsumerChanges(TypedDict, total=False):
 
 
 class ConsumerReadOptions(TypedDict, total=False):
-    """What a consumer's read can be told; left out = the broker's default."""
+    """Options of a consumer's read; omitted = the broker's default."""
 
     limit: int
     max_batch_bytes: int
@@ -49,8 +49,8 @@ class ConsumerReadOptions(TypedDict, total=False):
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer as it is now. `cursor_seq`: handed out or committed last; `durable_seq`: what a crash of the broker
-    sets it back to; `unread`: live records behind the cursor; `lag`: seqs behind it."""
+    """A consumer as it is now. `cursor_seq`: the last record handed out or committed; `durable_seq`: a crash of the
+    broker resets the cursor to it; `unread`: live records after the cursor; `lag`: seqs after it."""
 
     topic: str
     consumer: str
@@ -69,14 +69,14 @@ class ConsumerPut(Consumer, frozen=True, kw_only=True):
 
 
 class ConsumerPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list of consumers; `next_cursor` is there when more follow."""
+    """One page of a list of consumers; `next_cursor` is set when more follow."""
 
     consumers: list[Consumer]
     next_cursor: str | None = None
 
 
 class ConsumerDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of `consumers.delete`; `deleted` is False when there was none."""
+    """The outcome of `consumers.delete`; `deleted` is False when it did not exist."""
 
     topic: str
     consumer: str
@@ -85,9 +85,9 @@ class ConsumerDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRead(Diff):
-    """One answer of `consumers.read`. The next one goes on behind `cursor_seq`, and `unread` live records are there.
+    """One answer of `consumers.read`. The next one continues after `cursor_seq`, with `unread` live records to come.
 
-    `repeated`: this answer was given to the same attempt_key before.
+    `repeated`: the same attempt_key got this answer before.
     """
 
     consumer: str

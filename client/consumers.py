@@ -1,4 +1,4 @@
-"""`client.consumers`: readers whose position the broker keeps, for the blocking and the asyncio client."""
+"""`client.consumers`: readers whose position the broker stores, for the blocking and the asyncio client."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Edge = Literal["earliest", "head"]
 
 
 class Consumers:
-    """Consumers by a `Client`."""
+    """The consumers of a `Client`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def put(self, topic: str, consumer: str, **options: Unpack[ConsumerOptions]) -> ConsumerPut:
-        """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
+        """Creates a consumer, or replaces the settings of an existing one, whose position stays."""
         return self._client.run(consumer_calls.put(topic, consumer, options))
 
     def change(self, topic: str, consumer: str, **options: Unpack[ConsumerChanges]) -> ConsumerPut:
-        """Changes the settings that are given; all others stay, and so does its position. Raises ConsumerNotFound."""
+        """Changes the given settings; all others stay, and so does its position. Raises ConsumerNotFound."""
         return self._client.run(consumer_calls.change(topic, consumer, options))
 
     def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
@@ -56,33 +56,33 @@ class Consumers:
                 return
 
     def delete(self, topic: str, consumer: str, *, partition: int | None = None) -> ConsumerDeleted:
-        """Forgets a consumer and its position; records stay."""
+        """Deletes a consumer and its position; records stay."""
         return self._client.run(consumer_calls.delete(topic, consumer, partition))
 
     def read(self, topic: str, consumer: str, **options: Unpack[ConsumerReadOptions]) -> ConsumerRead:
-        """What comes next, and the cursor passes it: no other reader of this consumer is given it. With `checkpoint`
-        False the cursor stays until a `commit`.
+        """The next records; the cursor moves after them, so no other reader of this consumer gets them. With
+        `checkpoint` False the cursor stays until a `commit`.
 
-        Every read carries an attempt_key, a random one unless given: when the answer is lost, the repetition is given
-        the same records.
+        Every read carries an attempt_key, a random one unless given: when the answer is lost, the retry gets the
+        same records.
         """
         return self._client.run(consumer_calls.read(topic, consumer, options))
 
     def follow(
         self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
     ) -> Generator[Record | Tombstone]:
-        """Every record that comes next, for ever; what is lost comes as a Tombstone.
+        """Every next record, forever; a loss comes as a Tombstone.
 
-        The records of an answer (at most `limit`) are committed when the one after them is asked for: whatever
-        breaks before that, they come again. That is for one reader at a time; several have to be `shared`, and then
-        a record is handed out once, whether its reader comes to an end with it or not.
+        The records of an answer (at most `limit`) are committed when you ask for the one after them: after any
+        failure before that, they come again. This is for one reader at a time. Several readers need `shared`: then a
+        record is handed out once, whether its reader finishes it or not.
         """
         consuming = Consuming(topic, consumer, options, shared=shared)
         while True:
             yield from self._client.run(consuming.call())
 
     def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> Consumer:
-        """Everything up to `seq`, this one included, is done. It is durable on return."""
+        """Everything up to and including `seq` is done. Durable on return."""
         return self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
 
     def seek(
@@ -95,24 +95,23 @@ class Consumers:
         to: Edge | None = None,
         partition: int | None = None,
     ) -> Consumer:
-        """Goes on behind `seq`, with the first record of the time `ts` (ms since the epoch) or later, or at the
-        beginning or end: give one of the three. It is durable on return.
-        """
+        """Continues after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the
+        beginning or end: give one of the three. Durable on return."""
         return self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))
 
 
 class AsyncConsumers:
-    """Consumers by an `AsyncClient`."""
+    """The consumers of an `AsyncClient`."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def put(self, topic: str, consumer: str, **options: Unpack[ConsumerOptions]) -> ConsumerPut:
-        """Makes a consumer, or replaces the settings of one; where that one is, it stays."""
+        """Creates a consumer, or replaces the settings of an existing one, whose position stays."""
         return await self._client.run(consumer_calls.put(topic, consumer, options))
 
     async def change(self, topic: str, consumer: str, **options: Unpack[ConsumerChanges]) -> ConsumerPut:
-        """Changes the settings that are given; all others stay, and so does its position. Raises ConsumerNotFound."""
+        """Changes the given settings; all others stay, and so does its position. Raises ConsumerNotFound."""
         return await self._client.run(consumer_calls.change(topic, consumer, options))
 
     async def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
@@ -133,26 +132,26 @@ class AsyncConsumers:
                 return
 
     async def delete(self, topic: str, consumer: str, *, partition: int | None = None) -> ConsumerDeleted:
-        """Forgets a consumer and its position; records stay."""
+        """Deletes a consumer and its position; records stay."""
         return await self._client.run(consumer_calls.delete(topic, consumer, partition))
 
     async def read(self, topic: str, consumer: str, **options: Unpack[ConsumerReadOptions]) -> ConsumerRead:
-        """What comes next, and the cursor passes it: no other reader of this consumer is given it. With `checkpoint`
-        False the cursor stays until a `commit`.
+        """The next records; the cursor moves after them, so no other reader of this consumer gets them. With
+        `checkpoint` False the cursor stays until a `commit`.
 
-        Every read carries an attempt_key, a random one unless given: when the answer is lost, the repetition is given
-        the same records.
+        Every read carries an attempt_key, a random one unless given: when the answer is lost, the retry gets the
+        same records.
         """
         return await self._client.run(consumer_calls.read(topic, consumer, options))
 
     async def follow(
         self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
     ) -> AsyncGenerator[Record | Tombstone]:
-        """Every record that comes next, for ever; what is lost comes as a Tombstone.
+        """Every next record, forever; a loss comes as a Tombstone.
 
-        The records of an answer (at most `limit`) are committed when the one after them is asked for: whatever
-        breaks before that, they come again. That is for one reader at a time; several have to be `shared`, and then
-        a record is handed out once, whether its reader comes to an end with it or not.
+        The records of an answer (at most `limit`) are committed when you ask for the one after them: after any
+        failure before that, they come again. This is for one reader at a time. Several readers need `shared`: then a
+        record is handed out once, whether its reader finishes it or not.
         """
         consuming = Consuming(topic, consumer, options, shared=shared)
         while True:
@@ -160,7 +159,7 @@ class AsyncConsumers:
                 yield item
 
     async def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> Consumer:
-        """Everything up to `seq`, this one included, is done. It is durable on return."""
+        """Everything up to and including `seq` is done. Durable on return."""
         return await self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
 
     async def seek(
@@ -173,7 +172,6 @@ class AsyncConsumers:
         to: Edge | None = None,
         partition: int | None = None,
     ) -> Consumer:
-        """Goes on behind `seq`, with the first record of the time `ts` (ms since the epoch) or later, or at the
-        beginning or end: give one of the three. It is durable on return.
-        """
+        """Continues after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the
+        beginning or end: give one of the three. Durable on return."""
         return await self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))

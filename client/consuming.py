@@ -1,4 +1,4 @@
-"""Reading by a consumer, on and on: what to ask for next, and when to commit. No I/O (source: api.md §7)."""
+"""An endless read of a consumer: the next call, and when to commit. No I/O (source: api.md §7)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from client.wire import Call, Reply
 
 
 class Consuming:
-    """Makes the calls of an endless read: `call` gives the next one, whose value is what to hand out.
+    """Makes the calls of an endless read: `call` returns the next one, whose value is the records to hand out.
 
-    It is asked for when all that was handed out is done, and so begins by committing that. Where the answer of a
-    commit is lost, or the reader dies before it, the same records come again: none is skipped. With `shared` the
-    cursor passes records as they are handed out, and nothing is committed: several readers then share them.
+    It is called when all records handed out are done, so it commits them first. When the answer of a commit is lost,
+    or the reader dies before it, the same records come again: none is skipped. With `shared` the cursor moves when
+    records are handed out, and nothing is committed: several readers then share them.
     """
 
     def __init__(self, topic: str, consumer: str, options: ConsumerReadOptions, *, shared: bool) -> None:
@@ -47,7 +47,7 @@ class Consuming:
     def _advance(self, reading: Call[ConsumerRead], reply: Reply) -> list[Record | Tombstone]:
         answer = reading.parse(reply)
         if not self._shared and answer.next_from_seq > answer.cursor_seq:
-            # Records that the read passed over, too: they would be examined again each time.
+            # Skipped records too: they would be examined again each time.
             self._done_seq = answer.next_from_seq
         gap = answer.tombstone
         return [gap, *answer.records] if gap is not None else list(answer.records)

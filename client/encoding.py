@@ -1,4 +1,4 @@
-"""From Python values to the JSON text of an append. Strict: what JSON cannot say is refused, never bent to fit."""
+"""Encodes Python values as the JSON text of an append. Values that JSON cannot represent are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def encode_records(items: Iterable[Any]) -> bytes:
 
 def _record(item: Any, index: int) -> bytes:
     if type(item) is bytes and why_not_json(item) is None:
-        # The way of bulk loads, without anything that only errors need.
+        # The fast path of bulk loads, without anything that only errors need.
         return b'{"data":' + item + b"}"
     field = f"records[{index}]"
     if isinstance(item, NewRecord):
@@ -45,7 +45,7 @@ def _object(data: Any, meta: Any, extra: dict[str, Any], field: str) -> bytes:
 
 
 def json_text(value: Any, field: str) -> bytes:
-    """JSON text of a value; `bytes` are checked and kept as they are. Raises InvalidRequest naming the field."""
+    """JSON text of a value; `bytes` are checked and kept unchanged. Raises InvalidRequest naming the field."""
     if isinstance(value, bytes | bytearray):
         raw = bytes(value)
         reason = why_not_json(raw)
@@ -66,7 +66,7 @@ def why_not_json(raw: bytes) -> str | None:
     """What is wrong with JSON text, naming the byte; None when it is valid UTF-8 and exactly one JSON value."""
     try:
         if not raw.isascii():
-            # The parser below does not look at what is inside strings.
+            # The parser below does not check the inside of strings.
             raw.decode("utf-8")
         _VALUE.decode(raw)
     except UnicodeDecodeError as error:

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 Outcome = Literal["none", "unknown"]
 
-#: Caps that stay reached until somebody deletes something: waiting a moment does not help.
+#: Limits that stay reached until something is deleted: a short wait does not help.
 STANDING_LIMITS = frozenset({"max_topics", "max_partitions", "max_routers", "max_consumers", "max_total_bytes"})
 
 
 class TopicsError(Exception):
     """Something went wrong between this program and the broker."""
 
-    #: What to do about it, as a sentence; "" where the message says it all.
+    #: What to do about it, as a sentence; "" where the message suffices.
     advice: ClassVar[str] = ""
 
     def __init__(self, message: str, *, outcome: Outcome = "none") -> None:
@@ -75,13 +75,13 @@ class ConnectionFailed(TopicsError):
 
 
 class UnexpectedAnswer(TopicsError):
-    """What answered does not speak this API."""
+    """The answer does not come from this API."""
 
     advice = "Check that the URL is that of a topics broker, and that no proxy answers in its place."
 
 
 class ApiError(TopicsError):
-    """The broker refused. `code` is one of the API's codes, `detail` its machine-readable particulars."""
+    """The broker refused. `code` is one of the API's codes, `detail` has machine-readable particulars."""
 
     default_code: ClassVar[str] = "internal"
 
@@ -98,25 +98,25 @@ class ApiError(TopicsError):
         self.code = code or self.default_code
         self.detail: dict[str, Any] = detail or {}
         self.status = status
-        #: How long the broker asks to wait before the next try, seconds; None when it did not say.
+        #: How long the broker asks to wait before the next try, in seconds; None when it did not say.
         self.retry_after_s = retry_after_s
 
 
 class InvalidRequest(ApiError):
-    """The request is not one the broker can carry out; detail.field names the part that is wrong, if one is."""
+    """The broker cannot carry out the request; detail.field names the part that is wrong, if one is."""
 
     default_code = "invalid_request"
 
 
 class Unauthorized(ApiError):
-    """The broker wants a key."""
+    """The broker requires a key."""
 
     default_code = "unauthorized"
     advice = "Give a key of this broker: token=… in a program, --token or TOPICS_TOKEN on the command line."
 
 
 class Forbidden(ApiError):
-    """The key is known, but may not do this."""
+    """The key is valid, but does not permit this."""
 
     default_code = "forbidden"
     advice = "Use a key that has the scope and the topic prefix this call needs."
@@ -150,7 +150,7 @@ class ConsumerNotFound(NotFound):
 
 
 class Conflict(ApiError):
-    """What is there already does not go together with the request."""
+    """The request conflicts with the current state."""
 
     default_code = "topic_exists_incompatible"
 
@@ -177,9 +177,9 @@ class NotAQueue(Conflict):
 
 
 class LeaseLost(Conflict):
-    """A job of the call is not leased to its caller, or not any more; detail.seqs names those.
+    """A job of the call is not (or no longer) leased to its caller; detail.seqs names these jobs.
 
-    A strict call did nothing. Else the call counted for all others: `settled` is its answer.
+    A strict call did nothing. Otherwise the call counted for all others: `settled` is its answer.
     """
 
     default_code = "lease_lost"
@@ -208,13 +208,13 @@ class Throttled(ApiError):
 
     @property
     def limit(self) -> str | None:
-        """The name of the cap that is reached; None when it is pressure, which passes."""
+        """The name of the limit that is reached; None when it is pressure, which passes."""
         limit = self.detail.get("limit")
         return limit if isinstance(limit, str) else None
 
     @property
     def transient(self) -> bool:
-        """False for a cap that stays reached until somebody deletes something."""
+        """False for a limit that stays reached until something is deleted."""
         return self.limit not in STANDING_LIMITS
 
 
@@ -237,8 +237,8 @@ class Unavailable(ApiError):
 
     def __init__(self, message: str, **particulars: Any) -> None:
         super().__init__(message, **particulars)
-        # A failed log tells nobody whether the last write reached the disk; a proxy does not know either. What was
-        # cut off by a shutdown says so.
+        # After a failure of its log, the broker does not know whether the last write reached the disk; nor does a
+        # proxy. A call cut off by a shutdown says so.
         known = self.status == 503 and self.code != "storage_failed" and self.detail.get("outcome") != "unknown"
         self.outcome = "none" if known else "unknown"
 
@@ -297,7 +297,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def api_error(
     status: int, code: str, message: str, detail: dict[str, Any] | None, retry_after_s: float | None
 ) -> ApiError:
-    """The error of the tree above that fits a refusal; codes it does not know are told apart by their status."""
+    """The error of the tree above for a refusal; unknown codes are classified by their status."""
     fallback = BrokerFault if status >= 500 else InvalidRequest
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, fallback)
     return kind(message, code=code, detail=detail, status=status, retry_after_s=retry_after_s)

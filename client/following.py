@@ -1,4 +1,4 @@
-"""Following a topic: where the reader stands, and what to ask for next. No I/O."""
+"""Following a topic: the reader's position, and the next call. No I/O."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from client.calls import ReadOptions
 from client.values import Diff, Record, Tombstone, TopicState
 from client.wire import Call, Reply
 
-#: How long one call may be held by the broker; above its clamp there would be nothing to gain.
+#: How long the broker may hold one call; more than its limit would gain nothing.
 LONG_POLL_MS = 25_000
 
 
 class Follower:
-    """Makes the calls of an endless read: `call` gives the next one, whose value is what to hand out.
+    """Makes the calls of an endless read: `call` returns the next one, whose value is the records to hand out.
 
-    The topic's epoch goes with every read, so that a topic that was deleted and made again is noticed even when its
-    new records reach past the old position. A gap comes as a Tombstone before the records behind it.
+    Every read sends the topic's epoch, so that a topic that was deleted and created again is noticed even when its
+    new records reach beyond the old position. A gap comes as a Tombstone before the records after it.
     """
 
     def __init__(self, topic: str, from_seq: int, options: ReadOptions) -> None:
@@ -26,7 +26,7 @@ class Follower:
 
     @property
     def from_seq(self) -> int:
-        """The last seq examined; reading on from here repeats nothing."""
+        """The last seq examined; continuing from here repeats nothing."""
         return self._from_seq
 
     def call(self) -> Call[list[Record | Tombstone]]:

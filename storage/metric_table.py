@@ -43,18 +43,28 @@ class Family(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A declaration. `unit` is what a value counts, of a histogram what is sorted; `labels` by spaces."""
+    """A declaration. `unit` is what a value counts, of a histogram what is sorted; `labels` by spaces.
+
+    `former`: the name before a rename. It is exposed beside the new one until the next release.
+    """
 
     name: str
     kind: str
     unit: str
     help: str
     labels: str = ""
+    former: str = ""
 
     @property
     def exposed(self) -> str:
         """The name under which it is shown."""
         return exposed(self.name, self.kind)
+
+    @property
+    def deprecated(self) -> Metric:
+        """The declaration under the former name."""
+        help = f"Deprecated name of {self.exposed}, removed in the next release."
+        return Metric(self.former, self.kind, self.unit, help, self.labels)
 
 
 def exposed(name: str, kind: str) -> str:

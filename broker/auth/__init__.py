@@ -1,1 +1,1 @@
-"""Who may do what: API keys with scopes and prefixes (source: api.md §9). Without keys none of it is asked."""
+"""Authorization: API keys with scopes and prefixes (source: api.md §9). Without keys, nothing is checked."""

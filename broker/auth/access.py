@@ -1,4 +1,4 @@
-"""What a caller may do and hold: of everybody while there are no keys, of one key otherwise (source: api.md §9)."""
+"""What a caller may do and hold: one Access for everybody without keys, else one for each key (source: api.md §9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.auth.scopes import Scopes
 from broker.service.limits import Parking
 from storage.errors import LimitReached, RequestError
 
-#: Longer ones are cut off in what a refusal shows.
+#: A refusal shows no more of a name.
 _SHOWN_CHARS: Final = 255
 
 
@@ -30,27 +30,27 @@ class Forbidden(RequestError):
 
 
 class Access:
-    """Of everybody, while there are no keys: nothing is refused and nothing is counted.
+    """For everybody, while there are no keys: nothing is refused and nothing is counted.
 
-    `owner` tells callers apart, None: there is one only. `prefixes`: names it is for, () = any.
+    `owner` distinguishes callers; None: there is only one. `prefixes`: allowed beginnings of names, () = any.
     """
 
     owner: str | None = None
     prefixes: tuple[str, ...] = ()
 
     def require(self, scopes: Scopes, names: Iterable[str] = ()) -> None:
-        """Raises Forbidden when it lacks one of the scopes, or is not for one of these topics and routers."""
+        """Raises Forbidden when a scope is missing, or a topic or router is outside of the prefixes."""
 
     def enter(self) -> Flight:
-        """A request begins, and `end` has to follow. Raises LimitReached."""
+        """A request begins; `end` must follow. Raises LimitReached."""
         return UNCOUNTED
 
     def try_enter(self) -> Flight | None:
-        """As `enter`; None when too many are under way."""
+        """Like `enter`; None when too many requests are in progress."""
         return UNCOUNTED
 
     async def turn(self) -> Flight:
-        """As `enter`, but it waits where that raises: first come, first served."""
+        """Like `enter`, but it waits where that raises: first come, first served."""
         return UNCOUNTED
 
     @contextmanager
@@ -60,12 +60,12 @@ class Access:
 
 
 class Flight:
-    """A request under way. This one is not counted."""
+    """A request in progress. This one is not counted."""
 
     __slots__ = ()
 
     def end(self) -> None:
-        """It is answered, or waits for something; may be called again."""
+        """The request is answered, or waits for something; may be called again."""
 
 
 class _Counted(Flight):
@@ -85,7 +85,7 @@ ANYBODY: Final = Access()
 
 
 class KeyAccess(Access):
-    """Of one key. All counting is done between two waits, so no race passes a limit."""
+    """For one key. All counting happens between two awaits, so no race passes a limit."""
 
     def __init__(self, key: Key, *, max_inflight: int, max_streams: int) -> None:
         self.grant = key.grant
@@ -136,15 +136,15 @@ class KeyAccess(Access):
             return await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                turn.result().end()  # it came at the same moment
+                turn.result().end()  # it arrived at the same moment
             raise
 
     def leave(self) -> None:
-        """One request less is under way; who has waited longest has its place, so that nobody gets in between."""
+        """One request has ended. The longest waiting one starts at once, so that no other gets ahead of it."""
         self.inflight -= 1
         while self._turns:
             turn = self._turns.popleft()
-            if not turn.done():  # it has not been given up
+            if not turn.done():  # it was not cancelled
                 self.inflight += 1
                 turn.set_result(_Counted(self))
                 return

@@ -16,12 +16,12 @@ from typing import Final, TypeAlias
 from broker.auth.scopes import Grant, parse_prefixes, parse_scopes
 
 MAX_KEY_BYTES: Final = 512
-#: What can stand in a header, without what joins keys.
+#: Characters allowed in a header, except those that separate keys.
 _KEY = re.compile(rf"[!-+\--9;-~]{{1,{MAX_KEY_BYTES}}}")
 
 
 class Key:
-    """`number` is its place among all keys, from 1: what logs and metrics may call it."""
+    """`number` is its position among all keys, from 1: the name of the key in logs and metrics."""
 
     __slots__ = ("digest", "grant", "number")
 
@@ -35,17 +35,17 @@ Keys: TypeAlias = tuple[Key, ...]
 
 
 def parse(text: str) -> Keys:
-    """As in an environment variable. Raises ValueError naming the entry's number."""
+    """Parse an environment variable. Raises ValueError with the entry's number."""
     return _parsed(text.split(","))
 
 
 def parse_file(text: str) -> Keys:
-    """As in a file: a list each line. Raises ValueError naming the entry's number."""
+    """Parse a file: a list on each line. Raises ValueError with the entry's number."""
     return _parsed([entry for line in text.splitlines() if line.strip() for entry in line.split(",")])
 
 
 def joined(*several: Keys) -> Keys:
-    """All of them, numbered anew. Raises ValueError when one is there twice: which of its grants would count?"""
+    """All of them, numbered anew. Raises ValueError when a key occurs twice, because its grants would be ambiguous."""
     keys = tuple(
         Key(key.digest, number, key.grant) for number, key in enumerate((key for keys in several for key in keys), 1)
     )
@@ -62,20 +62,20 @@ def digest_of(key: bytes) -> bytes:
 
 
 class Keyring:
-    """Finds keys by what was presented."""
+    """Finds keys by the presented text."""
 
     __slots__ = ("_keys", "_known")
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self._keys = tuple(keys)
-        #: By digest: those that were found before. What is looked up here is a hash, whose bytes tell nothing of a key.
+        #: By digest: keys found before. The lookup compares a hash, whose bytes reveal nothing of a key.
         self._known: dict[bytes, Key] = {}
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
 
     def find(self, presented: bytes) -> Key | None:
-        """The key that this is. A wrong one takes the same time whichever it resembles: all are compared, always."""
+        """The key with this text. A wrong key always takes the same time, because all are compared."""
         digest = digest_of(presented)
         known = self._known.get(digest)
         if known is not None:

@@ -14,7 +14,7 @@ class Scope(enum.StrEnum):
     ADMIN = "admin"
 
 
-#: What an operation needs: all of them.
+#: The scopes that an operation needs: all of them.
 Scopes: TypeAlias = frozenset[Scope]
 
 READ: Final[Scopes] = frozenset({Scope.READ})
@@ -44,20 +44,20 @@ class Grant:
         self.prefixes = prefixes
 
     def allows(self, scopes: Scopes, name: str | None = None) -> bool:
-        """Whether it has all of the scopes, and for that name when one is given."""
+        """Whether it has all of the scopes, for this name if one is given."""
         return scopes <= self.scopes and (name is None or self.reaches(name))
 
     def reaches(self, name: str) -> bool:
-        """Whether it is for a topic or router of that name."""
+        """Whether it covers a topic or router of that name."""
         return not self.prefixes or name.startswith(self.prefixes)
 
     def missing(self, scopes: Scopes) -> list[str]:
-        """Those that it lacks."""
+        """The scopes that it lacks."""
         return sorted(scopes - self.scopes)
 
 
 def parse_scopes(text: str) -> Scopes:
-    """`read+write`, `rw`, … ; empty = all. Raises ValueError, which does not say what was there: it may be a key."""
+    """`read+write`, `rw`, … ; empty = all. Raises ValueError, which does not quote the text: it may be a key."""
     if not text:
         return EVERYTHING
     found = NOTHING
@@ -69,7 +69,7 @@ def parse_scopes(text: str) -> Scopes:
 
 
 def parse_prefixes(text: str) -> tuple[str, ...]:
-    """`orders|audit.`; empty = any. Those within others are left out. Raises ValueError, as `parse_scopes`."""
+    """`orders|audit.`; empty = any. Prefixes within others are dropped. Raises ValueError like `parse_scopes`."""
     if not text:
         return ()
     given = text.split("|")
@@ -79,7 +79,7 @@ def parse_prefixes(text: str) -> tuple[str, ...]:
 
 
 def disjoint(prefixes: list[str]) -> tuple[str, ...]:
-    """The same names with no prefix within another, sorted: their names follow each other in byte order."""
+    """The same names with no prefix inside another, sorted: their names are adjacent in byte order."""
     found: list[str] = []
     for each in sorted(set(prefixes)):
         if not (found and each.startswith(found[-1])):
@@ -88,7 +88,7 @@ def disjoint(prefixes: list[str]) -> tuple[str, ...]:
 
 
 def narrowed(prefixes: tuple[str, ...], prefix: str) -> tuple[str, ...]:
-    """Of `prefixes` (() = any) those parts that begin with `prefix`; () = none of it."""
+    """The parts of `prefixes` (() = any) that begin with `prefix`; () = none."""
     if not prefixes:
         return (prefix,)
     return disjoint([max(each, prefix, key=len) for each in prefixes if _overlap(each, prefix)])

@@ -1,6 +1,7 @@
-"""Which operation needs which scopes: the one table for all routes and commands (source: api.md §9).
+"""The scopes of every operation: one table for all routes and commands (source: api.md §9).
 
-What is not in it cannot be served: the application is not built with such a route, and no such command is carried out.
+An operation that is not in it cannot be served: the application refuses to start with such a route, and no such
+command is carried out.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from broker.auth.scopes import ADMIN, DELETE, NOTHING, READ, READ_WRITE, WRITE, 
 
 
 class Rule(NamedTuple):
-    """What it takes to call an operation.
+    """What a caller needs for an operation.
 
-    `probe`: without a key, unless TOPICS_PROBE_AUTH. `token`: the key may come as ?token=. `settles`: never refused for
-    too many requests under way, since it is what ends them. `basic`: the key may be the password of Basic.
+    `probe`: no key, unless TOPICS_PROBE_AUTH. `token`: the key may be in ?token=. `settles`: never refused for too
+    many requests in progress, because it ends them. `basic`: the key may be the password of Basic.
     """
 
     scopes: Scopes
@@ -43,7 +44,7 @@ _WRITES: Final = Rule(WRITE, basic=True)
 _PROBE: Final = Rule(READ, probe=True)
 _SETTLE: Final = Rule(WRITE, settles=True)
 
-#: By method and template, its parameters without their names.
+#: By method and template; parameters without their names.
 _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("PUT", _T): Rule(ADMIN),
     ("PATCH", _T): Rule(ADMIN),
@@ -83,7 +84,7 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("DELETE", _R): Rule(DELETE),
     ("POST", "/v0/watch"): Rule(READ),
     ("GET", "/v0/watch/{}"): Rule(READ, token=True),
-    # Each command has its own.
+    # Each command has its own scopes.
     ("GET", "/v0/ws"): Rule(NOTHING),
     ("GET", "/v0/metrics"): Rule(READ),
     ("POST", "/v0/admin/backup"): Rule(ADMIN),
@@ -96,7 +97,7 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", "/docs"): _PROBE,
     ("GET", "/docs/{}"): _PROBE,
     ("GET", "/openapi.json"): _PROBE,
-    # The REST Proxy, wherever its prefix puts it.
+    # The REST Proxy, below whatever prefix it has.
     ("GET", "/topics"): _READS,
     ("GET", _KT): _READS,
     ("POST", _KT): _WRITES,
@@ -106,7 +107,7 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", f"{_KP}/offsets"): _READS,
     ("GET", f"{_KP}/records"): _READS,
     ("GET", "/brokers"): _READS,
-    # Of an instance that commits by itself: write, too.
+    # An instance that commits by itself needs write, too.
     ("POST", "/consumers/{}"): _READS,
     ("DELETE", _KI): _READS,
     ("POST", f"{_KI}/subscription"): _READS,
@@ -159,7 +160,7 @@ _RULES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", f"{_V3G}/lag-summary"): _READS,
 }
 
-#: What a WebSocket takes. A publish with an inline config needs admin, too.
+#: The scopes of WebSocket commands. A publish with an inline config needs admin, too.
 COMMANDS: Final[dict[str, Scopes]] = {
     "subscribe": READ,
     "unsubscribe": READ,
@@ -173,11 +174,11 @@ _PARAMETER = re.compile(r"\{[^}]*\}")
 
 
 class Unruled(Exception):
-    """A route that nobody has said who may use."""
+    """A route without a rule."""
 
 
 def rule_of(method: str, template: str) -> Rule:
-    """That of a route. Raises Unruled."""
+    """The rule of a route. Raises Unruled."""
     found = _RULES.get((method, _PARAMETER.sub("{}", template)))
     if found is not None:
         return found

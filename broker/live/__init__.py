@@ -1,1 +1,1 @@
-"""Live reading: records to those who watch topics, as they are committed (source: api.md §5)."""
+"""Live reading: sends records to watchers as they are committed (source: api.md §5)."""

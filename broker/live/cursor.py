@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-#: 256 topics of the longest names, and room to spare.
+#: Room for 256 topics with the longest names.
 MAX_BYTES: Final = 256 * 1024
 _MAX_U64: Final = 2**64 - 1
 
@@ -37,7 +37,7 @@ _entry = msgspec.json.Decoder(_Entry)
 
 
 def key(address: str) -> str:
-    """A partition's key in the map; `address` as the engine has it."""
+    """A partition's key in the map; `address` is the engine's."""
     return address.replace("/", "#")
 
 
@@ -47,12 +47,12 @@ def entry(key: bytes, position: Position) -> bytes:
 
 
 def encode(entries: Iterable[bytes]) -> bytes:
-    """The id that has these members."""
+    """The id with these members."""
     return urlsafe_b64encode(b"{%b}" % b",".join(entries)).rstrip(b"=")
 
 
 def decode(text: bytes) -> dict[str, Position]:
-    """Positions by key. What cannot be read, all of it or a member, is left out: that topic starts elsewhere."""
+    """Positions by key. An unreadable id or member is skipped: that topic starts elsewhere."""
     if not text or len(text) > MAX_BYTES:
         return {}
     try:

@@ -1,10 +1,10 @@
-"""What a topic gives to those who watch it: each stretch of new records is read and rendered once for all of them.
+"""Delivers a topic to its watchers: new records are read and rendered once for all of them.
 
-    cohort   the subscriptions that stand at the same position with the same options, all at the head
+    cohort   the subscriptions at the same position with the same options, all at the head
 
-A commit wakes the feed. It serves cohort after cohort: one read, one rendering, and the same bytes to every connection
-that takes them now. Who does not, is left behind: its watcher reads for itself, from the position at which it stands,
-and joins again at the head. So a slow reader is a number here, and nothing is ever queued for it.
+A commit wakes the feed. It serves one cohort after another: one read, one rendering, and the same bytes to every
+connection that accepts them now. A connection that does not is left behind: its watcher reads for itself, from its own
+position, and joins again at the head. So a slow reader costs a number here, and nothing is ever queued for it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.live")
 
-#: Connections written to in one turn: others get theirs in between.
+#: Connections written to at a time; then the loop serves others.
 SLICE: Final = 64
-#: Bytes that count as one of them.
+#: Bytes that count as one write.
 BYTES_A_WRITE: Final = 64 * 1024
 
 
 class Feed:
-    """Of one topic, for as long as somebody watches it. All of it belongs to the event loop."""
+    """The feed of one topic, as long as somebody watches it. All of it belongs to the event loop."""
 
     def __init__(self, live: Live, topic: Topic) -> None:
         self.live = live
@@ -56,20 +56,20 @@ class Feed:
             self.live.follow_syncs(self)
 
     def join(self, subscription: Subscription) -> None:
-        """It stands at the head, as of this moment. What is committed from here on, it gets."""
+        """Add a subscription that is at the head. It gets everything committed from now on."""
         key = (subscription.options, subscription.position)
         subscription.cohort = self._cohorts.setdefault(key, {})
         subscription.cohort[subscription] = None
 
     def leave(self, subscription: Subscription) -> None:
-        """It does not want anything of this topic any more."""
+        """Remove a subscription."""
         self.subscriptions.pop(subscription, None)
         self.part(subscription)
         if not self.subscriptions:
             self.live.forget(self)
 
     def part(self, subscription: Subscription) -> None:
-        """It is not with a cohort any more."""
+        """Remove a subscription from its cohort."""
         cohort, subscription.cohort = subscription.cohort, None
         if cohort is not None:
             cohort.pop(subscription, None)
@@ -80,30 +80,28 @@ class Feed:
     # -- news --------------------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """Something of the topic was committed or synced; perhaps it was deleted."""
+        """Records of the topic were committed or synced, or the topic was deleted."""
         if self.live.engine.catalog.by_id.get(self.topic.topic_id) is self.topic:
             self._news.set()
             return
         for subscription in list(self.subscriptions):
             try:
                 subscription.deleted()
-            except Exception:  # called amid a commit, to which a watcher's trouble must be none
+            except Exception:  # called during a commit, which a watcher's failure must not affect
                 _log.exception("delivery_failed", topic=self.topic.name)
 
     def visible(self, options: Options) -> int:
-        """The last seq that may be given."""
+        """The last seq that may be delivered."""
         return self.live.durable_seq(self.topic) if options.strong else self.topic.log.head
 
     def priority(self) -> int:
-        """How urgent its records are now."""
+        """The current priority of its records."""
         return priority_of(self.live.engine, self.topic)
 
     async def read(
         self, subscription: Subscription, to_seq: int | None = None, *, max_bytes: int | None = None
     ) -> ReadResult:
-        """What is behind its position, at most up to `to_seq`, and `max_bytes` instead of what it asks for. Raises
-        RecordCorrupt, Unreadable, TopicNotFound.
-        """
+        """Read after a position, up to `to_seq` and `max_bytes`. Raises RecordCorrupt, Unreadable, TopicNotFound."""
         options = subscription.options
         if options.strong:
             to_seq = self.visible(options) if to_seq is None else min(to_seq, self.visible(options))
@@ -134,7 +132,7 @@ class Feed:
                     _log.exception("delivery_failed", topic=self.topic.name)
 
     def _due(self) -> tuple[Options, int] | None:
-        """The cohort that has waited longest of those for whom there is something."""
+        """The cohort that has waited longest, among those with new records."""
         for key in list(self._cohorts):
             if not self._cohorts[key]:
                 del self._cohorts[key]
@@ -143,14 +141,14 @@ class Feed:
         return None
 
     async def _serve(self, key: tuple[Options, int]) -> None:
-        """Give a cohort the next stretch. Whoever does not get it is left behind."""
+        """Deliver the next records to a cohort. Subscriptions that do not take them are left behind."""
         cohort = self._cohorts.pop(key)
         try:
             await self.live.turns.take(READING, self.priority)
             first = next(iter(cohort), None)
             if first is not None:
                 result = await self.read(first)
-                # A gap is for each to find by itself: a reader at the head has none but in rare cases.
+                # Each reads a gap for itself: a reader at the head rarely has one.
                 if result.tombstone is None:
                     await self._give(cohort, result, key)
         except StorageError:
@@ -168,7 +166,7 @@ class Feed:
         if reached >= self.visible(options):
             caught_up = frames.caught_up(self.name, reached, Position(epoch, reached))
         members = list(cohort)
-        # Each gets bytes of its own: of large news so many copies are made in one turn, and no more.
+        # Each gets its own copy of the bytes: this bounds how many copies of a large event are made at a time.
         weight = 1 if news is None else max(1, len(news.data) // BYTES_A_WRITE)
         size = max(1, SLICE // weight)
         for begin in range(0, len(members), size):
@@ -177,7 +175,7 @@ class Feed:
             target = self._cohorts.setdefault((options, reached), {})
             for member in part:
                 if member.cohort is not cohort:
-                    continue  # it has left meanwhile
+                    continue  # it left meanwhile
                 if member.receive(news, caught_up, reached):
                     del cohort[member]
                     member.cohort = target

@@ -1,7 +1,7 @@
-"""What a watcher is sent, as an event of a stream or as a WebSocket message. Pure.
+"""Events for watchers, as parts of an event stream and as WebSocket messages. Pure.
 
-An event is rendered once, for all who get it: its JSON, its message, and its bytes for streams of this topic alone,
-which share their id as well.
+An event is rendered once for all receivers: its JSON, its message, and its bytes for streams of this topic alone,
+which have the same id.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from broker.live.cursor import Position
 from storage.records.values import ReadResult, Tombstone
 
 _LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
-#: What says which message it is. A client is answered with the word that it uses itself.
+#: The key that names the kind of a message. A client gets the key that it uses itself.
 OP: Final = "op"
 TYPE: Final = "type"
 #: For clients that have used neither so far.
 EITHER: Final = "either"
 
-#: The reason of a gap that is there when a stream opens.
+#: The reason of a gap that exists when a stream opens.
 TOO_OLD: Final = "from_seq_too_old"
 RECREATED: Final = "recreated"
 
 
 class Kind(enum.Enum):
-    """What happened, by its name as an event."""
+    """What happened; the value is the name of the event."""
 
     RECORD = b"record"
     TOMBSTONE = b"tombstone"
@@ -39,7 +39,7 @@ class Kind(enum.Enum):
 
 
 class Event:
-    """Something that happened in a topic, and the position behind it."""
+    """An event in a topic, and the position after it."""
 
     __slots__ = ("_alone", "_messages", "data", "kind", "position")
 
@@ -51,14 +51,15 @@ class Event:
         self._messages: dict[str, str] | None = None
 
     def with_id(self, id: bytes) -> bytes:
-        """The bytes of an event whose id is that."""
+        """The bytes of the event with that id."""
         data = self.data
-        if b"\n" in data or b"\r" in data:  # between tokens, where a space is as good; a line of an event ends there
+        # between tokens, where a space means the same; here a newline would end a line of the event
+        if b"\n" in data or b"\r" in data:
             data = self.data = data.translate(_LINE_BREAKS)
         return b"event: %b\nid: %b\ndata: %b\n\n" % (self.kind.value, id, data)
 
     def alone(self, key: bytes) -> bytes:
-        """The bytes for a stream that has this topic only."""
+        """The bytes for a stream of this topic only."""
         if self._alone is None:
             self._alone = self.with_id(cursor.encode([cursor.entry(key, self.position)]))
         return self._alone
@@ -77,10 +78,10 @@ class Event:
 def records(
     topic: bytes, result: ReadResult, shape: Shape, from_seq: int, epoch: int, text: bytes | None = None
 ) -> Event | None:
-    """`topic` is the name as JSON, and the partition behind it (see `render.place`); `from_seq` is the position before;
-    `text` the records, where they are rendered already.
+    """`topic` is the name as JSON, followed by the partition (see `render.place`); `from_seq` is the position
+    before; `text` the records, if they are rendered already.
 
-    None: there is nothing to tell.
+    None: there is nothing to send.
     """
     if not result.records and not result.corrupt_seqs:
         return None
@@ -98,7 +99,7 @@ def records(
 
 
 def tombstone(topic: bytes, gap: Tombstone, *, opening: bool, epoch: int) -> Event:
-    """The gap; `opening`: it was there when the stream opened."""
+    """The gap; `opening`: it existed when the stream opened."""
     data = b'{"topic":%b,"reason":%b,"gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d}' % (
         topic,
         render.quoted(TOO_OLD if opening and gap.reason != RECREATED else gap.reason),
@@ -111,7 +112,7 @@ def tombstone(topic: bytes, gap: Tombstone, *, opening: bool, epoch: int) -> Eve
 
 
 def caught_up(topic: bytes, head_seq: int, position: Position) -> Event:
-    """There is nothing more to give: what follows is live."""
+    """No more records: what follows is live."""
     return Event(Kind.CAUGHT_UP, b'{"topic":%b,"head_seq":%d}' % (topic, head_seq), position)
 
 
@@ -121,7 +122,7 @@ def topic_deleted(topic: bytes, head_seq: int, position: Position) -> Event:
 
 
 def message(word: str, kind: str, request_id: msgspec.Raw | None = None, **fields: object) -> str:
-    """An answer to a WebSocket command; `word`: OP, TYPE or EITHER; `request_id` is given back as it came."""
+    """An answer to a WebSocket command; `word`: OP, TYPE or EITHER; `request_id` is returned unchanged."""
     named: dict[str, object] = {OP: kind, TYPE: kind} if word == EITHER else {word: kind}
     if request_id is not None:
         named["request_id"] = request_id

@@ -1,4 +1,4 @@
-"""All of live reading in one process: sessions, feeds, turns, and what it counts."""
+"""Live reading in one process: sessions, feeds, scheduling of deliveries, and counters."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Figures:
     __slots__ = ("pushed", "reads", "slow_closed")
 
     def __init__(self) -> None:
-        #: Reads made for watchers: of feeds, shared, and of those behind.
+        #: Reads made for watchers: shared ones of feeds, and those of slow watchers.
         self.reads = 0
-        #: Record events that a feed wrote into a connection itself.
+        #: Record events that a feed wrote into a connection directly.
         self.pushed = 0
         #: Connections closed because their client did not read.
         self.slow_closed = 0
 
 
 class Live:
-    """Made with the broker; touches the engine only when somebody watches."""
+    """Created with the broker; uses the engine only when somebody watches."""
 
     def __init__(self, engine: Engine, pressure: Pressure, memory: Memory, *, max_sessions: int) -> None:
         self.engine = engine
@@ -48,14 +48,14 @@ class Live:
         self.figures = Figures()
         self.watchers: dict[Watcher[Any], None] = {}
         self._feeds: dict[int, Feed] = {}
-        #: By shard: the feeds that have somebody who wants only what is synced.
+        #: By shard: the feeds with a watcher that wants synced records only.
         self._strong: dict[int, dict[Feed, None]] = {}
         self._stopped = False
 
     # -- watchers ----------------------------------------------------------------------------------------------------
 
     def enter(self, watcher: Watcher[Any]) -> None:
-        """It is told when the broker stops. Raises ShuttingDown when it does already."""
+        """Register a watcher, which is told when the broker stops. Raises ShuttingDown when it is stopping."""
         if self._stopped:
             raise ShuttingDown
         self.watchers[watcher] = None
@@ -65,7 +65,7 @@ class Live:
         watcher.close()
 
     def shut_down(self) -> None:
-        """Every watcher is told that the broker stops, and ends; there will be no new ones."""
+        """Tell every watcher that the broker stops, and end it; no new ones are accepted."""
         self._stopped = True
         for watcher in list(self.watchers):
             watcher.fail(ShuttingDown())
@@ -73,7 +73,7 @@ class Live:
     # -- feeds -------------------------------------------------------------------------------------------------------
 
     def feed(self, name: str) -> Feed:
-        """That of a topic. Raises TopicNotFound."""
+        """The feed of a topic. Raises TopicNotFound."""
         topic = self.engine.topic(name)
         feed = self._feeds.get(topic.topic_id)
         if feed is None:
@@ -100,7 +100,7 @@ class Live:
     # -- what is synced ----------------------------------------------------------------------------------------------
 
     def follow_syncs(self, feed: Feed) -> None:
-        """Wake this feed whenever something of its shard was synced."""
+        """Wake this feed whenever its shard has synced."""
         shard = feed.topic.log.shard
         self._strong.setdefault(shard, {})[feed] = None
         self.engine.shards[shard].on_synced = partial(self._synced, shard)
@@ -110,11 +110,11 @@ class Live:
             feed.committed()
 
     def durable_seq(self, topic: Topic) -> int:
-        """The last seq of a topic that no crash takes."""
+        """The last seq of a topic that survives any crash."""
         log = topic.log
         return durable_seq(log, synced_place(self.engine.shards[log.shard].log))
 
     @staticmethod
     def now_ms() -> float:
-        """A clock for sessions, which never goes back."""
+        """A clock for sessions that never goes back."""
         return asyncio.get_running_loop().time() * 1000

@@ -1,8 +1,8 @@
-"""Whose records are delivered first when there is more to deliver than time. Pure: time is an argument.
+"""Decides whose records are delivered first when there is no time for all. Pure: time is an argument.
 
-A topic's priority is the set one, or one that fades with the time since its last write. Work waits in bands by it;
-a band's turns are proportional to its weight, and what waits long counts as of a higher band. So nobody starves: with
-every band full, the lowest has one turn in so many as all weights together.
+A topic's priority is the configured one, or one that decays with the time since its last write. Work waits in bands
+by priority. A band is served in proportion to its weight, and work that waits long counts as of a higher band. So
+nothing starves: with every band full, the lowest is served once in as many times as all weights together.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: What a topic has in the moment of a write, when its priority is automatic;
+#: Automatic priority at the moment of a write;
 RECENT_PRIORITY: Final = 100
-#: it halves in so long,
+#: it halves in this time,
 HALF_LIFE_MS: Final = 30_000
-#: and is 0 after so long.
+#: and is 0 after this time.
 FORGOTTEN_MS: Final = 300_000
 
-#: From which priority on a topic belongs to a band; lower ones are of band 0.
+#: The lowest priority of each band; below the second value it is band 0.
 BAND_FLOORS: Final = (0, 50, 500)
 WEIGHTS: Final = (1, 2, 4, 8)
-#: What has waited so long counts as one band higher; twice as long, two.
+#: Work that has waited this long counts one band higher; after twice the time, two.
 AGEING_MS: Final = 50
 
 
 def effective_priority(priority: int | None, *, auto: bool, last_write_ts: int | None, now_ms: int) -> int:
-    """The priority that counts now: -1000 to 1000 where it is set, 0 to 100 where it is automatic. Times are ms."""
+    """The priority that counts now: -1000 to 1000 when configured, 0 to 100 when automatic. Times are ms."""
     if priority is not None:
         return priority
     if not auto or last_write_ts is None:
@@ -42,7 +42,7 @@ def band_of(priority: int) -> int:
 
 
 class Bands(Generic[T]):
-    """What waits, in the order in which it was added within a band."""
+    """Waiting work, first in first out within a band."""
 
     __slots__ = ("_bands", "_credit", "_size")
 
@@ -59,7 +59,7 @@ class Bands(Generic[T]):
         self._size += 1
 
     def take(self, now_ms: float) -> T:
-        """The next one. There has to be one."""
+        """The next one; there must be one."""
         total, chosen = 0, -1
         for index, band in enumerate(self._bands):
             if not band:

@@ -1,7 +1,7 @@
-"""Watch sessions: what a client wants to watch, and how far it has been given it. Pure: time is an argument.
+"""Watch sessions: what a client watches, and how far it has been delivered. Pure: time is an argument.
 
-A session lives for as long as a stream of it is open, and `TTL_MS` beyond. It is in memory only: a client that comes
-back after a restart finds no session, makes one, and says by Last-Event-ID where it was.
+A session lives while it has an open stream, and `TTL_MS` longer. It is in memory only: a client that returns after a
+restart creates a new session, and states its position by Last-Event-ID.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SessionNotFound(RequestError):
 
 
 class Session:
-    """What POST /v0/watch asked for. `owner` is the key that made it, None without keys."""
+    """The request of POST /v0/watch. `owner` is the key that created it; None without keys."""
 
     __slots__ = ("owner", "positions", "streams", "wid", "wish")
 
@@ -33,26 +33,26 @@ class Session:
         self.wid = "wid_" + secrets.token_urlsafe(16)
         self.wish = wish
         self.owner = owner
-        #: By topic: the last position handed out by any stream of it.
+        #: By topic: the last position delivered by any of its streams.
         self.positions = positions
         self.streams = 0
 
 
 class Sessions:
-    """All of them; at most `max` (0: no bound)."""
+    """All sessions, at most `max` (0: no bound)."""
 
     def __init__(self, max: int) -> None:
         self.max = max
         self.refused_total = 0
         self._by_id: dict[str, Session] = {}
-        #: Those without a stream, the one that ends first in front: until when they live.
+        #: Sessions without a stream, the first to expire in front: when they expire.
         self._idle: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def make(self, wish: Wish, positions: dict[str, Position], owner: str | None, now_ms: float) -> Session:
-        """A new one. Raises LimitReached."""
+        """Create a session. Raises LimitReached."""
         self.collect(now_ms)
         if self.max and len(self._by_id) >= self.max:
             self.refused_total += 1
@@ -65,7 +65,7 @@ class Sessions:
         return session
 
     def find(self, wid: str, owner: str | None, now_ms: float) -> Session:
-        """Raises SessionNotFound; Forbidden when another key has made it."""
+        """Raises SessionNotFound; Forbidden when another key has created it."""
         self.collect(now_ms)
         session = self._by_id.get(wid)
         if session is None:
@@ -75,7 +75,7 @@ class Sessions:
         return session
 
     def opened(self, session: Session) -> None:
-        """A stream of it was opened; `closed` has to follow."""
+        """A stream of it was opened; `closed` must follow."""
         session.streams += 1
         self._idle.pop(session.wid, None)
 
@@ -85,7 +85,7 @@ class Sessions:
             self._idle[session.wid] = now_ms + TTL_MS
 
     def collect(self, now_ms: float) -> None:
-        """Let go of those whose time is over."""
+        """Delete expired sessions."""
         while self._idle:
             wid, until_ms = next(iter(self._idle.items()))
             if until_ms > now_ms:

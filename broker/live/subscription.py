@@ -1,4 +1,4 @@
-"""One watcher's place in one topic: a position, and whether it is with the others at the head."""
+"""One watcher's subscription to one topic: its position, and whether it is in a cohort at the head."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from broker.memory.budget import Hold
 
 
-#: What is sent is there so many times while it is made and sent: as records, as an event, as what goes out.
+#: Copies of records in memory until they are sent: the records, the event, and the outgoing bytes.
 COPIES: Final = 3
 
 
 class Subscription:
-    """`position` is the last seq examined for it. What it was told of, and ids are made of, its watcher keeps."""
+    """`position` is the last seq examined for it. Its watcher has the positions delivered, from which ids are made."""
 
     __slots__ = (
         "_key",
@@ -51,34 +51,34 @@ class Subscription:
         self.epoch = start.epoch
         self.position = start.seq
         self.cohort: dict[Subscription, None] | None = None
-        #: It was at the head when it was last given something.
+        #: It was at the head at its last delivery.
         self.live = False
         #: Nothing was read for it yet.
         self.opening = True
-        #: It has ended: the topic was deleted, or it is not wanted any more.
+        #: It has ended: the topic was deleted, or it was removed.
         self.gone = False
-        #: What is held for what was read for it alone, until that is sent.
+        #: The memory held for records read for it alone, until they are sent.
         self.room: Hold | None = None
 
     def end(self) -> None:
-        """It is not wanted any more."""
+        """The watcher no longer wants it."""
         self.gone = True
         self.feed.leave(self)
 
     def deleted(self) -> None:
-        """Its topic was."""
+        """Its topic was deleted."""
         if not self.gone:
             self.end()
             self.watcher.lost(self.name, self.feed.topic.log.head)
 
     def fall_behind(self) -> None:
-        """From here on it is read for by its watcher."""
+        """From here on its watcher reads for it."""
         self.watcher.behind(self)
 
     # -- at the head, by the feed ------------------------------------------------------------------------------------
 
     def receive(self, news: Event | None, caught_up: Event | None, reached: int) -> bool:
-        """Send it on if the connection takes it now. False: not all of it, and the position says how much."""
+        """Send the event on if the connection accepts it now. False: not all was sent; the position says how much."""
         if news is not None:
             if not self.watcher.offer(self.name, news):
                 return False
@@ -92,15 +92,15 @@ class Subscription:
                 return False
             self.live = True
         elif news is None:
-            self.watcher.handed[self.name] = caught_up.position  # examined and left out: the next id says so
+            # skipped records count as delivered: the next id says so
+            self.watcher.handed[self.name] = caught_up.position
         return True
 
     # -- behind, by the watcher --------------------------------------------------------------------------------------
 
     async def advance(self) -> list[Event]:
-        """The next stretch, read for this one alone; at the head it joins the others. Raises RecordCorrupt, Unreadable:
-        the position is in front of what cannot be read.
-        """
+        """Read the next records for this one alone; at the head it joins a cohort. Raises RecordCorrupt, Unreadable:
+        the position is before the unreadable record."""
         feed = self.feed
         self.live = False
         await feed.live.turns.take(READING, feed.priority)
@@ -134,19 +134,18 @@ class Subscription:
         if self.position >= feed.visible(self.options):
             self.live = True
             found.append(frames.caught_up(self._key, self.position, Position(self.epoch, self.position)))
-            feed.join(self)  # no wait since the look at the head: nothing can have been committed in between
+            feed.join(self)  # no wait since the head was read: nothing can have been committed in between
         return found
 
     def release(self) -> None:
-        """What was read for it has been sent, or nobody wants it any more."""
+        """Its records were sent, or are no longer wanted: release their memory."""
         if self.room is not None:
             self.room.release()
             self.room = None
 
     async def _read(self) -> ReadResult:
-        """What comes next: a small part of it, unless there is more; the memory of that is held then, and waited for
-        where a single record is more than a small part.
-        """
+        """Read the next records: first a small part. If there is more, memory for it is held; where a single record
+        exceeds a small part, the read waits for that memory."""
         memory, most = self.feed.live.memory, self.options.max_batch_bytes
         result = await self._read_in_front(min(most, SMALL))
         large = result.bytes > SMALL
@@ -170,7 +169,7 @@ class Subscription:
         return result
 
     async def _read_in_front(self, max_bytes: int) -> ReadResult:
-        """What lies in front of a damaged record is given before its time has come to be raised."""
+        """Records before a damaged one are delivered before the error is raised."""
         try:
             return await self.feed.read(self, max_bytes=max_bytes)
         except RecordCorrupt as error:

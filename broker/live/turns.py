@@ -1,7 +1,7 @@
-"""Turns at delivering: so much a round of the event loop, so that requests are not held up by it.
+"""Schedules deliveries: a limited amount in each round of the event loop, so that requests are not delayed.
 
-While there is time nobody waits. Beyond that the topics' priorities decide (see `priority`). Work is counted in
-writes to a connection, about 15 µs each.
+Below the limit nobody waits. Above it the topics' priorities decide (see `priority`). Work is counted in writes to a
+connection, about 15 µs each.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Final
 
 from broker.live.priority import Bands
 
-#: Writes in one round of the loop: about 2 ms of it.
+#: Writes in one round of the loop: about 2 ms.
 ROUND: Final = 128
-#: What reading and rendering records costs, in writes.
+#: The cost of reading and rendering records, in writes.
 READING: Final = 8
 
 
 class Turns:
     """`await take(cost, priority)` before each piece of work of at most `ROUND`.
 
-    `now_ns` is a clock that never goes back. A round takes one `share`-th of what it could: more than 1 under pressure.
+    `now_ns` is a clock that never goes back. A round takes 1/`share` of its limit: `share` is above 1 under
+    pressure.
     """
 
     def __init__(self, now_ns: Callable[[], int] = monotonic_ns, share: Callable[[], int] = lambda: 1) -> None:
@@ -31,7 +32,7 @@ class Turns:
         self._left = ROUND
         self._waiting: Bands[tuple[asyncio.Future[None], int]] = Bands()
         self._round_is_due = False
-        #: How often somebody had to wait for a turn.
+        #: How often a delivery had to wait.
         self.waits_total = 0
 
     @property
@@ -66,7 +67,7 @@ class Turns:
         self._round_is_due = len(self._waiting) > 0
         while self._left > 0 and self._waiting:
             turn, cost = self._waiting.take(self._now_ns() / 1e6)
-            if not turn.done():  # else whoever wanted it has gone
+            if not turn.done():  # otherwise its caller is gone
                 turn.set_result(None)
                 self._left -= cost
         if self._round_is_due:

@@ -1,8 +1,8 @@
-"""One connection that watches: what it is sent, in which order, and who sends it.
+"""One connection that watches: what is sent to it, in which order, and by whom.
 
-While its own task has nothing to do it is *parked*, and feeds write into the connection directly. Whatever does not
-fit into the connection then, and all that is to be read for it alone, the task sends, waiting for the client as long
-as it has to. Nothing is sent by both at a time.
+While its task has nothing to do, the connection is *parked*, and feeds write into it directly. The task sends what
+does not fit then, and what is read for this connection alone; it waits for the client as long as needed. The two
+never send at the same time.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 #: What is sent: bytes of a stream, or the text of a message.
 P = TypeVar("P", bytes, str)
 
-#: Answers and notices that may wait for a connection; whoever makes more waits.
+#: Answers and notices that may wait for a connection; beyond that, their sender waits.
 MAX_NOTICES: Final = 512
 
 
 class Heartbeat(NamedTuple, Generic[P]):
-    """What shows that the connection lives, after so long without anything else."""
+    """Shows that the connection lives, after this long without anything else."""
 
     every_s: float
     make: Callable[[], P]
 
 
 class Watcher(Generic[P]):
-    """`encode` makes of an event what is sent; `failure` of an error: of the topic that it ends, or (None) of all.
+    """`encode` turns an event into what is sent; `failure` does so for an error that ends a topic, or (None) all of
+    them.
 
-    `positions`, by topic, is kept at what was last handed out. `closes`: it ends with the last of its topics, when one
-    of them could not be read.
+    `positions`, by topic, is updated to the last position delivered. `closes`: the watcher ends with its last topic,
+    when one could not be read.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Watcher(Generic[P]):
         self.live = live
         self.subscriptions: dict[str, Subscription] = {}
         self.positions = positions
-        #: By topic: how far it was told, itself.
+        #: By topic: the last position delivered on this connection.
         self.handed: dict[str, Position] = {}
         self._encode = encode
         self._failure = failure
@@ -70,17 +71,17 @@ class Watcher(Generic[P]):
         self._room = asyncio.Event()
         self._parked = False
         self._sent_at = 0.0
-        #: Why it ends.
+        #: The error that ends it.
         self.error: StorageError | None = None
 
     def attach(self, push: Callable[[P], bool]) -> None:
-        """From now on there is a connection: `push` sends if that is possible without waiting."""
+        """A connection exists from now on: `push` sends if that is possible without waiting."""
         self.push = push
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def watch(self, name: str, options: Options, start: Position) -> None:
-        """Begin with a topic, or begin anew. Of one that is not there any more it is told that."""
+        """Start watching a topic, or restart. When the topic no longer exists, the client is told."""
         self.drop(name)
         self.handed[name] = start
         try:
@@ -94,7 +95,7 @@ class Watcher(Generic[P]):
         self.behind(subscription)
 
     def drop(self, name: str) -> bool:
-        """Not this topic any more. False: it was not watched."""
+        """Stop watching this topic. False: it was not watched."""
         self.handed.pop(name, None)
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
@@ -105,7 +106,7 @@ class Watcher(Generic[P]):
         return True
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Stop sending."""
         for name in list(self.subscriptions):
             self.drop(name)
 
@@ -118,12 +119,12 @@ class Watcher(Generic[P]):
     # -- what happens to it ------------------------------------------------------------------------------------------
 
     def behind(self, subscription: Subscription) -> None:
-        """There is something to read for it alone."""
+        """Whether records must be read for it alone."""
         self._behind[subscription] = None
         self._wake.set()
 
     def lost(self, name: str, head_seq: int) -> None:
-        """A topic is gone; nothing more of it will come. It stays in the cursor, so that a later one is noticed."""
+        """A topic was deleted. It stays in the cursor, so that a later topic of that name is noticed."""
         subscription = self.subscriptions.pop(name, None)
         if subscription is not None:
             self._behind.pop(subscription, None)
@@ -132,9 +133,8 @@ class Watcher(Generic[P]):
         self._end_if_nothing_is_left()
 
     def give_up(self, subscription: Subscription, error: StorageError) -> None:
-        """A topic cannot be read on: the client is told, and the others go on. Whoever comes back with its id, which
-        keeps the position in front of that, is told again.
-        """
+        """A topic cannot be read further: the client is told, and the other topics continue. A client that returns
+        with its id, whose position is before the failure, is told again."""
         del self.subscriptions[subscription.name]
         self._behind.pop(subscription, None)
         subscription.end()
@@ -148,13 +148,13 @@ class Watcher(Generic[P]):
             self._wake.set()
 
     def fail(self, error: StorageError) -> None:
-        """It ends: the client is told why, and nothing behind that."""
+        """End it: the client is told why, and nothing after that."""
         if self.error is None:
             self.error = error
             self._wake.set()
 
     def say(self, piece: P) -> None:
-        """Send it before anything else; in the order of the calls."""
+        """Send this before anything else; in the order of the calls."""
         if self._parked and not self._notices and self.push(piece):
             self._sent_at = asyncio.get_running_loop().time()
             return
@@ -162,13 +162,13 @@ class Watcher(Generic[P]):
         self._wake.set()
 
     async def room(self) -> None:
-        """Until no more waits to be sent than should."""
+        """Wait until few enough notices are waiting."""
         while len(self._notices) >= MAX_NOTICES:
             self._room.clear()
             await self._room.wait()
 
     def offer(self, name: str, event: Event) -> bool:
-        """Send it if nothing waits and the connection takes it at once."""
+        """Send it if nothing is waiting and the connection accepts it at once."""
         if not self._parked or self._wake.is_set():
             return False
         before = self.handed[name]
@@ -183,7 +183,7 @@ class Watcher(Generic[P]):
     # -- its own task ------------------------------------------------------------------------------------------------
 
     async def pieces(self, heartbeat: Heartbeat[P] | None = None) -> AsyncGenerator[P]:
-        """All that its task has to send, for as long as the client stays; ends behind the reason why it does."""
+        """Everything its task has to send while the client stays; the last piece is the reason for the end."""
         loop = asyncio.get_running_loop()
         self._sent_at = loop.time()
         while True:
@@ -228,10 +228,10 @@ class Watcher(Generic[P]):
             self.fail(error)
             return
         if subscription.cohort is None and not subscription.gone:
-            self._behind[subscription] = None  # behind the other topics of this connection
+            self._behind[subscription] = None  # after the other topics of this connection
         for event in events:
             if self.subscriptions.get(subscription.name) is not subscription:
-                return  # it was dropped, or its topic was deleted, while the client was waited for
+                return  # it was removed, or its topic deleted, while the client was slow
             self.handed[subscription.name] = self.positions[subscription.name] = event.position
             yield self._encode(self, event)
 

@@ -1,4 +1,4 @@
-"""What a watcher wants: which topics from where, and how its records look. Checked and clamped; pure values."""
+"""The options of a watcher: topics and positions, and the form of records. Checked and clamped; pure values."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ MAX_HEARTBEAT_MS: Final = 60_000
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How records are read and shown. Those with the same options share what is made for them."""
+    """How records are read and shown. Subscriptions with equal options share reads and renderings."""
 
     limit: int
     max_batch_bytes: int
     shape: Shape = Shape()
     exclude_nodes: frozenset[bytes] = frozenset()
-    #: Only what is synced.
+    #: Deliver synced records only.
     strong: bool = False
-    #: Go on behind records that fail their checksum, and say which.
+    #: Continue after records that fail their checksum, and report them.
     skip_corrupt: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to start in one topic: behind `from_seq`, or with the last `tail` seqs, or (neither) behind the head."""
+    """Where to start in one topic: after `from_seq`, or with the last `tail` seqs, or (neither) after the head."""
 
     from_seq: int | None = None
     tail: int | None = None
@@ -49,14 +49,14 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """How a stream is to be: what holds for all of its topics."""
+    """Options of a stream that apply to all of its topics."""
 
     options: Options
     heartbeat_ms: int
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic as it was when it was wished for, and where watching it starts."""
+    """A topic at the time of the request, and where watching it starts."""
 
     epoch: int
     from_seq: int
@@ -69,12 +69,12 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clamped(given: int, default: int, most: int) -> int:
-    """What is asked for, 0 meaning the default."""
+    """The requested value within the limit; 0 means the default."""
     return min(given or default, most)
 
 
 def nodes(given: str | list[str] | None) -> frozenset[bytes]:
-    """The nodes whose own records are left out."""
+    """The nodes whose own records are excluded."""
     return frozenset(node.encode() for node in reads.several(given))
 
 
@@ -84,7 +84,7 @@ def heartbeat_ms(given: int) -> int:
 
 
 def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
-    """Raises InvalidRequest unless these are 1 to 256 names of topics, and partitions that a topic can have."""
+    """Raises InvalidRequest unless these are 1 to 256 names of topics, with partitions that a topic can have."""
     if not 1 <= len(starts) <= MAX_TOPICS:
         raise InvalidRequest(f"{field}: expected 1 to {MAX_TOPICS} topics, got {len(starts)}.", field=field)
     for name, start in starts.items():
@@ -95,7 +95,7 @@ def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
 
 
 def addressed(engine: Engine, starts: dict[str, Start], *, lenient: bool) -> dict[str, Start]:
-    """The same by address. Raises InvalidRequest for a partition that there is not, and as `open_topics`."""
+    """The same by address. Raises InvalidRequest for a partition that does not exist, and what `open_topics` raises."""
     found: dict[str, Start] = {}
     for name, start in starts.items():
         try:
@@ -114,9 +114,9 @@ def open_topics(
     strong: bool,
     heads: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Opened]:
-    """Where each of them starts; its end is where it is now, or further in front if `heads` says so.
+    """Where each of them starts. Its end is the current head, or earlier if `heads` says so.
 
-    Raises TopicNotFound, unless `lenient`: then unknown ones are left out.
+    Raises TopicNotFound, unless `lenient`: then unknown topics are skipped.
     """
     found: dict[str, Opened] = {}
     for name, start in starts.items():
@@ -144,5 +144,5 @@ def open_topics(
 def _from_seq(start: Start, head_seq: int, earliest_seq: int) -> int:
     if start.from_seq is not None:
         return start.from_seq
-    # The last ones that are there: what went before the wish was made is no gap to those who ask for the end.
+    # The last existing records: for a watcher that asks for the end, earlier losses are no gap.
     return max(head_seq - (start.tail or 0), earliest_seq - 1)

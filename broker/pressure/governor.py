@@ -12,19 +12,19 @@ import enum
 from collections import deque
 from typing import Final, NamedTuple
 
-#: A signal counts only as far as it has been there for so many samples in a row.
+#: A signal counts only when it has been present for this many samples in a row.
 SUSTAINED: Final = 3
-#: How long pressure has to stay below a step before that is left.
+#: How long pressure must stay below a step before the step is left.
 CALM_MS: Final = 500
-#: From which pressure on a step is taken; what is refused is refused at 1.
+#: The pressure at which each step is taken; writes are refused at 1.
 THRESHOLDS: Final = (0.25, 0.5, 0.75, 1.0)
-#: Below a step's threshold by so much before it counts as below: no flutter at the border.
+#: Pressure counts as below a step only at this share of its threshold, so that steps do not alternate.
 _HYSTERESIS: Final = 0.8
 RETRY_MS: Final = (200, 5000)
 
 
 class Step(enum.IntEnum):
-    """Each does what those before it do, too."""
+    """Each step includes what the steps before it do."""
 
     CALM = 0
     COALESCE = 1
@@ -38,8 +38,8 @@ class Step(enum.IntEnum):
 
 
 class Signals(NamedTuple):
-    """`queue` is the fuller of the log's two bounds, 0 to 1; times are ms. `memory`: which part answers hold of what
-    they may."""
+    """`queue` is the fuller of the log's two bounds, 0 to 1; times are ms. `memory`: the share of their memory limit
+    that answers hold."""
 
     loop_lag_ms: float = 0.0
     queue: float = 0.0
@@ -48,7 +48,7 @@ class Signals(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Where each signal alone means refusing; 0 = it is not looked at."""
+    """The value at which each signal alone means refusing writes; 0 = it is ignored."""
 
     loop_lag_ms: float
     queue: float
@@ -57,18 +57,18 @@ class Limits(NamedTuple):
 
 
 class Governor:
-    """Fed with samples, says which step it is time for."""
+    """Takes samples and decides which step applies."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.step = Step.CALM
-        #: Of the last samples: 1 and more means refusing.
+        #: The pressure of the last samples: 1 and more means refusing.
         self.pressure = 0.0
         self._recent: deque[Signals] = deque(maxlen=SUSTAINED)
         self._below_since_ms: float | None = None
 
     def take(self, signals: Signals, now_ms: float) -> Step:
-        """One more sample."""
+        """Take one more sample."""
         self._recent.append(signals)
         self.pressure = self._sustained()
         wanted = Step(sum(self.pressure >= threshold for threshold in THRESHOLDS))
@@ -96,6 +96,6 @@ class Governor:
 
     @property
     def retry_after_ms(self) -> int:
-        """How long whoever is refused now should stay away: the longer, the more there is to catch up with."""
+        """How long a refused client should wait: the more there is to catch up with, the longer."""
         least, most = RETRY_MS
         return min(most, max(least, round(1000 * self.pressure)))

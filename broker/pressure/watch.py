@@ -1,4 +1,5 @@
-"""Measures the pressure, and does what the governor says. Belongs to the event loop. Source: api.md §3 (pressure)."""
+"""Measures the pressure and carries out the governor's decisions. Belongs to the event loop. Source: api.md §3
+(pressure)."""
 
 from __future__ import annotations
 
@@ -17,26 +18,26 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker")
 
 SAMPLE_S: Final = 0.1
-#: The queue is a tenth wider than what clients may fill: at this share they would have to wait for room.
+#: The queue is a tenth larger than clients may fill: at this share they would have to wait for room.
 QUEUE_FULL: Final = 0.8
-#: Answers that hold all they may mean work that can wait does: not that writes are refused, which readers could bring
-#: about by not reading.
+#: When answers hold all their memory, deferrable work waits. Writes are not refused: readers could cause that by not
+#: reading.
 MEMORY_FULL: Final = 1.25
-#: By step: how long news are gathered before they are sent; how much more company a group commit waits for.
+#: By step: how long news are gathered before they are sent; how many more writes a group commit waits for.
 COALESCE_S: Final = (0.0, 0.01, 0.02, 0.05, 0.05)
 STRETCH: Final = (1, 1, 2, 4, 4)
-#: Which part of what it usually takes of the loop delivery to watchers takes.
+#: By step: deliveries to watchers take 1/n of their usual share of the loop.
 SHARE: Final = (1, 1, 1, 4, 4)
 
 
 class Pressure:
-    """What a step does to the engine is done here; `coalesce_s` and `share` are for live reading to heed."""
+    """Applies a step to the engine; live reading uses `coalesce_s` and `share`."""
 
     def __init__(
         self, engine: Engine, *, loop_lag_ms: int, commit_ms: int, memory: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """Where loop lag and the age of an uncommitted write mean refusing, in ms; 0 = they are not looked at.
-        `memory` says which part answers hold of what they may."""
+        """The loop lag and the age of an uncommitted write at which writes are refused, in ms; 0 = ignored. `memory`
+        returns the share of their limit that answers hold."""
         self._engine = engine
         self._memory = memory
         self.governor = Governor(Limits(loop_lag_ms, QUEUE_FULL, commit_ms, MEMORY_FULL))
@@ -48,11 +49,11 @@ class Pressure:
 
     @property
     def refusing(self) -> bool:
-        """Whether a write that can be refused would be."""
+        """Whether a refusable write would be refused now."""
         return self.governor.step is Step.REFUSE
 
     def check(self) -> None:
-        """Raises UnderPressure when it is time to refuse writes."""
+        """Raises UnderPressure when writes are refused."""
         if self.governor.step is Step.REFUSE:
             self.refused_total += 1
             raise UnderPressure(self.governor.retry_after_ms)
@@ -60,11 +61,11 @@ class Pressure:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """From now on it is measured."""
+        """Start measuring."""
         self._task = asyncio.create_task(self._run(), name="pressure")
 
     def stop(self) -> None:
-        """Everything is as without pressure again."""
+        """Undo every step."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -80,7 +81,7 @@ class Pressure:
             self.sample(loop.time() * 1000)
 
     def sample(self, now_ms: float) -> None:
-        """Look at everything once; act when that calls for another step than before."""
+        """Take one sample of everything, and act when the step changes."""
         before = self.governor.step
         step = self.governor.take(Signals(self.loop_lag_ms, *self._log(), min(1.0, self._memory())), now_ms)
         if step is not before:
@@ -88,7 +89,7 @@ class Pressure:
             self._relieve(step)
 
     def _log(self) -> tuple[float, float]:
-        """How full the fullest queue of a shard is, 0 to 1, and how old the oldest write there, in ms."""
+        """How full the fullest queue of a shard is, 0 to 1, and the age of its oldest write in ms."""
         fill = age = 0.0
         for shard in self._engine.shards:
             if shard.log.failed is None:

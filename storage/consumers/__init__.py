@@ -1,4 +1,4 @@
 """Consumers: durable named readers of one topic each.
 
-`consumers` is what the engine sees of it; `consumer` and `table` are pure.
+The engine uses `consumers`. The pure state is in `storage.state.consumers`.
 """

@@ -1,6 +1,6 @@
-"""Making and deleting consumers, and putting their cursors where somebody wants them. Source: api.md §7.
+"""Creates and deletes consumers and moves their cursors. Source: api.md §7.
 
-What is asked about one name goes one at a time; different ones never wait for one another.
+Operations on one name run one at a time. Operations on different names never wait for each other.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ConsumerAdmin:
     def __init__(self, logs: Logs, desks: Desks) -> None:
         self._logs = logs
         self._desks = desks
-        #: Who changes which name, and how many wait to: (lock, count).
+        #: By name: the lock of its operations, and how many hold it or wait for it.
         self._busy: dict[tuple[int, str], tuple[asyncio.Lock, int]] = {}
-        #: Consumers on their way into the log, by topic_id.
+        #: Consumers whose first frame is not durable yet, by topic_id.
         self._making: dict[int, set[asyncio.Future[int | None]]] = {}
 
     @asynccontextmanager
@@ -52,7 +52,7 @@ class ConsumerAdmin:
                 self._busy[key] = (lock, count - 1)
 
     async def _settled(self, name: str) -> Topic:
-        """The topic, when it is not being changed."""
+        """The topic, once no change of it is in progress."""
         while True:
             topic = self._logs.topic(name)
             changing = self._logs.changing.get(topic.topic_id)
@@ -66,8 +66,8 @@ class ConsumerAdmin:
     async def put(
         self, topic_name: str, name: str, config: ConsumerConfig, start: Start, value: bytes | None = None
     ) -> tuple[Consumer, bool]:
-        """Make the consumer, with `value` kept beside its cursor, or give it another config; durable on return. True
-        when made."""
+        """Create the consumer, with `value` stored beside its cursor, or replace its config; durable on return. True
+        when created."""
         async with self._one_at_a_time(self._logs.topic(topic_name), name):
             topic = await self._settled(topic_name)
             return await self._put(topic, name, config, start, value)
@@ -75,9 +75,10 @@ class ConsumerAdmin:
     async def alter(
         self, topic_name: str, name: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
     ) -> tuple[Topic, Consumer]:
-        """Give the consumer the config that `changed` makes of the one it has; durable on return.
+        """Give the consumer the config that `changed` makes of its current one; durable on return.
 
-        No other change comes between looking and writing. Raises ConsumerNotFound, and as `changed` and `put`.
+        No other change comes between the read and the write. Raises ConsumerNotFound, and what `changed` and `put`
+        raise.
         """
         async with self._one_at_a_time(self._logs.topic(topic_name), name):
             topic = await self._settled(topic_name)
@@ -123,7 +124,7 @@ class ConsumerAdmin:
                 self._making.pop(topic.topic_id, None)
         made = table.by_name.get(name)
         if made is None or logs.catalog.by_id.get(topic.topic_id) is not topic:
-            raise TopicNotFound(topic.name)  # its deletion was on its way
+            raise TopicNotFound(topic.name)  # its deletion was in progress
         return made, old is None
 
     def _check_limit(self) -> None:
@@ -133,7 +134,7 @@ class ConsumerAdmin:
             raise LimitReached(f"There are {limit} consumers, which is the limit.", limit="max_consumers", max=limit)
 
     async def delete(self, topic_name: str, name: str) -> bool:
-        """Delete the consumer; durable on return, False when there is none."""
+        """Delete the consumer; durable on return. False when it does not exist."""
         async with self._one_at_a_time(self._logs.topic(topic_name), name):
             topic = self._logs.topic(topic_name)
             old = topic.log.consumers.by_name.get(name)
@@ -146,9 +147,10 @@ class ConsumerAdmin:
             return True
 
     async def check_ephemeral(self, topic: Topic, config: TopicConfig) -> None:
-        """Whether the topic may be set so: raises TopicIncompatible where it is to be ephemeral and has consumers.
+        """Raises TopicIncompatible where the topic has consumers and is about to become ephemeral.
 
-        Their cursors would outlive the records. Nobody makes another meanwhile: the topic is being changed.
+        Their cursors would outlive the records. Nobody can create another consumer meanwhile, because the topic is
+        being changed.
         """
         if config.durability is not Durability.EPHEMERAL:
             return
@@ -165,7 +167,7 @@ class ConsumerAdmin:
     # -- cursors -------------------------------------------------------------------------------------------------------
 
     async def commit(self, topic: Topic, consumer: Consumer, seq: int) -> None:
-        """Everything up to `seq` is done with; durable on return."""
+        """Mark everything up to `seq` as done; durable on return."""
         if not 0 <= seq <= topic.log.head:
             raise InvalidRequest(f"seq must be 0 to {topic.log.head}, the newest of {topic.name}.", field="seq")
         desk = self._desks.of(topic, consumer)
@@ -181,8 +183,8 @@ class ConsumerAdmin:
     async def commit_offset(
         self, topic_name: str, name: str, config: ConsumerConfig, said: CommittedOffset
     ) -> tuple[Topic, Consumer]:
-        """The cursor stands where `said` puts it, of a consumer that is made where there is none, and the rest is kept
-        with it; all of it durable on return, or nothing."""
+        """Move the cursor to where `said` puts it, and store the metadata with it; create the consumer if it does
+        not exist. All of it is durable on return, or nothing happened."""
         topic = self._logs.topic(topic_name)
         consumer = topic.log.consumers.by_name.get(name)
         if consumer is None:
@@ -210,7 +212,7 @@ class ConsumerAdmin:
         return topic, consumer
 
     async def seek(self, topic: Topic, consumer: Consumer, target: Start) -> None:
-        """The cursor stands at `target`; durable on return."""
+        """Move the cursor to `target`; durable on return."""
         desk = self._desks.of(topic, consumer)
         async with desk.turn:
             desk.check()
@@ -222,22 +224,22 @@ class ConsumerAdmin:
             else:
                 self._check_writable(topic)
                 consumer.reset()
-            # Back: there may be something for those who wait.
+            # The cursor moved back: there may be records for waiting readers.
             self._logs.publisher.look_again(topic.log.topic_id)
 
     def _check_writable(self, topic: Topic) -> None:
-        """Of a stopped shard nobody knows what the next start will find: perhaps a frame that is not seen here."""
+        """Raises when the shard has stopped: the next start may find a frame that this process does not know of."""
         shard = self._logs.shards[topic.log.shard]
         if shard.log.failed is not None:
             raise shard.log.failure()
 
 
 def kept_value(topic: Topic, name: str) -> bytes | None:
-    """What is kept beside the cursor of a consumer; None: nothing."""
+    """The value stored beside a consumer's cursor; None when there is none."""
     states = topic.log.states
     return states.get(OFFSET, name) if states is not None else None
 
 
 def _kept(name: str, value: bytes | None) -> list[control.State]:
-    """The frames that keep it; none say that there is none, for that a cursor says by itself."""
+    """The frame that stores it. There is none for None, because a cursor frame alone clears it."""
     return [] if value is None else [control.State(kind=OFFSET, key=name, value=value)]

@@ -1,4 +1,4 @@
-"""What a request about consumers may say. Source: api.md §1, §7."""
+"""Limits on requests about consumers. Source: api.md §1, §7."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_ATTEMPT_KEY_BYTES = 128
 
 
 def check_consumer_name(name: str) -> None:
-    """Raises InvalidRequest for a name that breaks the pattern."""
+    """Raises InvalidRequest for a name that does not match the pattern."""
     if not CONSUMER_NAME.fullmatch(name):
         raise InvalidRequest(
             "A consumer name is 1 to 512 characters from A-Z a-z 0-9 . _ : % - and begins with a letter, a digit or _.",
@@ -25,19 +25,19 @@ def check_consumer_name(name: str) -> None:
 
 
 def check_consumer_config(config: ConsumerConfig) -> None:
-    """Raises InvalidRequest for what no consumer can do."""
+    """Raises InvalidRequest for settings out of range."""
     if not 1 <= config.persist_every <= MAX_PERSIST_EVERY:
         raise InvalidRequest(f"persist_every must be 1 to {MAX_PERSIST_EVERY}.", field="persist_every")
 
 
 def check_attempt_key(key: str | None) -> None:
-    """Raises InvalidRequest for one that is empty, too long or no text."""
+    """Raises InvalidRequest for a key that is empty, too long or not text."""
     if key is not None:
         check_text(key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
 
 
 def check_kind(topic: Topic) -> None:
-    """Raises InvalidRequest for a topic in memory only, TopicIncompatible for a queue: they have no consumers."""
+    """Raises InvalidRequest for an ephemeral topic and TopicIncompatible for a queue: neither can have consumers."""
     if topic.config.durability is Durability.EPHEMERAL:
         raise InvalidRequest(
             f"{topic.name} is ephemeral, and a cursor must not outlive its records: it has no consumers.", field="topic"
@@ -47,7 +47,7 @@ def check_kind(topic: Topic) -> None:
 
 
 def start_seq(topic: Topic, start: Start, field: str = "start") -> int:
-    """The cursor that `start` means now. What was lost before the oldest record was never for this reader.
+    """The cursor that `start` stands for now. Losses before the oldest record do not count for this reader.
 
     Raises InvalidRequest for a seq that is negative or beyond the head.
     """

@@ -1,4 +1,4 @@
-"""Consumers of an engine: every operation, and the life of what persists their cursors. Source: api.md §7.
+"""The consumers of an engine: all operations, and the worker that persists cursors. Source: api.md §7.
 
 All methods belong to the loop that started the engine.
 """
@@ -35,17 +35,15 @@ _log = structlog.get_logger("storage")
 
 Result = TypeVar("Result")
 
-#: How often the silent ones are looked for, and how long they have been so.
+#: How often idle consumers are looked for, and after how long a consumer is idle.
 TICK_S, IDLE_NS = 0.25, 1_000_000_000
 _ALL = ReadQuery()
 
 
 class Consumers:
-    """See the module.
-
-    Every method raises TopicNotFound, and InvalidRequest for a name that breaks its pattern; those that need a
-    consumer raise ConsumerNotFound. A topic in memory only has none: InvalidRequest(field="topic"); a queue:
-    TopicIncompatible.
+    """All methods raise TopicNotFound, and InvalidRequest for a name that does not match the pattern. Those that
+    need a consumer raise ConsumerNotFound. An ephemeral topic has no consumers: InvalidRequest(field="topic"). Nor
+    has a queue: TopicIncompatible.
     """
 
     def __init__(self, logs: Logs, reader: Reader) -> None:
@@ -55,13 +53,13 @@ class Consumers:
         self._admin = ConsumerAdmin(logs, self._desks)
         self.counters = self._desks.counters
         self.attempts = Attempts(logs.options.consumer_answers_bytes)
-        #: Desks whose cursor may be ahead of what the log knows.
+        #: Consumers whose cursor may be ahead of the log.
         self._moved: set[Desk] = set()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """After recovery: what was unconfirmed at a clean stop is so again."""
+        """After recovery: restore the answers that were unconfirmed at the last clean stop."""
         now_ms = self._logs.monotonic_ms()
         for topic in self._logs.catalog.topics.values():
             for consumer in topic.log.consumers.by_name.values() if topic.log.states is not None else ():
@@ -72,7 +70,7 @@ class Consumers:
         self._logs.runtime.supervisor.start("consumers", TICK_S, self._tick)
 
     async def stop(self) -> None:
-        """A clean stop: the log knows where every cursor stands."""
+        """At a clean stop: write every cursor to the log."""
         if not self._logs.ready:
             return
         pending = [self._persist_all(desk, self._logs.monotonic_ms()) for desk in self._moved]
@@ -95,7 +93,7 @@ class Consumers:
                 await desk.persist()
 
     async def _tick(self) -> None:
-        """Write the cursors of those who have not read for a second, and forget what need not be kept."""
+        """Write the cursors of consumers that have not been read for a second, and forget expired answers."""
         logs = self._logs
         silent_ns, now_ms = logs.clock.monotonic_ns() - IDLE_NS, logs.monotonic_ms()
         for desk in list(self._moved):
@@ -105,7 +103,7 @@ class Consumers:
                 if not desk.confirm_silent():
                     self._moved.discard(desk)
                 elif not desk.begin_write():
-                    break  # no room now, or no more
+                    break  # no room now, or the engine stops
         self.attempts.expire(now_ms)
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -113,10 +111,11 @@ class Consumers:
     async def put(
         self, topic: str, consumer: str, config: ConsumerConfig | None = None, start: Start = "earliest"
     ) -> tuple[ConsumerState, bool]:
-        """Make the consumer, or replace its config; True when made. Durable on return. A cancelled call goes on.
+        """Create the consumer, or replace its config; True when created. Durable on return. A cancelled call goes
+        on.
 
-        `start` counts only for a new one; a seq beyond the head is an InvalidRequest(field="start"). Raises
-        InvalidRequest(field="persist_every"), LimitReached, Unavailable.
+        `start` counts only for a new consumer. A seq beyond the head raises InvalidRequest(field="start"). Also
+        raises InvalidRequest(field="persist_every"), LimitReached, Unavailable.
         """
         self._logs.check_open()
         config = config or ConsumerConfig()
@@ -128,8 +127,8 @@ class Consumers:
     async def change(
         self, topic: str, consumer: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
     ) -> ConsumerState:
-        """Give the consumer the config that `changed` makes of the one it has. Durable on return. A cancelled call
-        goes on. Raises ConsumerNotFound, and as `changed` and `put`."""
+        """Give the consumer the config that `changed` makes of its current one. Durable on return. A cancelled call
+        goes on. Raises ConsumerNotFound, and what `changed` and `put` raise."""
         self._logs.check_open()
         check_consumer_name(consumer)
 
@@ -141,17 +140,17 @@ class Consumers:
         return self._state_of(*await _whole(self._admin.alter(topic, consumer, checked)))
 
     def state(self, topic: str, consumer: str) -> ConsumerState:
-        """A consumer's figures now. Raises ConsumerNotFound."""
+        """The consumer as it is now. Raises ConsumerNotFound."""
         return self._state_of(*self._find(topic, consumer))
 
     def list(self, topic: str, prefix: str = "", after: str = "", limit: int = 100) -> list[ConsumerState]:
-        """Consumers of a topic by name, bytewise; names behind `after`."""
+        """The consumers of a topic in bytewise order of their names, beginning after `after`."""
         found = self._logs.topic(topic)
         check_kind(found)
         return [self._state_of(found, each) for each in islice(found.log.consumers.named(prefix, after), limit)]
 
     async def delete(self, topic: str, consumer: str) -> bool:
-        """Delete the consumer; False when there is none. Durable on return. A cancelled call goes on."""
+        """Delete the consumer; False when it does not exist. Durable on return. A cancelled call goes on."""
         self._logs.check_open()
         check_consumer_name(consumer)
         check_kind(self._logs.topic(topic))
@@ -168,15 +167,15 @@ class Consumers:
         turn: Callable[[], Awaitable[None]] | None = None,
         attempt_key: str | None = None,
     ) -> ConsumerRead:
-        """Records behind the cursor, and what was lost before them; the cursor passes what is handed out.
+        """Read records after the cursor, and the losses before them; the cursor moves behind what is returned.
 
-        Of `query` count limit, max_bytes, exclude_nodes, tag and skip_corrupt. `checkpoint` False: a peek, nothing
-        moves and nobody is waited for. `wait_ms`: wait so long when there is nothing to give, and `turn` before it is
-        read again. `attempt_key`: within 60 s a repeat with the same key gets the same answer again, should it have
-        been lost.
+        Of `query`, only limit, max_bytes, exclude_nodes, tag and skip_corrupt count. `checkpoint` False is a peek:
+        the cursor does not move, and the call waits for no other reader. `wait_ms` is how long to wait when there
+        are no records; `turn` is awaited before each further look. `attempt_key`: a retry with the same key within
+        60 s gets the same answer again.
 
-        Raises ConsumerNotFound, RecordCorrupt (the cursor stays in front of it), Unavailable where the cursor could
-        not be made as durable as it has to be: nothing was handed out then, and the cursor is where it was.
+        Raises ConsumerNotFound; RecordCorrupt (the cursor stays before it); Unavailable when the cursor could not be
+        made durable as required: then nothing was returned, and the cursor is where it was.
         """
         logs = self._logs
         if not logs.ready:
@@ -191,10 +190,10 @@ class Consumers:
         return await reading.run(wait_ms, turn, checkpoint=checkpoint)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
-        """Everything up to `seq`, inclusive, is done with. Durable on return. Never takes a cursor back.
+        """Mark everything up to and including `seq` as done. Durable on return. Never moves a cursor back.
 
-        Raises InvalidRequest(field="seq") for one that is negative or beyond the head; ConsumerNotFound, Unavailable.
-        A cancelled call goes on.
+        Raises InvalidRequest(field="seq") for one that is negative or beyond the head; ConsumerNotFound,
+        Unavailable. A cancelled call goes on.
         """
         self._logs.check_open()
         found, known = self._find(topic, consumer)
@@ -209,15 +208,15 @@ class Consumers:
         config: ConsumerConfig | None = None,
         leader_epoch: int | None = None,
     ) -> ConsumerState:
-        """Everything up to `seq`, inclusive, is done with, and nothing else: also back. `metadata` and `leader_epoch`
-        are kept with it until the cursor moves. Makes the consumer where there is none, set as `config` says.
-        Durable on return, all of it or nothing.
+        """Set the committed position to `seq`, inclusive, forward or back. `metadata` and `leader_epoch` are stored
+        with it until the cursor moves. Creates the consumer with `config` if it does not exist. All of it is durable
+        on return, or nothing happened.
 
-        A seq beyond the head or below 0 is kept as it is, and `committed` gives it back; the cursor stands at the head
-        or in front of the oldest record then.
+        A seq beyond the head or below 0 is stored as given, and `committed` returns it. The cursor is then at the
+        head, or before the oldest record.
 
-        Raises InvalidRequest(field="metadata") for more than max_offset_metadata_bytes, (field="seq", "leader_epoch")
-        for what is out of range; LimitReached, Unavailable. A cancelled call goes on.
+        Raises InvalidRequest(field="metadata") for more than max_offset_metadata_bytes, (field="seq",
+        "leader_epoch") for values out of range; LimitReached, Unavailable. A cancelled call goes on.
         """
         self._logs.check_open()
         check_consumer_name(consumer)
@@ -231,7 +230,7 @@ class Consumers:
         return self._state_of(*await _whole(work))
 
     def committed(self, topic: str, consumer: str) -> CommittedOffset:
-        """What is durable: the seq up to which it is done, or what was committed instead, and what came with it.
+        """What was committed and is durable: the seq, or the value that was committed instead, and its metadata.
         Raises ConsumerNotFound."""
         found, known = self._find(topic, consumer)
         return CommittedOffset.decode(known.durable_seq, kept_value(found, consumer))
@@ -245,10 +244,10 @@ class Consumers:
         ts: int | None = None,
         to: Literal["earliest", "head"] | None = None,
     ) -> ConsumerState:
-        """Put the cursor elsewhere, forward or back; exactly one of the three is given. Durable on return.
+        """Move the cursor forward or back; exactly one of the three arguments is given. Durable on return.
 
-        `seq` counts as done (0: begin at the first). `ts`: in front of the first record appended at that ms or later.
-        Raises InvalidRequest(field="seq"), ConsumerNotFound, Unavailable. A cancelled call goes on.
+        `seq` counts as done (0: start at the first record). `ts`: before the first record appended at that ms or
+        later. Raises InvalidRequest(field="seq"), ConsumerNotFound, Unavailable. A cancelled call goes on.
         """
         self._logs.check_open()
         given: list[Start] = [each for each in (seq, to) if each is not None]
@@ -260,11 +259,11 @@ class Consumers:
         return await _whole(self._told(self._admin.seek(found, known, given[0]), found, known))
 
     async def check_change(self, topic: Topic, config: TopicConfig) -> None:
-        """Whether the topic may be set so. Raises TopicIncompatible: with consumers it cannot be made ephemeral."""
+        """Raises TopicIncompatible when the change would make a topic with consumers ephemeral."""
         await self._admin.check_ephemeral(topic, config)
 
     def figures_of(self, topic: Topic) -> ConsumerFigures | None:
-        """What a topic's state tells of its consumers; None: it has none."""
+        """What a topic's state says of its consumers; None when it has none."""
         table = topic.log.consumers
         if not len(table):
             return None
@@ -285,7 +284,7 @@ class Consumers:
         raise ConsumerNotFound(topic, consumer)
 
     async def _told(self, work: Coroutine[Any, Any, None], topic: Topic, consumer: Consumer) -> ConsumerState:
-        """The state at the end of `work`: in the next moment others may have read on."""
+        """The state right after `work`: a moment later, other readers may have moved the cursor."""
         await work
         return self._state_of(topic, consumer)
 
@@ -306,5 +305,5 @@ class Consumers:
 
 
 async def _whole(work: Coroutine[Any, Any, Result]) -> Result:
-    """It goes on when its caller goes away."""
+    """Run it to its end, even when the caller is cancelled."""
     return await asyncio.shield(asyncio.ensure_future(work))

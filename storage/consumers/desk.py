@@ -1,6 +1,6 @@
-"""Where one consumer is served: its turn, and the one cursor frame that is on its way.
+"""One consumer's lock, and its one cursor frame in flight.
 
-All methods are the loop's. Source: api.md §7; storage.md §3.
+All methods belong to the loop. Source: api.md §7; storage.md §3.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _log = structlog.get_logger("storage")
 
 
 class Counters:
-    """What all desks of an engine have done since its start."""
+    """Counts over all consumers of an engine, since its start."""
 
     __slots__ = ("failed", "persisted", "waits")
 
     def __init__(self) -> None:
-        #: Cursor frames that came to be durable, or did not.
+        #: Cursor frames that became durable, and that failed.
         self.persisted = 0
         self.failed = 0
-        #: Answers that waited for one.
+        #: Answers that waited for a cursor frame.
         self.waits = 0
 
 
 class Desk:
-    """One consumer's. Readers, commits and seeks hold `turn`, one after another."""
+    """Writes the cursor of one consumer. Readers, commits and seeks hold `turn`, one after another."""
 
     __slots__ = ("_consumer", "_counters", "_logs", "_topic", "moved_ns", "turn", "writing")
 
@@ -49,13 +49,13 @@ class Desk:
         self._consumer = consumer
         self._counters = counters
         self.turn = asyncio.Lock()
-        #: The frame that is on its way.
+        #: The frame in flight.
         self.writing: asyncio.Future[int | None] | None = None
-        #: When the cursor was last moved, monotonic.
+        #: When the cursor last moved; monotonic.
         self.moved_ns = 0
 
     def check(self) -> None:
-        """Raises TopicNotFound, ConsumerNotFound when one of them has been deleted meanwhile."""
+        """Raises TopicNotFound or ConsumerNotFound when one of them has been deleted."""
         if self._logs.catalog.by_id.get(self._topic.topic_id) is not self._topic:
             raise TopicNotFound(self._topic.name)
         if self._topic.log.consumers.by_name.get(self._consumer.name) is not self._consumer:
@@ -69,7 +69,8 @@ class Desk:
     # -- in the background ---------------------------------------------------------------------------------------------
 
     def begin_write(self) -> bool:
-        """Send off what is confirmed, with nobody waiting for it; False where that cannot be now: asked again later."""
+        """Write the confirmed cursor; nobody waits for it. False when that is impossible now: the caller tries again
+        later."""
         logs, log = self._logs, self._topic.log
         shard = logs.shards[log.shard]
         if self.writing is not None or log.topic_id in logs.unannounced_losses or shard.log.failed is not None:
@@ -81,13 +82,14 @@ class Desk:
 
     @property
     def _size(self) -> int:
-        """Bytes of a cursor frame, at most."""
+        """Size limit of a cursor frame, in bytes."""
         return 256 + len(self._consumer.name)
 
     def _submit(
         self, seq: int, then: Callable[[], None] | None, behind: Sequence[control.Control] = ()
     ) -> asyncio.Future[int | None]:
-        """`then` is called as soon as the frame is durable, and those `behind` it, whoever is still there."""
+        """Submit the frame, and those `behind` it. `then` is called when they are durable, even if the caller is
+        gone."""
         consumer = self._consumer
         frame = control.Consumer(consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=seq)
         encoded = encode_controls([frame, *behind], self._topic.topic_id, self._logs.now_ms())
@@ -110,24 +112,25 @@ class Desk:
         return done
 
     def awaits(self, now_ms: int) -> Awaited | None:
-        """The newest answer, if it may be asked for again: neither silence nor a stop confirms that."""
+        """The newest answer, if a retry may still ask for it: then neither idleness nor a stop confirms it."""
         return self._consumer.awaits(now_ms)
 
     def confirm_silent(self) -> bool:
-        """Nobody has come for a while, or will: what was handed out has reached its reader. Whether that is news."""
+        """The consumer is idle, so its last answer has arrived. Returns whether that leaves something to write."""
         self._consumer.confirm()
         return self._consumer.behind
 
     # -- for those who wait --------------------------------------------------------------------------------------------
 
     async def settled(self) -> None:
-        """Wait until no frame is on its way, however the last one ended."""
+        """Wait until no frame is in flight, however the last one ended."""
         while self.writing is not None:
             await asyncio.wait([self.writing])
-            await asyncio.sleep(0)  # one that was done already has yet to call back
+            await asyncio.sleep(0)  # a future that is done may not have called back yet
 
     async def persist(self) -> None:
-        """A frame is durable on return: that which is on its way, or else what is confirmed. Raises Unavailable."""
+        """Return when a frame is durable: the one in flight, or else a new one with the confirmed cursor. Raises
+        Unavailable."""
         self._counters.waits += 1
         if self.writing is None:
             await self._ready()
@@ -138,29 +141,30 @@ class Desk:
         await asyncio.sleep(0)
 
     async def persist_unconfirmed(self, awaited: Awaited) -> None:
-        """At a clean stop: the newest answer is still not confirmed, and the next process knows it by its key."""
+        """At a clean stop: record that the newest answer is unconfirmed, so that the next process recognises its
+        key."""
         consumer, behind = self._consumer, [remembered(self._consumer, awaited)]
         states = self._topic.log.states
         committed = states.get(OFFSET, consumer.name) if states is not None else None
         if committed is not None and consumer.confirmed_seq == consumer.durable_seq:
-            # What was committed with this place still belongs to it, and the frame alone would take it away.
+            # Metadata committed at this position still belongs to it, and a cursor frame alone would clear it.
             behind.append(control.State(kind=OFFSET, key=consumer.name, value=committed))
         await (await self.place(consumer.confirmed_seq, lambda: None, behind))
 
     async def place(
         self, seq: int, then: Callable[[], None], behind: Sequence[control.Control] = ()
     ) -> asyncio.Future[int | None]:
-        """Send off a frame that says `seq`, and those `behind` it as one; the future tells when they are durable and
-        `then` has been called.
+        """Submit a cursor frame with `seq` and those `behind` it as one unit. The future completes when they are
+        durable and `then` has been called.
 
-        Who holds the turn keeps it until then. Raises Unavailable; then nothing was sent.
+        The caller holds the lock until then. Raises Unavailable; then nothing was sent.
         """
         await self._ready()
         self._consumer.write_other()
         return self._submit(seq, then, behind)
 
     async def _ready(self) -> None:
-        """Until a frame may be written. Raises StorageFull, WalSaturated, StorageFailed."""
+        """Wait until a frame may be written. Raises StorageFull, WalSaturated, StorageFailed."""
         logs, log = self._logs, self._topic.log
         shard = logs.shards[log.shard]
         while True:

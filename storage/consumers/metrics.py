@@ -1,4 +1,4 @@
-"""What the engine counts about consumers. See `storage.metrics`."""
+"""Metrics of consumers. See `storage.metrics`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def collect_consumers(logs: Logs, consumers: Consumers) -> list[Family]:
-    """Families about consumers; none before the engine is ready."""
+    """Metric families of consumers; none before the engine is ready."""
     if not logs.ready:
         return []
     shown: list[tuple[Topic, Consumer]] = list(

@@ -1,7 +1,8 @@
-"""A read of a consumer: its turn, the records behind the cursor, and the cursor as durable as it has to be.
+"""One read of a consumer: take the lock, read records after the cursor, persist the cursor as required.
 
-At least once, an answer whose records fit behind the durable cursor waits for nothing. Strictly at once, a frame is
-synced first. Who finds nothing gives the turn away while waiting. Source: api.md §7; storage.md §9.
+With at_least_once, an answer that fits behind the durable cursor waits for nothing. With strictly_once, a cursor
+frame is synced first. A reader that finds nothing releases the lock while it waits. Source: api.md §7; storage.md
+§9.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class _GoneBack(Exception):
-    """The cursor was put back while its readers waited."""
+    """The cursor moved back while its readers waited."""
 
 
 class Reading:
-    """One read. `moved` is told the desk whose cursor has moved without the log's knowing."""
+    """One read. `moved` is called with the consumer's writer when the cursor has moved ahead of the log."""
 
     __slots__ = ("_attempts", "_consumer", "_desk", "_key", "_limit", "_logs", "_moved", "_query", "_reader", "_topic")
 
@@ -75,7 +76,7 @@ class Reading:
                 return self._nothing(answer)
             head = self._topic.log.head
             if checkpoint and found.next_from_seq < head:
-                await asyncio.sleep(0)  # as much as one read looks at was not for this reader
+                await asyncio.sleep(0)  # none of the records that one read may examine was for this reader
             else:
                 check = partial(self._check, cursor_seq)
                 try:
@@ -84,16 +85,16 @@ class Reading:
                     if turn is not None:
                         await turn()
                 except _GoneBack:
-                    pass  # something that was handed out is to be had again
+                    pass  # records that were handed out are available again
 
     def _check(self, cursor_seq: int) -> None:
-        """Whether waiting for new records is all there is to do. Raises what ends it."""
+        """Whether new records are all there is to wait for. Raises what ends the read."""
         self._desk.check()
         if self._consumer.cursor_seq < cursor_seq:
             raise _GoneBack
 
     async def _peek(self) -> ConsumerRead:
-        """What the next read would give, with nothing moved and nobody waited for."""
+        """What the next read would return. The cursor does not move, and the call waits for nobody."""
         consumer = self._consumer
         found = await self._reader.read(self._topic, self._at(consumer.cursor_seq, self._query.limit))
         return self._answer(found)
@@ -144,7 +145,7 @@ class Reading:
                     self._hand_out(found.next_from_seq, count)
                 return self._given(before_seq, found)
             done = await desk.place(found.next_from_seq, consumer.reset)
-            held = False  # from here on the turn goes with the frame
+            held = False  # from here on the frame's completion releases the lock
         finally:
             if held:
                 desk.turn.release()
@@ -156,7 +157,8 @@ class Reading:
         self._moved(self._desk)
 
     async def _strictly(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> ConsumerRead:
-        """Hand it out when the frame on its way is durable; the turn is given away not before that, come what may."""
+        """Return the records when the frame in flight is durable. The lock is released only then, even on
+        cancellation."""
         turn = self._desk.turn
         try:
             await asyncio.shield(done)
@@ -173,7 +175,7 @@ class Reading:
             turn.release()
 
     def _left(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> None:
-        """Its reader is gone; with a key it may ask again."""
+        """The reader is gone. With an attempt_key it may ask again."""
         try:
             if not done.cancelled() and done.exception() is None and self._desk.alive:
                 self._given(before_seq, found).undo()
@@ -181,7 +183,7 @@ class Reading:
             self._desk.turn.release()
 
     async def _again(self, key: str) -> ConsumerRead | None:
-        """The answer that this key was given before; nothing moves. None: it was given none, or too long ago."""
+        """The earlier answer for this key; the cursor does not move. None when there is none, or it is too old."""
         consumer, now_ms = self._consumer, self._logs.monotonic_ms()
         kept = self._attempts.find(consumer.consumer_id, key, now_ms)
         if kept is None:
@@ -202,7 +204,7 @@ class Reading:
         return msgspec.structs.replace(answer, repeated=True)
 
     def _nothing(self, answer: ConsumerRead) -> ConsumerRead:
-        """An empty answer is one, and is repeated: a try that comes in behind it is given no records."""
+        """An empty answer is remembered too: a delayed first try with the same key must not get records."""
         if self._key is not None:
             seq = answer.cursor_seq
             span = Span(seq, seq, 0, self._query.max_bytes)
@@ -224,12 +226,12 @@ class Reading:
         return answer
 
     def _take_back(self, before_seq: int, seq: int, records: int) -> None:
-        """The cursor goes back, and whoever waits looks again."""
+        """Move the cursor back and wake the waiting readers."""
         if self._desk.alive and self._consumer.take_back(before_seq, seq, records):
             self._desk.moved_ns = self._logs.clock.monotonic_ns()
             self._moved(self._desk)
             if self._consumer.durable_seq > self._consumer.cursor_seq:
-                self._desk.begin_write()  # a crash would leave them out
+                self._desk.begin_write()  # otherwise a crash would skip these records
             self._logs.publisher.look_again(self._topic.log.topic_id)
 
 

@@ -1,13 +1,13 @@
-"""Gives back what every consumer has passed, a sealed segment at a time. Source: storage.md §9, api.md §7.
+"""Deletes records that all consumers have consumed, one sealed segment at a time. Source: storage.md §9, api.md §7.
 
-Nobody goes looking for it. A frame that may let a segment go (a cursor or a deletion of the slowest consumer, a seal, a
-config) notes its log when it is committed, and the log is looked at once the commits of its group are done with: its
-lowest durable cursor against the ends of its segments, both known. No reader waits, for a writer or for another reader.
+No worker scans for them. Some frames may allow a segment to go: a cursor or the deletion of the slowest consumer, a
+seal, a config. The commit of such a frame notes its log. When the commits of the group are done, the log's lowest
+durable cursor is compared with the ends of its segments; both are known. No reader waits for this.
 
 1. EvictWatermark{consumed: end of the segment} is written to the log, behind the cursors that justify it, and synced.
-   Crash before: the next start notes the log again. Its sync covers the cursors too, whatever the topic's class.
-2. It is applied: the records are gone for readers, silently.
-3. Housekeeping drops the segments as it does all that are dead: Segment{dropped} is synced, then the files go.
+   Crash before: the next start notes the log again. The sync covers the cursors too, whatever the topic's class.
+2. It is applied: readers no longer see the records, and no loss is announced.
+3. Housekeeping drops the segments like all dead ones: Segment{dropped} is synced, then the files go.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _log = structlog.get_logger("storage")
 
 
 class Reclaim:
-    """One floor a log on its way at a time."""
+    """Has at most one floor in flight for each log."""
 
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
-        #: Logs to be looked at, and those whose floor is on its way.
+        #: Logs to examine, and logs whose floor is in flight.
         self._noted: set[int] = set()
         self._pending: dict[int, asyncio.Future[int | None]] = {}
-        #: Those whose floor could not be written, or that a start has not looked at yet.
+        #: Logs whose floor could not be written, and logs that were not examined since the start.
         self._again: set[int] = set()
         self._begun = False
-        #: Counters for the metrics: records that went, floors that could not be written.
+        #: Counters for the metrics: records deleted, floors that could not be written.
         self.records = 0
         self.failures = 0
 
     def note(self, log: Log) -> None:
-        """Something was committed that may let segments of this log go: they are looked at soon. Raises nothing."""
+        """A commit may allow segments of this log to go; examine it soon. Raises nothing."""
         topic = self._logs.catalog.by_id.get(log.topic_id)
         if topic is None or topic.config.retention is not Retention.CONSUMED:
             return
@@ -66,14 +66,14 @@ class Reclaim:
         logs = self._logs
         topic = logs.catalog.by_id.get(topic_id)
         if logs.closing or topic is None or topic_id in self._pending:
-            return  # no frame follows a clean stop's snapshot; what is under way is looked at again at its end
+            return  # no frame may follow the snapshot of a clean stop; logs in flight are examined again when they end
         if logs.shards[topic.log.shard].log.failed is not None:
             return
         floor = reclaimable_floor(topic.config, topic.log)
         if floor is None:
             return
         if topic_id in logs.unannounced_losses:
-            self._again.add(topic_id)  # its losses are written before anything else of it
+            self._again.add(topic_id)  # its losses must be written first
             return
         value = control.EvictWatermark(floors={LossCause.CONSUMED: floor})
         encoded = encode_controls([value], topic_id, logs.now_ms())
@@ -90,10 +90,10 @@ class Reclaim:
             _log.warning("not_reclaimed", topic_id=topic_id, error=str(error))
             return
         self.records += done.result() or 0
-        self._reclaim(topic_id)  # what was noted meanwhile
+        self._reclaim(topic_id)  # noted meanwhile
 
     async def tick(self) -> None:
-        """What could not be written is tried again; what is on its way is there on return, or has failed."""
+        """Retry floors that could not be written. On return, floors in flight are durable or have failed."""
         if not self._begun:
             self._begun = True
             async for topic in in_slices(list(self._logs.catalog.topics.values()), self._logs.clock):

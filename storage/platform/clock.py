@@ -1,7 +1,7 @@
-"""The one source of time: wall, monotonic, and waiting. Tests inject `tests/support/fake_clock.py`.
+"""The only source of time: wall clock, monotonic clock, and waiting. Tests inject `tests/support/fake_clock.py`.
 
-`EngineTime` is the time records are stamped with: it follows the wall clock, but never goes
-backwards, not even over a restart (source: storage.md §3, last paragraph).
+`EngineTime` is the time in records: it follows the wall clock, but never goes backwards, not even over a restart
+(source: storage.md §3, last paragraph).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class EngineTime:
         self._behind_reported = False
 
     def raise_to(self, stored_ms: int) -> None:
-        """Never answer a time below `stored_ms` from here on (the greatest ts found at recovery)."""
+        """From now on, never return a time below `stored_ms` (the greatest ts found at recovery)."""
         if stored_ms > self._last_ms:
             self._last_ms = stored_ms
             self._last_mono_ns = self._clock.monotonic_ns()
@@ -74,7 +74,7 @@ class EngineTime:
         mono = self._clock.monotonic_ns()
         elapsed_ms = (mono - self._last_mono_ns) // 1_000_000
         steady = self._last_ms + elapsed_ms
-        # Whole milliseconds only move the anchor, so that the remainders are not lost call by call.
+        # Only whole milliseconds move the anchor, so that no remainder is lost.
         self._last_mono_ns += elapsed_ms * 1_000_000
         if wall >= steady:
             if wall - steady > STEP_WORTH_A_WORD_MS and self._on_step:

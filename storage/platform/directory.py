@@ -17,15 +17,16 @@ from storage.platform.clock import Clock, SystemClock
 from storage.platform.filesystem import FileSystem, Lock, write_whole
 
 MAX_SHARDS = 99
-#: How long a start waits for what a killed process has left running, and how often it looks.
+#: How long a start waits for a process that outlives a killed engine, and how often it looks.
 _ORPHAN_MS = 2000
 _LOOK_AGAIN_S = 0.02
-#: A folder that we may not sync is none that this program made.
+#: A folder that this process may not sync was not created by this program.
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP)
 
 
 class Format(NamedTuple):
-    """What FORMAT says. `shards` is the count that the directory was made with; a snapshot's wins."""
+    """The contents of FORMAT. `shards` is the count at the directory's creation; a snapshot's count takes
+    precedence."""
 
     cluster_id: str
     shards: int
@@ -33,9 +34,9 @@ class Format(NamedTuple):
 
 
 def ensure_dir(fs: FileSystem, path: str) -> None:
-    """Make a directory and its parents; their entries are durable on return.
+    """Create a directory and its parents; their entries are durable on return.
 
-    Also those of folders found here: the process that made them may have been killed before it synced.
+    Entries of existing folders too: the process that created them may have been killed before its sync.
     """
     if path == "/":
         return
@@ -52,10 +53,11 @@ def ensure_dir(fs: FileSystem, path: str) -> None:
 
 
 def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
-    """Hold the directory for this process. Raises AlreadyLocked.
+    """Lock the directory for this process. Raises AlreadyLocked.
 
-    At once where whoever made the lock lives. Where it was killed, a process of its own may have it open still, at
-    the end of what it was doing (`copy_process`): that is waited for, so that a start right behind a kill succeeds.
+    It fails at once while the lock's owner lives. When the owner was killed, a child of it (`copy_process`) may
+    still have the lock open until its work ends. The call waits for that, so that a start right after a kill
+    succeeds.
     """
     ensure_dir(fs, root)
     path, clock, still = layout.join(root, layout.LOCK), clock or SystemClock(), threading.Condition()
@@ -71,9 +73,9 @@ def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
 
 
 def _holder_runs(fs: FileSystem, path: str) -> bool:
-    """Whether the process that the lock file names is there. The name may be that of the holder before, for a moment.
+    """Whether the process named in the lock file exists. For a moment, the file may still name the previous owner.
 
-    Another container's number means nothing here: then it is waited for in vain, or not at all.
+    A process number of another container means nothing here: the wait is then in vain, or does not happen.
     """
     file = fs.open(path, write=False)
     try:
@@ -101,11 +103,11 @@ class LockText:
     """
 
     pid: int = 0
-    #: Boot in which all that was written is in the page cache; empty where that is not so.
+    #: The boot since which the page cache holds everything written; empty if it does not.
     boot: str = ""
     #: The process has completed its start, or has stopped after a failed write.
     came_up: bool = False
-    #: By shard, what starts that never came up have made of its log (see `ShardTrust`); empty: nothing yet.
+    #: By shard, the result of starts that were not completed (see `ShardTrust`); empty: none yet.
     ends: tuple[int, ...] = ()
 
     @classmethod
@@ -123,7 +125,7 @@ class LockText:
     def encode(self) -> str:
         if self.came_up:
             return f"{self.pid}\n{self.boot or _FAILED}\n"
-        # An empty third line, so that nothing that stood there before is taken for it.
+        # An empty third line hides whatever stood there before.
         ends = " ".join(map(str, self.ends))
         return f"{self.pid}\n{_RECOVERING}{self.boot}\n{ends}\n" if self.boot else f"{self.pid}\n\n"
 
@@ -142,10 +144,10 @@ class ShardTrust:
     """
 
     def __init__(self, shards: int, ends: tuple[int, ...] | None = ()) -> None:
-        """`ends`: as `.lock` has them, empty where it has none yet; None: nothing is trusted."""
+        """`ends`: as in `.lock`, empty if it has none yet; None: nothing is trusted."""
         self._shards = shards
         if ends is not None and len(ends) != shards:
-            # None yet; or those of another layout, whose losses are in the snapshots by which it was replaced.
+            # None yet; or those of another layout, whose losses are in the snapshots that replaced it.
             ends = (_NONE_OF_ITS_OWN,) * shards
         self._ends = ends
 
@@ -154,11 +156,12 @@ class ShardTrust:
 
     @property
     def ends(self) -> tuple[int, ...] | None:
-        """What `.lock` says of the shards; None: nothing is trusted."""
+        """The numbers for `.lock`, one for each shard; None: nothing is trusted."""
         return self._ends
 
     def after(self, torn: Sequence[int], next_files: Sequence[int]) -> ShardTrust:
-        """For a shard each: the file that ends torn (0: none), and the first one that this start will write."""
+        """Arguments for each shard: the file with a torn end (0: none), and the first file that this start will
+        write."""
         if self._ends is None:
             return self
         ends = tuple(
@@ -168,7 +171,7 @@ class ShardTrust:
         return ShardTrust(self._shards, ends)
 
 
-#: Above the number of every log file.
+#: Greater than the number of any log file.
 _NONE_OF_ITS_OWN = 10**16
 
 
@@ -209,7 +212,7 @@ def _create(fs: FileSystem, root: str, wanted_shards: int) -> Format:
 
 
 def write_format(fs: FileSystem, root: str, shards: int) -> Format:
-    """Put FORMAT in place, with a cluster id of its own; durable on return. Raises OSError."""
+    """Write FORMAT with a new cluster id; durable on return. Raises OSError."""
     made = Format(uuid.uuid4().hex, shards)
     put_format(fs, root, made)
     return made
@@ -233,7 +236,7 @@ def put_format(fs: FileSystem, root: str, content: Format) -> None:
 
 
 def make_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
-    """The shard directories. They and meta/ are made where missing; what these folders hold is durable on return."""
+    """The shard directories. They and meta/ are created if missing; their entries are durable on return."""
     wal, meta = layout.join(root, "wal"), layout.meta_dir(root)
     directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
     for directory in dict.fromkeys((meta, wal, *directories)):

@@ -29,7 +29,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class SyncFailed(OSError):
-    """All bytes were written, but making them durable failed, whatever the errno: never sync that file again."""
+    """All bytes were written, but the sync failed, whatever the errno: never sync that file again."""
 
 
 class Readable(Protocol):
@@ -50,7 +50,7 @@ class File(Protocol):
     """An open regular file."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write the buffers one after another at `offset`; return the bytes written, which may be fewer."""
+        """Write the buffers one after another at `offset`; return the number of bytes written, which may be fewer."""
         ...
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -62,15 +62,15 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) to `size`. Durable only after `sync`."""
+        """Shorten the file, or extend it with zeros, to `size`. Durable only after `sync`."""
         ...
 
     def allocate(self, size: int, *, fill: bool = True) -> None:
-        """Make [0, size) exist as zeros with blocks of their own, so that writing there never lacks space.
+        """Make [0, size) exist as zeros with allocated blocks, so that writing there never lacks space.
 
-        `fill`: the zeros are written, so that a later sync need not note which blocks were written for the first time;
-        else they are only had, where the file system can do that. Raises ENOSPC or EDQUOT when it cannot. Only for
-        files that hold nothing yet. Durable after `sync`.
+        `fill`: the zeros are written, so that later syncs need not record the first write to a block. Otherwise the
+        blocks are only allocated, where the file system supports that. Raises ENOSPC or EDQUOT when there is no
+        space. Only for empty files. Durable after `sync`.
         """
         ...
 
@@ -83,10 +83,10 @@ class File(Protocol):
         ...
 
     def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
-        """Write all of the buffers, then `datasync`; the sync is issued only when every byte had been written.
+        """Write all of the buffers, then `datasync`; the sync is issued only when every byte has been written.
 
-        `between` is called between the two where they are two steps for the caller's machine. Raises SyncFailed when
-        the sync failed, any other OSError when the write did: some of the bytes may then be there.
+        `between` is called between the two, where they are two steps. Raises SyncFailed when the sync failed, and
+        any other OSError when the write did: some of the bytes may then be in the file.
         """
         ...
 
@@ -99,21 +99,20 @@ class Lock(Protocol):
     """An exclusive lock held on a file, which can carry a short text."""
 
     def write(self, text: str) -> None:
-        """Replace the content of the lock file (not synced: it has to outlive a process, not a power loss)."""
+        """Replace the content of the lock file (not synced: it must outlive the process, not a power loss)."""
         ...
 
     def previous(self) -> str:
-        """What the file held when the lock was taken ('' for a new one)."""
+        """The content of the file when the lock was taken ('' for a new one)."""
         ...
 
     def descriptor(self) -> int | None:
-        """What another process must have open for the directory to stay locked as long as it lives, whoever made the
-        lock; None where no other process can reach these files.
-        """
+        """The descriptor that another process must have open to keep the directory locked while it lives; None where
+        no other process can use these files."""
         ...
 
     def release(self) -> None:
-        """Let go of it. Others that have the descriptor open still hold it."""
+        """Release the lock. Other processes with the descriptor open still hold it."""
         ...
 
 
@@ -133,7 +132,7 @@ class FileSystem(Protocol):
         ...
 
     def read_many(self, reads: Sequence[Read]) -> list[bytes]:
-        """What `pread` of each gives, in order. The files are those of this file system."""
+        """The result of `pread` for each, in order. The files belong to this file system."""
         ...
 
     def listdir(self, path: str) -> list[str]:
@@ -147,7 +146,7 @@ class FileSystem(Protocol):
     def file_size(self, path: str) -> int: ...
 
     def mkdir(self, path: str) -> None:
-        """Make one directory, for this user alone. EEXIST when present."""
+        """Create one directory, for this user only. EEXIST when it exists."""
         ...
 
     def is_private(self, path: str) -> bool:
@@ -171,18 +170,17 @@ class FileSystem(Protocol):
         ...
 
     def runs(self, pid: int) -> bool:
-        """Whether there is a process of that number, as far as can be told: one that has ended is not, waited for or
-        not.
-        """
+        """Whether a process with that number exists, as far as can be known. A process that has ended does not
+        count, even if nobody has waited for it."""
         ...
 
     def boot_id(self) -> str:
-        """Names the running boot of this machine: the page cache lives as long as it does not change."""
+        """The name of the machine's running boot: the page cache lives as long as it does not change."""
         ...
 
 
 def write_whole(file: File, data: Buffer, offset: int) -> None:
-    """Write all of it, in as many calls as that takes: a short write is no error. Raises OSError."""
+    """Write all of it, in as many calls as needed: a short write is no error. Raises OSError."""
     left = memoryview(data)
     while left:
         written = file.pwritev([left], offset)
@@ -193,7 +191,7 @@ def write_whole(file: File, data: Buffer, offset: int) -> None:
 
 
 def write_buffers(file: File, buffers: Sequence[Buffer], offset: int) -> None:
-    """Write all of the buffers one after another, in as many calls as that takes. Raises OSError."""
+    """Write all of the buffers one after another, in as many calls as needed. Raises OSError."""
     left = list(buffers)
     first, size = 0, sum(map(len, left))
     while size:

@@ -22,7 +22,7 @@ FORMAT = "FORMAT"
 CURRENT = "CURRENT"
 RESERVE = "reserve"
 COLD_STORE = "cold-store"
-#: There until a restore is complete: nobody may start on what is there by then.
+#: Exists until a restore is complete: until then no engine may start in the directory.
 RESTORING = "RESTORING"
 TMP_SUFFIX = ".tmp"
 
@@ -73,5 +73,5 @@ def snapshot_numbers(names: list[str]) -> list[int]:
 
 
 def quarantine_name(shard: int, file: int, offset: int, digest: str) -> str:
-    """Names a cut-off tail so that cutting the same bytes twice makes one file."""
+    """The name for a quarantined tail; the same bytes always get the same name."""
     return f"shard-{shard:02d}-wal-{file:016d}-{offset}-{digest}.bin"

@@ -1,7 +1,7 @@
-"""A file system that keeps every change in memory: what a recovery would do to a directory, without doing it.
+"""A file system that keeps all changes in memory: shows what a recovery would do to a directory, without doing it.
 
-Reads go to the file system below until something has been changed. Nothing survives the process, and nothing of it is
-ever seen by another. For `storage.stopped` alone.
+Reads go to the file system below until something has been changed. Nothing survives the process, and no other
+process sees the changes. For `storage.stopped` only.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class OverlayFile:
 
 
 class _Held:
-    """A lock that somebody else holds for us."""
+    """A lock that another process holds."""
 
     def __init__(self, previous: str) -> None:
         self._previous = previous
 
     def write(self, text: str) -> None:
-        """The file stays as it is."""
+        """The file stays unchanged."""
 
     def previous(self) -> str:
         return self._previous
@@ -103,17 +103,17 @@ class _Held:
         return None
 
     def release(self) -> None:
-        """It is not ours."""
+        """This process does not own it."""
 
 
 class OverlayFileSystem:
-    """`below` as it is, with changes in memory. One thread. Files of `below` must not change meanwhile."""
+    """`below` with changes in memory. For one thread. Files of `below` must not change meanwhile."""
 
     def __init__(self, below: FileSystem) -> None:
         self._below = below
         self._contents: dict[str, _Content] = {}
         self._folders: set[str] = set()
-        #: Names of `below` that are gone here.
+        #: Names of `below` that are deleted here.
         self._gone: set[str] = set()
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
@@ -188,7 +188,7 @@ class OverlayFileSystem:
         """Nothing is ever durable here."""
 
     def lock(self, path: str) -> Lock:
-        """Whoever made the overlay keeps others away; this tells what the last owner of the directory left."""
+        """The creator of the overlay keeps others away; this returns the text of the directory's last owner."""
         if not self._below.exists(path):
             return _Held("")
         file = self._below.open(path, write=False)

@@ -12,7 +12,7 @@ from typing import Final
 from storage.platform.filesystem import Buffer, Read, read_each, write_then_sync
 
 IOV_MAX = 1024
-#: What is stored is for the user alone that the broker runs as: whoever reads the files needs no key.
+#: Files are readable only by the broker's user, because reading them needs no API key.
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 _ZEROS = bytes(1 << 20)
@@ -51,8 +51,8 @@ class PosixFile:
         os.ftruncate(self._fd, size)
 
     def allocate(self, size: int, *, fill: bool = True) -> None:
-        # fallocate first: it says ENOSPC at once, before 64 MiB of zeros were written for nothing. Then real zeros:
-        # an fdatasync over blocks never written must also note their conversion (measured 1.5 times slower).
+        # fallocate first: it reports ENOSPC at once, before 64 MiB of zeros are written in vain. Then real zeros: an
+        # fdatasync over blocks never written must also record their conversion (measured 1.5 times slower).
         try:
             os.posix_fallocate(self._fd, 0, size)
             if not fill:
@@ -75,11 +75,11 @@ class PosixFile:
         write_then_sync(self, buffers, offset, between)
 
     def descriptor(self) -> int:
-        """For calls that other modules of the seam make. Raises OSError when closed."""
+        """For calls in other modules of the seam. Raises OSError when closed."""
         return self._open_fd()
 
     def _open_fd(self) -> int:
-        # os.fsync(-1) raises ValueError, not OSError: a sync that comes after the close must not slip past its handler.
+        # os.fsync(-1) raises ValueError, not OSError: a sync after the close must not bypass its handler.
         if self._fd < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._fd
@@ -91,14 +91,14 @@ class PosixFile:
 
 
 class PosixLock:
-    """A flock held for the life of the process, and of those that were given its descriptor."""
+    """A flock held for the life of the process, and of processes that got its descriptor."""
 
     def __init__(self, fd: int, previous: str) -> None:
         self._fd = fd
         self._previous = previous
 
     def write(self, text: str) -> None:
-        # In this order, because a full disk might not give back the block that cutting to nothing frees.
+        # In this order: a full disk might not return the block that truncating to zero frees.
         data = text.encode()
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))
@@ -126,7 +126,7 @@ def open_descriptor(path: str, *, create: bool, exclusive: bool, write: bool) ->
 
 
 class PosixFileSystem:
-    """Names and directories of the running system, its files written and synced by the plain calls (backend `fd`)."""
+    """Names and directories of the running system; files are written and synced by plain calls (backend `fd`)."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> PosixFile:
         return PosixFile(open_descriptor(path, create=create, exclusive=exclusive, write=write))
@@ -184,12 +184,12 @@ class PosixFileSystem:
         except (ProcessLookupError, OverflowError):
             return False
         except OSError:
-            pass  # somebody else's
+            pass  # belongs to somebody else
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
         except (OSError, IndexError):
-            return True  # the kernel has just said so, and tells no more
+            return True  # the kernel has just said so, and gives no details
 
     def boot_id(self) -> str:
         try:

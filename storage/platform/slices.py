@@ -1,4 +1,4 @@
-"""Goes through very many things on the loop without keeping others from their turn."""
+"""Iterates over many items on the loop without blocking others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from storage.platform.clock import Clock
 
 T = TypeVar("T")
 
-#: Others get their turn after so long,
+#: The loop serves others after this time,
 SLICE_NS = 1_000_000
-#: which is looked at every so many things.
+#: which is checked after this many items.
 _EVERY = 64
 
 
 async def in_slices(things: Iterable[T], clock: Clock) -> AsyncGenerator[T]:
-    """Each of them, in order. Whoever goes through must be ready for the world to change from one to the next."""
+    """Each item, in order. Between two of them, the state may change."""
     begin = clock.monotonic_ns()
     for number, thing in enumerate(things, 1):
         yield thing

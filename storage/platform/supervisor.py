@@ -1,4 +1,4 @@
-"""Runs background workers: each a tick at an interval of the injected clock, restarted with backoff when it raises."""
+"""Runs background workers: each has a tick at an interval of the injected clock, and backs off when it raises."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _log = structlog.get_logger("storage")
 
 
 class Supervisor:
-    """Workers are started in order and stopped in the opposite one."""
+    """Workers are started in order and stopped in reverse order."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tasks: list[tuple[str, asyncio.Task[None]]] = []
-        #: How often each worker's tick raised.
+        #: How often each worker's tick has raised.
         self.failures: dict[str, int] = {}
 
     def start(self, name: str, interval_s: float, tick: Callable[[], Awaitable[None]]) -> None:
@@ -41,7 +41,7 @@ class Supervisor:
                 _log.warning("worker_failed", worker=name, error=str(error), retry_in_s=interval_s + backoff_s)
 
     async def stop(self) -> None:
-        """Cancel all workers and wait until they are gone."""
+        """Cancel all workers and wait until they have ended."""
         for _, task in reversed(self._tasks):
             task.cancel()
         for _, task in reversed(self._tasks):

@@ -20,7 +20,7 @@ _HEAD = struct.Struct("<QIB")
 
 
 def send(out: IO[bytes], index: int, last: bool, value: object) -> None:
-    """One message, whole. Raises OSError."""
+    """Send one whole message. Raises OSError."""
     data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     left = memoryview(_HEAD.pack(len(data), index, last) + data)
     while left:
@@ -29,7 +29,7 @@ def send(out: IO[bytes], index: int, last: bool, value: object) -> None:
 
 
 def receive(source: IO[bytes]) -> tuple[int, bool, bytes] | None:
-    """(index, whether it is the job's last, pickled value); None when nothing whole comes any more."""
+    """(index, whether it is the job's last message, pickled value); None when no further message comes whole."""
     head = source.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None

@@ -1,8 +1,8 @@
-"""Starts a process of the engine's own: a module's `main`, with a pipe to its stdin and one from its stdout.
+"""Starts a process of the engine: a module's `main`, with a pipe to its stdin and one from its stdout.
 
-Not multiprocessing: that would import the main module of whoever embeds the engine once more, or fork a process that
-has threads. The interpreter is started afresh, without `site` and without the engine's package but for what the module
-needs; so it is there in a fraction of the time `import storage` takes.
+multiprocessing is no option: it would import the main module of the embedding program again, or fork a process that
+has threads. The interpreter starts without `site` and with only those parts of the engine that the module needs, in
+a fraction of the time that `import storage` takes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def start(module: str, *, pass_fds: Sequence[int] = ()) -> subprocess.Popen[byte
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=pass_fds,
-        process_group=0,  # Ctrl-C is for the process that was started by hand, which then ends this one
+        process_group=0,  # Ctrl-C goes to the process that was started by hand, which then ends this one
     )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill it, whatever it is doing; it is gone on return, and its pipes are closed."""
+    """Kill it, whatever it is doing; on return it has ended, and its pipes are closed."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):

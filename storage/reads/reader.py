@@ -1,7 +1,8 @@
-"""The read path: from a cursor to records, with everything lost in between announced. Source: api.md §3 (read).
+"""The read path: from a cursor to records. Every loss in between is announced. Source: api.md §3 (read).
 
-A read plans on the event loop (arrays only), fetches bytes from the tail cache or, on the I/O pool, from the WAL or
-segments (cold ones: on a pool of their own), and checks what it fetched: topic_id, seq and checksum of every frame.
+A read makes its plan on the event loop (arrays only). It fetches bytes from the tail cache or, on the I/O pool, from
+the WAL or segments (from cold ones on a pool of their own). Then it checks topic_id, seq and checksum of every
+frame.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ class Expiring(Protocol):
         ...
 
 
-#: A router that passes over records lets the loop go on after so many.
+#: A router that skips records yields to the loop after this many.
 ROUTING_SCAN_RECORDS = 4096
 
 
 class Reader:
-    """Reads logs of one engine."""
+    """Reads the logs of one engine."""
 
     def __init__(self, logs: Logs, expiry: Expiring) -> None:
         self._logs = logs
@@ -63,9 +64,8 @@ class Reader:
         self._store = store
 
     async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:
-        """Records behind `query.from_seq`. Raises RecordCorrupt unless `skip_corrupt`; Unreadable when the first record
-        is there and the disk does not give it (behind others that it gives, the read ends).
-        """
+        """Records after `query.from_seq`. Raises RecordCorrupt unless `skip_corrupt`, and Unreadable when the disk
+        fails at the first record. When it fails at a later one, the read ends before it."""
         wanted: set[int] = set()
         missing: set[int] = set()
         while True:
@@ -75,10 +75,11 @@ class Reader:
                 if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
                     raise TopicNotFound(topic.name) from None
             except WalFileGone as gone:
-                # Trimmed between plan and fetch: what lay in it is dead by now, so a new plan does not want it.
+                # The file was trimmed between plan and fetch. Its records are dead by now, so a new plan does not need
+                # it.
                 if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
                     raise TopicNotFound(topic.name) from None
-                # One that is wanted again is missing: what lay in it is damaged, record by record.
+                # A file that is needed twice is missing: its records are damaged, one by one.
                 (missing if gone.file in wanted else wanted).add(gone.file)
 
     async def _read(self, topic: Topic, query: ReadQuery, missing: Container[int]) -> ReadResult:
@@ -96,7 +97,7 @@ class Reader:
         end = min(log.marks.next_loss(from_seq) or last + 1, last + 1)
         scan = Scan(topic, query, self._logs.now_ms(), max_scan, missing)
         begin = cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
-        # What is evicted during a wait ends the read: the next one gets the tombstone.
+        # An eviction during a wait ends the read: the next one gets the tombstone.
         while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
             try:
                 if cursor < log.held.absorbed:
@@ -107,7 +108,7 @@ class Reader:
                 log.usage.unreadable_reads += 1
                 if cursor == begin and tombstone is None:
                     raise
-                break  # what lies in front is given: the next read says what is behind
+                break  # records before the failure are returned; the next read reports it
             for piece in pieces:
                 cursor = scan.take(piece)
                 if scan.done:
@@ -132,19 +133,19 @@ class Reader:
         return result
 
     async def seq_before(self, topic: Topic, ts: int) -> int:
-        """The seq in front of the first one committed at `ts` or later; the head when there is none."""
+        """The seq before the first one committed at `ts` or later; the head when there is none."""
         found = await self._first_since(topic.log, ts)
         return topic.log.head if found is None else min(found - 1, topic.log.head)
 
     async def _not_before(self, log: Log, ts: int) -> int | None:
-        """`_first_since`, or in front of it where that cannot be told: every record's time is looked at anyway."""
+        """`_first_since`, or an earlier seq where times are unknown: the scan compares every record's time anyway."""
         try:
             return await self._first_since(log, ts)
         except RecordCorrupt as error:
             return max(log.marks.live_floor, error.detail["from_seq"])
 
     async def _first_since(self, log: Log, ts: int) -> int | None:
-        """First seq committed at `ts` or later."""
+        """The first seq committed at `ts` or later."""
         for segment in log.held.manifest.behind(log.marks.live_floor):
             if segment.last_ts >= ts:
                 if segment.first_ts >= ts:
@@ -154,7 +155,7 @@ class Reader:
         return log.tail.first_seq_since(ts)
 
     async def _read_segment(self, log: Log, first_seq: int, end_seq: int, scan: Scan) -> int:
-        """Examine records of the segment that `first_seq` is in, or behind; the last seq examined."""
+        """Examine records of the segment with `first_seq`, or of the next one. Returns the last seq examined."""
         segment = next(log.held.manifest.behind(first_seq), None)
         if segment is None or segment.first_seq >= end_seq:
             return min(log.held.absorbed, end_seq - 1)
@@ -173,7 +174,9 @@ class Reader:
             found = await look_into(logs, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
         except (RecordCorrupt, SegmentUnreadable) as error:
             if isinstance(error, SegmentUnreadable) and segment.tier == COLD:
-                raise _at(error, first_live) from error  # each try may take as long as that one
+                # Every retry may take as long as this one did. Records before the damage are good; if
+                # there are none, this is where the damage begins.
+                raise _at(error, first_live) from error
             # The records in front of the damage are good; if this is none of them, it is where the damage begins.
             try:
                 found = await look_into(logs, log, segment, read, id, end_of_all, first_live, 1, 1)
@@ -184,11 +187,11 @@ class Reader:
                 return first_live
             except SegmentUnreadable as error:
                 raise _at(error, first_live) from error
-        # What was deleted meanwhile may be flagged by now: it is left out, not taken for damage.
+        # Records deleted meanwhile may be flagged by now: they are skipped, and do not count as damage.
         return scan.take_slice(id, found, segment.dead >> (found.first_seq - segment.first_seq), end)
 
     def _begin(self, log: Log, query: ReadQuery, since: int | None) -> tuple[int, Tombstone | None]:
-        """Where to go on from, and what must be told first."""
+        """The seq to continue from, and the tombstone to return first."""
         earliest, head = log.earliest_seq, log.head
         from_seq = query.from_seq
         if from_seq > head or (query.epoch is not None and query.epoch != log.epoch):
@@ -204,13 +207,13 @@ class Reader:
     async def _fetch(
         self, topic: Topic, first_seq: int, end_seq: int, scan: Scan, missing: Container[int]
     ) -> tuple[list[Piece], int]:
-        """The next pieces a scan wants, and the last seq they examine. Raises WalFileGone, LogUnreadable."""
+        """The next pieces for a scan, and the last seq they examine. Raises WalFileGone, LogUnreadable."""
         log = topic.log
         wanted: list[Span] = []
         stored: list[Span] = []
         records, size = 0, 0
         max_records, max_bytes = scan.appetite()
-        # Of deleted records in front of the first live one the bytes may be gone already, with their file.
+        # The bytes of deleted records before the first live one may be gone already, with their file.
         first_live = log.tail.first_live(first_seq, end_seq)
         for span in log.tail.spans(end_seq if first_live is None else first_live, end_seq):
             there = len(span.sizes)
@@ -220,12 +223,12 @@ class Reader:
                 stored.append(span)
             records += len(span.sizes)
             size += total(span.sizes)
-            # Not on to the next span from one that was cut, though there may be room left for less than a record of it.
+            # A slice that was limited ends the plan, even where less than one of its records would still fit.
             if len(span.sizes) < there or records >= max_records or size >= max_bytes:
                 break
         if not wanted:
             return [], end_seq - 1
-        # All of this is looked at before the wait: what is evicted meanwhile was live when it was asked for.
+        # Taken before the wait: records evicted meanwhile were live when the read began.
         cached = {span.first_seq: log.cached[span.batch_seq] for span in wanted if span.batch_seq in log.cached}
         gone = [log.tail.dead_between(span.first_seq, len(span.sizes)) for span in wanted]
         read, unread = await self._from_log(topic, stored)
@@ -247,7 +250,7 @@ class Reader:
     async def _from_log(
         self, topic: Topic, spans: list[Span]
     ) -> tuple[dict[int, tuple[bytes, int]], LogUnreadable | None]:
-        """`fetch`: where the disk fails, what it gives in front of that, and what to say of the rest."""
+        """As `fetch`. Where the disk fails, it returns what precedes the failure, and the error."""
         if not spans:
             return {}, None
         fetch, shard = self._logs.wal_files.fetch, topic.log.shard
@@ -264,7 +267,7 @@ class Reader:
         return read, None
 
     async def read_one(self, topic: Topic, seq: int) -> StoredRecord:
-        """The record `seq`. Raises RecordNotFound, with the reason, when it is not to be had."""
+        """The record `seq`. Raises RecordNotFound with the reason when there is none."""
         if seq < 1:
             raise InvalidRequest("seq must be 1 or more.", field="seq")
         await self._expiry.expire_if_possible(topic)
@@ -285,5 +288,5 @@ class Reader:
 
 
 def _at(error: SegmentUnreadable, seq: int) -> SegmentUnreadable:
-    """The same of this record."""
+    """The same error for this record."""
     return SegmentUnreadable(error.message, **{**error.detail, "seq": seq})

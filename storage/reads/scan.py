@@ -1,7 +1,7 @@
-"""What a read makes of the frames it fetched: checks each, filters, and stops when it has enough. Source: api.md §3.
+"""Checks and filters the frames that a read has fetched, and stops when it has enough. Source: api.md §3.
 
-Every frame that was on disk is checked: topic_id, seq and checksum. One that fails is never served, and never passed
-over in silence.
+Every frame from a file is checked: topic_id, seq and checksum. A frame that fails is never served, and never skipped
+silently.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentSlice
 from storage.state.catalog import Topic
 
-#: So few records of a piece are made at once: to keep them as they lie costs more.
+#: A piece with fewer records becomes single records at once: keeping its bytes costs more.
 _FEW = 64
 
 
 class Piece(NamedTuple):
-    """Consecutive frames of one batch, with the bytes that hold them."""
+    """Consecutive frames of one batch, and the bytes that contain them."""
 
     span: Span
     data: bytes
@@ -42,12 +42,12 @@ class Piece(NamedTuple):
     dead: bytes | None
 
 
-#: A read that has passed over so many records ends there: what it lists stays smaller than what it may give.
+#: A read ends after skipping this many damaged records, so that the list of them stays small.
 MAX_CORRUPT = 10_000
 
 
 def cut(span: Span, max_records: int, max_bytes: int) -> Span:
-    """At least one record of the span, at most so many and so large."""
+    """At least one record of the span, within both limits."""
     sizes = span.sizes[:max_records] if len(span.sizes) > max_records else span.sizes
     if total(sizes) > max_bytes:
         sizes = sizes[: max(1, bisect_right([*accumulate(sizes)], max_bytes))]
@@ -60,15 +60,15 @@ class Scan:
     def __init__(
         self, topic: Topic, query: ReadQuery, now_ms: int, max_scan: int, missing: Container[int] = ()
     ) -> None:
-        """`missing`: numbers of WAL files that are not there; pieces of them come without bytes."""
+        """`missing`: numbers of WAL files that do not exist; their pieces come without bytes."""
         self._topic = topic
         self._missing = missing
         self._max_scan = max_scan
         self._query = query
-        # An empty one is none: it is what records without a node have.
+        # An empty node excludes nothing: records without a node have it.
         self._exclude = query.exclude_nodes - {b""} if topic.config.dedupe_node else frozenset[bytes]()
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
-        #: What was found so far: `_parts`, `_before` records together, and behind them those looked at one by one.
+        #: Found so far: `_parts` with `_before` records, followed by records examined one by one.
         self._parts: list[Sequence[StoredRecord]] = []
         self._before = 0
         self._singles: list[StoredRecord] = []
@@ -82,12 +82,12 @@ class Scan:
 
     @property
     def count(self) -> int:
-        """How many records were found so far."""
+        """The number of records found so far."""
         return self._before + len(self._singles)
 
     @property
     def records(self) -> Sequence[StoredRecord]:
-        """What was found so far."""
+        """The records found so far."""
         return joined([*self._parts, self._singles] if self._singles else self._parts)
 
     def _add(self, part: Stretch | Labelled, count: int) -> None:
@@ -102,13 +102,13 @@ class Scan:
         self._before += count
 
     def appetite(self) -> tuple[int, int]:
-        """How many records and bytes to fetch next: as many as could be wanted, more the more were passed over."""
+        """How many records and bytes to fetch next: the rest of the limit, or more if many records were skipped."""
         passed_over = self.scanned - self.count
         wanted = self._query.limit - self.count
         return max(wanted, min(4096, 2 * passed_over)), max(1, self._query.max_bytes - self.size) + 65536
 
     def take(self, piece: Piece) -> int:
-        """Examine a piece's frames; the last seq examined."""
+        """Examine the frames of a piece; returns the last seq examined."""
         query = self._query
         plain = not self._exclude and query.tag is None and piece.dead is None and query.from_ts is None
         data, at, seq, topic_id = piece.data, piece.start, piece.span.first_seq, self._topic.topic_id
@@ -164,7 +164,7 @@ class Scan:
         return seq - 1
 
     def _room(self, count: int) -> int:
-        """How many of `count` records are to be looked at, if none is passed over."""
+        """How many of `count` records to examine, if none is skipped."""
         return max(1, min(count, self._query.limit - self.count, self._max_scan - self.scanned))
 
     def _take_all(self, found: Stretch | Labelled, last_seq: int) -> int:
@@ -203,7 +203,7 @@ class Scan:
         self.damaged(seq, f"WAL file {file}", offset + piece.span.offset + (at - piece.start), number=file)
 
     def damaged(self, seq: int, file: str, offset: int, number: int | None = None) -> None:
-        """A record that cannot be served: raises RecordCorrupt, or notes it when the reader wants to go on."""
+        """A record that cannot be served: raises RecordCorrupt, or notes it when the reader skips damage."""
         self.scanned += 1 if number is None else 0
         if not self._query.skip_corrupt:
             self._topic.log.usage.corrupt_reads += 1
@@ -224,9 +224,9 @@ class Scan:
         self.done = self.done or len(self.corrupt) >= MAX_CORRUPT
 
     def cut_off(self, seqs: Sequence[int], last_seq: int, error: SegmentIncomplete) -> int:
-        """These records, the live ones up to `last_seq`, are not in their segment: raises that, or notes them all.
+        """These live records up to `last_seq` are not in their segment: raises the error, or notes them all.
 
-        The last seq examined. At most MAX_CORRUPT `seqs` are looked at; without any, they were deleted meanwhile.
+        Returns the last seq examined, at most MAX_CORRUPT `seqs` on. Without any seqs, they were deleted meanwhile.
         """
         if not seqs:
             return last_seq
@@ -242,7 +242,7 @@ class Scan:
         return seqs[-1] if self.done else last_seq
 
     def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
-        """Examine records of a segment; the last seq examined. `dead` has a bit for each of them."""
+        """Examine records of a segment; returns the last seq examined. `dead` has a bit for each record."""
         query, topic_id, oldest_ts = self._query, id.topic_id, self._oldest_ts
         data, base, seq = found.data, found.base, found.first_seq - 1
         filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None

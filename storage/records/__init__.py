@@ -1,1 +1,1 @@
-"""Values that go into the engine and come out of it, and records as columns. Pure."""
+"""Arguments and results of the engine, and records as columns. Pure."""

@@ -1,4 +1,4 @@
-"""Records as they come out of a batch: what the index of a log needs of them. Values in columns."""
+"""Records of a batch as columns: what the index of a log needs of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Run(NamedTuple):
 
 
 class Singles(NamedTuple):
-    """Append frames with consecutive seqs, each a batch of its own. `offsets` are from the start of their unit."""
+    """Append frames with consecutive seqs, each a batch of its own. `offsets` count from the start of their unit."""
 
     first_seq: int
     stamps: array[int]

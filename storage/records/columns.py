@@ -1,4 +1,4 @@
-"""Frames that lie one behind the other, checked and taken apart by columns: with next to no Python a record.
+"""Checks and parses adjacent frames by columns, with next to no Python for each record.
 
 What is checked is what `Scan` checks frame by frame: lengths, topic_id, seq and checksum of every frame. None is
 returned unless all of them are right and live, and without node and tag unless such are asked for as well: `Scan` then
@@ -20,9 +20,9 @@ from storage.format.wal_frame import CHECKSUM, HEADER, HEADER_SIZE, HOP_SHIFT, L
 from storage.records.labelled import Labelled
 from storage.records.stretch import Stretch
 
-#: Below so many records it is quicker to go frame by frame: what columns cost beforehand is 20 frames' worth.
+#: Below this many records, going frame by frame is faster: the setup of columns costs as much as 20 frames.
 LEAST = 20
-# Where in an Append frame of the log these fields are.
+# Offsets of these fields in an Append frame of the log.
 _FLAGS_AT, _ID_AT, _SEQ_AT, _LENGTHS_AT = 5, 6, 14, 30
 _LABELS = int(FrameFlag.HAS_TAG | FrameFlag.HAS_NODE)
 _ALL_LIVE = bytes((LIVE,))
@@ -87,11 +87,11 @@ def from_segment(
         return None
     if unrouted and max(data[at + _FLAGS_AT - 1 : end : size]) >> HOP_SHIFT:
         return None
-    # From behind the type on, which a segment leaves out, all is where it is in the log, one byte further back.
+    # A segment frame lacks the type. All fields after it are where the log has them, one byte earlier.
     if not _fields_are(data, at - 1, size, count, topic_id, first_seq):
         return None
     typed = bytearray(memoryview(data)[at:end])
-    typed[LENGTH.size - 1 :: size] = APPEND * count  # what a segment leaves out, in place of a byte of the length
+    typed[LENGTH.size - 1 :: size] = APPEND * count  # the type, which a segment omits, replaces a byte of the length
     covered = cut(typed, size, f"3x{size - LENGTH.size - CHECKSUM.size}s9x")
     if _sums(covered) != field(data, at + size - 1 - CHECKSUM.size, size, count):
         return None
@@ -99,7 +99,7 @@ def from_segment(
 
 
 def _fields_are(data: bytes, at: int, size: int, count: int, topic_id: int, first_seq: int) -> bool:
-    """Whether the frames of one size from data[at] on, as they lie in the log, are those of these records."""
+    """Whether the frames of equal size from data[at] on, in the log's layout, are those of these records."""
     lengths = bytes(4) + LENGTH.pack(size - OVERHEAD)
     if not constant(data, at + _ID_AT, size, count, u64s(1).pack(topic_id)):
         return False
@@ -109,9 +109,9 @@ def _fields_are(data: bytes, at: int, size: int, count: int, topic_id: int, firs
 
 
 def _sums(covered: Iterable[bytes]) -> bytes:
-    """The checksums of these, as they lie on disk."""
+    """The checksums of these bytes, as stored."""
     sums = array("Q", _join(map(checksum_bytes, covered)))
-    sums.byteswap()  # digests are big-endian, whatever the machine is
+    sums.byteswap()  # digests are big-endian on every machine
     return sums.tobytes()
 
 

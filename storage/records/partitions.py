@@ -1,6 +1,6 @@
-"""Partitions of a topic: how one is addressed, and which one a record belongs to. Pure. Source: kafka.md §1.
+"""Addresses of partitions, and the partition of a record. Pure. Source: kafka.md §1.
 
-Partition 0 goes by the topic's name, partition p by `name/p`: "/" is in no topic's name.
+The address of partition 0 is the topic's name, that of partition p is `name/p`; no topic's name contains "/".
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from storage.errors import InvalidRequest
 
-#: Most a topic can be given, whatever the limit is set to.
+#: Upper bound of the setting for partitions of a topic.
 MAX_PARTITIONS = 1024
 _ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._:-]{0,254})/([1-9][0-9]{0,3})")
 _MASK = 0xFFFFFFFF
@@ -19,23 +19,23 @@ _M = 0x5BD1E995
 
 
 def address(name: str, p: int) -> str:
-    """Where the engine finds partition `p` of a topic."""
+    """The engine's name for partition `p` of a topic."""
     return name if p == 0 else f"{name}/{p}"
 
 
 def split(address: str) -> tuple[str, int]:
-    """The topic's name and the partition that an address means."""
+    """The topic's name and the partition of an address."""
     name, slash, p = address.partition("/")
     return (name, int(p)) if slash else (name, 0)
 
 
 def is_address(text: str) -> bool:
-    """Whether it is the address of a partition above 0; those of partition 0 are names."""
+    """Whether it is the address of a partition above 0; partition 0 has the topic's name."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def murmur2(data: bytes) -> int:
-    """32-bit MurmurHash2 as Kafka's clients seed it; the sign bit as the top bit."""
+    """32-bit MurmurHash2 with the seed of Kafka's clients; the sign bit is the top bit."""
     h = _SEED ^ len(data)
     whole = len(data) & ~3
     for at in range(0, whole, 4):
@@ -49,14 +49,14 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where Kafka's default partitioner puts a record with this key."""
+    """The partition that Kafka's default partitioner chooses for this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_of_tags(tags: Iterable[str | None], partitions: int) -> int | None:
-    """The partition that the tags of one batch agree on; None: none of its records has one.
+    """The partition that the tags of a batch agree on; None when no record has a tag.
 
-    Raises InvalidRequest where two of them belong to different partitions.
+    Raises InvalidRequest when two tags belong to different partitions.
     """
     chosen: int | None = None
     for index, tag in enumerate(tags):

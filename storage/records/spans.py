@@ -1,4 +1,4 @@
-"""Which records are meant, and where in the log their frames are: batch by batch, or column by column."""
+"""Which records a read wants, and where their frames are in the log: by batch, or as columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Records of one batch that a read wants: frames lie back to back from `offset` behind the batch's place."""
+    """Records of one batch that a read wants. Their frames are adjacent, from `offset` after the batch's first frame
+    on."""
 
     batch_seq: int
     place: int
@@ -20,10 +21,10 @@ class Span(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Many spans, as columns of numbers: for whoever hands them on, and does not look at each.
+    """Many spans as columns of numbers, for code that does not look at each one.
 
-    Row i is `counts[i]` records from seq `seqs[i]` on, of time `stamps[i]`, whose frames lie back to back from
-    `places[i]` on (0: they are in memory only). `sizes`: bytes of the frame of each record, those of all rows in order.
+    Entry i stands for `counts[i]` records from seq `seqs[i]` on, of time `stamps[i]`. Their frames are adjacent,
+    from `places[i]` on (0: in memory only). `sizes`: bytes of each record's frame, for all entries in order.
     """
 
     seqs: array[int]
@@ -38,18 +39,18 @@ class Rows(NamedTuple):
 
     @property
     def end_seq(self) -> int:
-        """The seq behind the last record."""
+        """The seq after the last record."""
         return self.seqs[-1] + self.counts[-1]
 
     def first(self, count: int) -> Rows:
-        """So many rows from the front."""
+        """The first `count` entries."""
         if count == len(self.seqs):
             return self
         columns = (self.seqs[:count], self.stamps[:count], self.places[:count], self.counts[:count])
         return Rows(*columns, self.sizes[: sum(columns[-1])])
 
     def spans(self) -> list[Span]:
-        """The same row by row."""
+        """The same as a list."""
         ends = accumulate(self.counts)
         return [
             Span(seq, place, 0, seq, ts, self.sizes[end - count : end])
@@ -58,7 +59,7 @@ class Rows(NamedTuple):
 
 
 def stretches(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first, last) of each stretch of consecutive seqs in an ascending sequence."""
+    """(first, last) of each range of consecutive seqs in an ascending sequence."""
     if not seqs:
         return
     if seqs[-1] - seqs[0] + 1 == len(seqs):

@@ -1,7 +1,8 @@
-"""Consecutive records as their frames lie in memory: each is made when it is asked for, and none is kept.
+"""Consecutive records on top of the bytes of their frames. A record is created when it is accessed, and not kept.
 
-A read of thousands of records costs no object a record until somebody looks at it, and no garbage for the collector to
-look through. Whoever makes a `Stretch` has checked every frame in it. Source: architecture.md (what speed costs here).
+A read of thousands of records creates no object for a record until somebody accesses it, and no garbage for the
+collector to scan. The creator of a `Stretch` has checked every frame in it. Source: architecture.md (what speed
+costs here).
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from storage.format.wal_frame import OVERHEAD
 from storage.records.values import StoredRecord
 
 _U64 = Struct("<Q")
-#: How far in front of a body its record's time stands, where there is neither node nor tag: in the log as in a segment.
+#: How far before a body its record's time is, in a frame with neither node nor tag; log and segment are alike.
 _TS_BACK = 16
 #: As calling the type, without a call in Python.
 make_record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, StoredRecord)  # pyright: ignore
 
 
 class Records(Sequence[StoredRecord]):
-    """Records in seq order, of which some may not have been made yet. Equal to any sequence of the same records."""
+    """Records in seq order, some of which may not have been created yet. Equal to any sequence of the same records."""
 
     __slots__ = ()
 
     def data(self) -> list[bytes]:
-        """`data` of each: what was appended, byte for byte."""
+        """`data` of each record, byte for byte as appended."""
         return [record.data for record in self]
 
     def __eq__(self, other: object) -> bool:
@@ -44,10 +45,10 @@ class Records(Sequence[StoredRecord]):
 
 
 class Stretch(Records):
-    """Records of seq `first_seq` and those behind it, with neither node nor tag, whose frames lie back to back.
+    """Records from seq `first_seq` on, with neither node nor tag, whose frames are adjacent.
 
-    `bodies`: where in `data` the body of each begins; `sizes`: bytes of each frame. `stamps`: times, where they are
-    known from elsewhere than the frames.
+    `bodies`: where in `data` each body begins; `sizes`: bytes of each frame. `stamps`: the times, when they are
+    known from another source than the frames.
     """
 
     __slots__ = ("_bodies", "_count", "_data", "_sizes", "_stamps", "first_seq")
@@ -55,7 +56,7 @@ class Stretch(Records):
     def __init__(
         self, first_seq: int, data: bytes, bodies: Sequence[int], sizes: Sequence[int], stamps: Sequence[int] = ()
     ) -> None:
-        """`bodies` is a range where all frames have one size."""
+        """`bodies` is a range when all frames have one size."""
         self.first_seq = first_seq
         self._data = data
         self._bodies = bodies
@@ -85,11 +86,11 @@ class Stretch(Records):
 
     @property
     def seqs(self) -> range:
-        """The seq of each."""
+        """The seq of each record."""
         return range(self.first_seq, self.first_seq + self._count)
 
     def stamps(self) -> Sequence[int]:
-        """The time of each, ms since the epoch."""
+        """The time of each record, ms since the epoch."""
         if self._stamps:
             return self._stamps
         bodies = self._bodies
@@ -99,7 +100,7 @@ class Stretch(Records):
         return [*chain.from_iterable(map(_U64.unpack_from, repeat(self._data), stamps))]
 
     def column(self, at: int) -> frozenset[int]:
-        """What stands at this place of the bodies, from the end where it is negative; -1 where one is not so long."""
+        """The byte at this index of every body, from the end if negative; -1 where a body is shorter."""
         data, bodies = self._data, self._bodies
         least = at + 1 if at >= 0 else -at
         if isinstance(bodies, range):
@@ -114,20 +115,20 @@ class Stretch(Records):
         return frozenset([data[place + at] for place in places])
 
     def bodies(self, front: int = 0) -> Iterable[bytes]:
-        """The body of each, as stored, but for so many bytes in front."""
+        """The stored body of each record, without its first `front` bytes."""
         data, bodies = self._data, self._bodies
         if not isinstance(bodies, range):
             begins = [at + front for at in bodies] if front else bodies
             ends = map(add, bodies, [size - OVERHEAD for size in self._sizes])
             return map(data.__getitem__, map(slice, begins, ends))
         width = bodies.step
-        # The last piece ends behind its body, where there may be nothing any more.
+        # The last piece ends after its body, where the data may end too.
         size, last = width - OVERHEAD - front, bodies[-1]
         pieces = memoryview(data)[bodies[0] + front : last + front]
         return chain(cut(pieces, width, f"{size}s{width - size}x"), (data[last + front : last + front + size],))
 
     def data(self) -> list[bytes]:
-        """`data` of each; where all are raw bytes, with no Python a record."""
+        """`data` of each record; for raw bytes, with no Python for each record."""
         data, bodies = self._data, self._bodies
         if isinstance(bodies, range):
             size = bodies.step - OVERHEAD - AROUND_BYTES
@@ -140,18 +141,18 @@ class Stretch(Records):
         return super().data()
 
     def first(self, count: int) -> Stretch:
-        """So many of them from the front."""
+        """The first `count` of them."""
         return self.between(0, count)
 
     def between(self, begin: int, end: int) -> Stretch:
-        """Those of these numbers, counted from 0: one at least."""
+        """Those from `begin` to `end`, counted from 0; at least one."""
         if begin == 0 and end >= self._count:
             return self
         here = slice(begin, end)
         return Stretch(self.first_seq + begin, self._data, self._bodies[here], self._sizes[here], self._stamps[here])
 
     def may_have(self, text: bytes) -> bool:
-        """Whether this may be in one of the bodies; surely not where the answer is False."""
+        """Whether a body may contain this text. False is certain."""
         return self._data.find(text, self._bodies[0], self._bodies[-1] + self._sizes[-1] - OVERHEAD) >= 0
 
     def lengths(self) -> list[int]:
@@ -167,11 +168,11 @@ class Stretch(Records):
         return sum(self._sizes) - self._count * OVERHEAD
 
     def fitting(self, max_bytes: int) -> int:
-        """How many of them from the front have bodies of at most so many bytes together."""
+        """How many records, from the first on, have bodies of at most this many bytes in total."""
         return bisect_right([*accumulate([size - OVERHEAD for size in self._sizes])], max_bytes)
 
     def own(self) -> Stretch:
-        """The same, keeping no bytes in memory but those of its frames, or little more."""
+        """The same records, holding little more memory than the bytes of their frames."""
         begin = self._bodies[0] - _TS_BACK
         end = self._bodies[-1] + self._sizes[-1] - OVERHEAD
         if 2 * (end - begin) >= len(self._data):
@@ -215,7 +216,7 @@ class Joined(Records):
 
     @property
     def parts(self) -> Sequence[Sequence[StoredRecord]]:
-        """The sequences it is made of."""
+        """The sequences it consists of."""
         return self._parts
 
     def data(self) -> list[bytes]:
@@ -223,14 +224,14 @@ class Joined(Records):
 
 
 def parts_of(records: Sequence[StoredRecord]) -> Sequence[Sequence[StoredRecord]]:
-    """The sequences that these records are one after the other, each a `Stretch` or of another kind; none is empty."""
+    """The consecutive sequences of these records, each a `Stretch` or of another kind; none is empty."""
     if isinstance(records, Joined):
         return records.parts
     return (records,) if records else ()
 
 
 def data_of(records: Sequence[StoredRecord]) -> list[bytes]:
-    """`data` of each: what was appended, byte for byte."""
+    """`data` of each record, byte for byte as appended."""
     return records.data() if isinstance(records, Records) else [record.data for record in records]
 
 

@@ -1,4 +1,4 @@
-"""What goes into the engine and what comes out: plain values."""
+"""Arguments and results of the engine: plain values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from storage.format.record import body_sizes, split_body
 
 
 class NewRecord(msgspec.Struct):
-    """A record to be appended.
+    """A record to append.
 
-    `data` and `meta` are valid JSON text, stored and given back byte for byte. The caller vouches for the
-    JSON (the HTTP layer decodes whole bodies straight into this struct, which checks it); sizes are checked here.
-    `deliver_at` is ms since the epoch, `delay_ms` ms from now; queues only, not both.
+    `data` and `meta` are valid JSON text, stored and returned byte for byte. The caller guarantees valid JSON (the
+    HTTP layer decodes whole bodies into this struct, which checks it). Sizes are checked here. `deliver_at` is ms
+    since the epoch, `delay_ms` is relative to now; for queues only, and not both.
     """
 
     data: msgspec.Raw
@@ -32,7 +32,8 @@ class NewRecord(msgspec.Struct):
 
 
 class BinaryRecord(NewRecord):
-    """A record of raw bytes: `data` is anything, stored and given back byte for byte. It has neither meta nor delay."""
+    """A record of raw bytes: `data` may be anything, and is stored and returned byte for byte. It has neither meta
+    nor delay."""
 
     if TYPE_CHECKING:
 
@@ -40,33 +41,33 @@ class BinaryRecord(NewRecord):
 
 
 class PlainRecords(list[msgspec.Raw]):
-    """Records that are data alone: what most writes are made of, and the fastest to append."""
+    """Records with data alone: most writes are of this kind, and they are the fastest to append."""
 
     __slots__ = ("_sizes",)
 
     def sizes(self) -> array[int]:
-        """Bytes of each; looked at once, so nothing is added afterwards."""
+        """Bytes of each; computed once, so nothing may be added afterwards."""
         try:
             return self._sizes
         except AttributeError:
-            alike = {*map(len, self)}  # as most are: then there is no need for a number each
+            alike = {*map(len, self)}  # mostly all sizes are equal, and no number for each is needed
             self._sizes = array("I", alike) * len(self) if len(alike) == 1 else array("I", map(len, self))
             return self._sizes
 
 
 class PlainBinary(PlainRecords):
-    """Records that are raw bytes alone."""
+    """Records of raw bytes alone."""
 
     __slots__ = ()
 
 
 class StoredBodies:
-    """Records as they will lie in the log: `bodies` are the data of their frames, `{"data":…,"ct":…,"h":…}` as JSON, or
-    a MessagePack map as `storage.format.binary` has it.
+    """Records as stored in the log: `bodies` are the data of their frames, `{"data":…,"ct":…,"h":…}` as JSON, or a
+    MessagePack map as in `storage.format.binary`.
 
-    `tags` of each, UTF-8, b"" = none; None: there are none. `binary` holds a byte for each, 1 where the body is
-    MessagePack and 0 where it is JSON; None: all are JSON. The caller vouches for both, and that no body has a
-    `deliver_at`. Sizes and tags are checked by the write. What is given is looked at once: nothing of it may change.
+    `tags` of each in UTF-8, b"" = none; None: no record has a tag. `binary` has a byte for each record, 1 where the
+    body is MessagePack and 0 where it is JSON; None: all are JSON. The caller guarantees both, and that no body has
+    a `deliver_at`. The write checks sizes and tags. The contents must not change afterwards.
     """
 
     __slots__ = ("binary", "bodies", "payloads", "tags")
@@ -78,7 +79,8 @@ class StoredBodies:
         binary: bytes | None = None,
         payloads: array[int] | None = None,
     ) -> None:
-        """`payloads`: bytes that each counts for, what `storage.format.record.body_sizes` says; None: it is asked."""
+        """`payloads`: the bytes that each counts for, as `storage.format.record.body_sizes` gives them; None:
+        computed here."""
         self.bodies = bodies
         self.tags = tags
         self.binary = binary
@@ -89,8 +91,8 @@ class StoredBodies:
 
 
 class ProducerBatch(NamedTuple):
-    """Which batch of an idempotent producer a write is: its records have the sequence numbers from `base_sequence` on,
-    of 31 bits; `epoch` is of 15 bits, `producer_id` of 63."""
+    """The batch of an idempotent producer that a write is: its records have the sequence numbers from
+    `base_sequence` on, of 31 bits; `epoch` has 15 bits, `producer_id` 63."""
 
     producer_id: int
     epoch: int
@@ -98,9 +100,8 @@ class ProducerBatch(NamedTuple):
 
 
 class Appended(msgspec.Struct, kw_only=True):
-    """The outcome of a write. Times are ms: waited for the log, for its sync (0 when none was needed), and before that
-    for room in the log's queue, which lets nobody in while too much waits there.
-    """
+    """The outcome of a write. Times are in ms: waiting for the log, waiting for its sync (0 when none was needed),
+    and before that waiting for room in the log's queue, which admits nothing while it is full."""
 
     topic: str
     first_seq: int
@@ -118,8 +119,8 @@ class Appended(msgspec.Struct, kw_only=True):
 
 
 class StoredRecord(NamedTuple):
-    """A record as stored. `body` is the stored JSON object: {"data":…} or {"data":…,"meta":…}, further keys behind; of
-    raw bytes it is `storage.format.binary`'s. `ts` is ms since the epoch; no node and no tag are empty."""
+    """A record as stored. `body` is the stored JSON object {"data":…} or {"data":…,"meta":…}, possibly with further
+    keys; raw bytes are stored as in `storage.format.binary`. `ts` is ms since the epoch; no node or no tag is empty."""
 
     seq: int
     ts: int
@@ -140,31 +141,31 @@ class StoredRecord(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """What was appended: bytes, or what the JSON says."""
+        """What was appended: bytes, or the decoded JSON."""
         return binary_value(self.body) if is_binary(self.body) else msgspec.json.decode(split_body(self.body).data)
 
     @property
     def meta(self) -> Any:
-        """What the JSON of its meta says; None when it has none."""
+        """The decoded meta; None when it has none."""
         found = meta_of(self.body)
         return msgspec.json.decode(found) if found else None
 
 
 class TagMatch(msgspec.Struct, frozen=True):
-    """A tag predicate: equal to `text`, or beginning with it when `prefix`. Untagged records never match."""
+    """A tag predicate: equal to `text`, or with `text` as its beginning if `prefix`. Untagged records never match."""
 
     text: bytes
     prefix: bool = False
 
     def matches(self, tag: bytes) -> bool:
-        """Whether a stored tag (b'' = none) fits."""
+        """Whether a stored tag (b'' = none) matches."""
         if not tag:
             return False
         return tag.startswith(self.text) if self.prefix else tag == self.text
 
 
 class LossCause(enum.StrEnum):
-    """Why records are gone. The numbering on disk is by these names (storage.md §7)."""
+    """Why records are gone. These names stand for the numbers on disk (storage.md §7)."""
 
     CAP = "cap"
     TTL = "ttl"
@@ -199,12 +200,12 @@ class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
     skip_corrupt: bool = False
     routing: bool = False
     """A router reads: not counted as a read of the topic, hop counts wanted, and the loop is not held up for long."""
-    #: Nothing beyond this seq is looked at; None: all there is.
+    #: The read ends at this seq; None: no bound.
     to_seq: int | None = None
 
 
 class ReadResult(msgspec.Struct, kw_only=True):
-    """`next_from_seq` is the last seq examined; records left out by filters advance it."""
+    """`next_from_seq` is the last seq examined; records that filters exclude advance it too."""
 
     topic: str
     records: Sequence[StoredRecord]
@@ -222,7 +223,7 @@ class ReadResult(msgspec.Struct, kw_only=True):
 
 
 class QueueFigures(msgspec.Struct, kw_only=True):
-    """A queue's figures now. `lost`: jobs lost to cap or ttl before they were acked, ever."""
+    """A queue's figures. `lost`: jobs that a cap or ttl has deleted before they were acked, since the queue exists."""
 
     ready: int
     in_flight: int
@@ -236,14 +237,14 @@ class QueueFigures(msgspec.Struct, kw_only=True):
 
 
 class ConsumerFigures(msgspec.Struct, kw_only=True):
-    """A topic's consumers now. `lag`: seqs that the slowest of them has still to read."""
+    """The figures of a topic's consumers. `lag`: seqs that the slowest has not read yet."""
 
     count: int
     lag: int
 
 
 class TopicState(msgspec.Struct, kw_only=True):
-    """One topic as it is now (one partition's figures where there is one). Times are ms since the epoch."""
+    """One topic as it is now (one partition's figures where it has one). Times are ms since the epoch."""
 
     topic: str
     """The address: of a partition above 0, `name/partition`."""

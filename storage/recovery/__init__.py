@@ -1,1 +1,1 @@
-"""From the files of a data directory to the state they stand for, and what is written before anybody is served."""
+"""From the files of a data directory to the engine's state, and the frames to write before requests are served."""

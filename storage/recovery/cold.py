@@ -1,4 +1,4 @@
-"""Cold segments at a start: their .idx must be here, their .data must not. Blocking. Source: storage.md §4, §8."""
+"""Cold segments at a start: their .idx must be local, their .data must not. Blocking. Source: storage.md §4, §8."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.state.manifest import Segment
 
 
 def settle_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None:
-    """Make what is kept here of a cold segment fit the manifest. Raises SegmentError, OpenError, OSError."""
+    """Make the local files of a cold segment match the manifest. Raises SegmentError, OpenError, OSError."""
     id = id_of(topic_id, segment)
     if store.cold is None:
         raise OpenError(
@@ -31,15 +31,15 @@ def settle_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None:
         found = -1
     if found != segment.count * ENTRY_SIZE:
         restore_idx(store, id, segment.count)
-    # The frame that made it cold is synced. A process killed before it had unlinked this leaves it behind.
+    # The frame that made it cold is synced. A process killed before the unlink leaves this file.
     if any(store.fs.exists(names.path(store.root, id, ext)) for ext in (names.DATA, names.PACKED)):
         remove_hot_data(store.fs, store.root, id)
 
 
 def restore_idx(store: SegmentStore, id: SegmentId, count: int) -> None:
-    """Put a whole .idx in place: entries here that pass their check stay, the others come from the cold .idx.
+    """Write a complete .idx: valid local entries stay, the others come from the .idx in the cold store.
 
-    SegmentCorrupt: that one has not got them either. OpenError: it cannot be had now.
+    SegmentCorrupt: the cold store lacks them too. OpenError: the cold store cannot be read now.
     """
     assert store.cold is not None
     path, key = names.path(store.root, id, names.IDX), store.cold.key(id, names.IDX)

@@ -7,9 +7,8 @@ from storage.state.catalog import Catalog
 
 
 def settle_consumers(catalog: Catalog) -> None:
-    """Each goes on where the log says; never beyond the head: salvage may have lost what had been there, and gives
-    those seqs out again. What the log has to be told of that stands in `catalog.unannounced`.
-    """
+    """Every cursor is where the log says, but never beyond the head: salvage may have lost the records there, and
+    their seqs are assigned again. `catalog.unannounced` gets what the log must be told of this."""
     for topic in catalog.topics.values():
         log = topic.log
         for consumer in log.consumers.by_name.values():

@@ -1,9 +1,9 @@
-"""Moves all that the log holds of its records into segments, before any writer is open. Blocking; at a start only.
+"""Moves all records of the log into segments, before any writer is open. Blocking; at a start only.
 
-There is no log yet to which Segment and CheckpointMark frames could go: the manifests change in memory, by the code
-that replays those frames, and whoever called makes them durable in snapshots. Until then the files written here hold
-more than any manifest says, which the next start cuts off or sweeps, and flags of deletions whose frames are durable.
-Source: storage.md §6 (another shard count), §4.
+No log exists yet that could take Segment and CheckpointMark frames. The manifests change in memory, by the code that
+replays such frames, and the caller makes them durable in snapshots. Until then the files hold more than any manifest
+says: the next start truncates or sweeps them. They also hold flags of deletions, whose frames are durable. Source:
+storage.md §6 (another shard count), §4.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from storage.state.retained import Written
 
 
 def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> int:
-    """On return the log needs nothing of the WAL any more: its records are in segments, its deletions flagged, synced.
+    """On return the log needs nothing from the WAL: its records are in segments, its deletions flagged, all synced.
 
-    Returns the number of seqs moved. Raises SegmentError, WalCorrupt, OSError; then what was written does not count.
+    Returns the number of seqs moved. Raises SegmentError, WalCorrupt, OSError; then the files written do not count.
     """
     for segment in log.held.manifest.segments:
         _flag(store, log, segment)
@@ -40,7 +40,7 @@ def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> in
     finally:
         if writer is not None:
             writer.close()
-    log.tail.drop_below(log.head + 1)  # rows of dead records, which no segment needs to know of
+    log.tail.drop_below(log.head + 1)  # entries of dead records, which no segment needs
     return moved
 
 
@@ -55,7 +55,7 @@ def _flag(store: SegmentStore, log: Log, segment: Segment) -> None:
 
 
 def _next(log: Log, options: Options) -> Plan:
-    """What to move next, into an active segment that has room for it."""
+    """What to move next, into an active segment with room for it."""
     active, first_seq = log.held.manifest.active, log.oldest_unabsorbed()
     assert first_seq is not None
     full = active is not None and (

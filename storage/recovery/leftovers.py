@@ -1,7 +1,7 @@
-"""Removes what a change of the shard count leaves of the layout before. Blocking. Source: storage.md §1, §6.
+"""Removes the old layout after a change of the shard count. Blocking. Source: storage.md §1, §6.
 
-Nothing here is needed by the two newest snapshots: log files below where both begin their replay, folders of shards
-that there are no more, and snapshots older than those two, which say something of files that are going.
+The two newest snapshots need nothing of it: log files below the start of both replays, folders of shards that no
+longer exist, and older snapshots, which refer to such files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from storage.platform.filesystem import FileSystem
 
 
 def stray_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
-    """Folders that could hold a log of another number of shards, and hold some of its files or are no others' use."""
+    """Folders that could hold the log of another shard count: they have log files, or nothing else uses them."""
     wal = layout.join(root, "wal")
     names = fs.listdir(wal) if fs.exists(wal) else []
     due = {layout.shard_dir(root, shard, shards) for shard in range(shards)}
@@ -25,12 +25,12 @@ def stray_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
 
 
 def stray_logs(fs: FileSystem, root: str, shards: int) -> list[str]:
-    """Those of them that hold a log file."""
+    """Those that contain a log file."""
     return [folder for folder in stray_folders(fs, root, shards) if layout.wal_numbers(fs.listdir(folder))]
 
 
 def highest_number(fs: FileSystem, root: str) -> int:
-    """The highest number of a log file in any folder, 0 when there is none."""
+    """The highest number of a log file in any folder; 0 when there is none."""
     wal = layout.join(root, "wal")
     names = fs.listdir(wal) if fs.exists(wal) else []
     folders = [names, *(fs.listdir(layout.join(wal, name)) for name in layout.shard_folders(names))]
@@ -38,9 +38,9 @@ def highest_number(fs: FileSystem, root: str) -> int:
 
 
 def remove(fs: FileSystem, root: str, kept: Iterable[int], first_files: list[int]) -> None:
-    """Remove all but the snapshots `kept`, and the log files of each shard from its number in `first_files` on.
+    """Remove all snapshots except `kept`, and each shard's log files below its number in `first_files`.
 
-    Both snapshots must be durable. May be cut short by a crash and be done again. Raises OSError.
+    Both snapshots must be durable. After a crash it may be repeated. Raises OSError.
     """
     _remove_snapshots(fs, layout.meta_dir(root), min(kept))
     shards = len(first_files)
@@ -63,12 +63,12 @@ def _remove_snapshots(fs: FileSystem, folder: str, oldest: int) -> None:
 
 
 def _remove_logs(fs: FileSystem, folder: str, first: int | None) -> None:
-    """Log files below `first` (None: and all else that a log keeps beside them), oldest first."""
+    """Remove log files below `first`, oldest first; None: all of them, and the other files of the log."""
     names = fs.listdir(folder)
     for number in layout.wal_numbers(names):
         if first is None or number < first:
             fs.unlink(layout.join(folder, layout.wal_name(number)))
-            # One by one: a power loss must not bring an earlier name back without the ones behind it.
+            # One by one: after a power loss, an earlier name must not come back without the later ones.
             fs.sync_dir(folder)
     others = [name for name in _log_files(names) if first is None and not layout.wal_numbers([name])]
     for name in others:
@@ -83,11 +83,11 @@ def _remove_folder(fs: FileSystem, folder: str) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        return  # somebody has put other things there
+        return  # somebody has put other files there
     fs.sync_dir(folder.rpartition("/")[0])
 
 
 def _log_files(names: list[str]) -> list[str]:
-    """Names of what a shard keeps in its folder."""
+    """Names of the files of a shard's log in its folder."""
     own = {layout.CURRENT, layout.CURRENT + layout.TMP_SUFFIX, layout.RESERVE}
     return [name for name in names if name in own or layout.wal_numbers([name])]

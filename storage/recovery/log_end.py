@@ -1,14 +1,14 @@
 """Reads a shard's files in order and decides where its log ends: evidence, then verdict. Source: storage.md §6.
 
-what is found behind the last whole unit of a file            verdict
+found behind the last whole unit of a file                    verdict
 -----------------------------------------------------------   ---------------------------------------------
-nothing: the file ends there                                  goes on in the next file
-no valid frame in the whole file, all zero or empty           skipped, wherever it stands (prepared, not used)
-a later file holds a valid frame                              corruption: files are cut and synced at rotation
+nothing: the file ends there                                  the log continues in the next file
+no valid frame in the whole file, all zero or empty           skipped, wherever it is (prepared, not used)
+a later file holds a valid frame                              corruption: rotation truncates and syncs files
 a SyncPoint behind it says that it was durable                corruption
 a second place like this                                      corruption
 only zeros                                                    the end, undamaged
-anything else (torn frame, part of a batch, stale bytes)      the end, damaged: cut, into quarantine
+anything else (torn frame, part of a batch, stale bytes)      the end, damaged: quarantined and truncated
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PAGE = bytes(4096)
 
 
 class LogEnd:
-    """How one shard's log ends, and what is to be done to its files before it goes on."""
+    """Where one shard's log ends, and how to repair its files before it continues."""
 
     def __init__(self, shard: int, directory: str, redo: int) -> None:
         self.shard = shard
@@ -40,17 +40,17 @@ class LogEnd:
         self.next_file = split(redo)[0]
         #: End of the last whole unit.
         self.place = redo
-        #: From here to `place` the last file's bytes may be in the page cache only: written again, then synced.
+        #: From here to the end, the last file's bytes may be in the page cache only: write them again, then sync.
         self.rewrite_from = split(redo)[1]
-        #: (file number, offset) to cut at: the end, and prepared files that were never used.
+        #: (file number, offset) to truncate at: the end, and prepared files that were never used.
         self.cuts: list[tuple[int, int]] = []
-        #: Salvage: (file number, offset, end) of damage to be filled in, without an end to be cut off; missing files.
+        #: Salvage: (file number, offset, end) of damage to fill, without an end for a truncation; and missing files.
         self.holes: list[tuple[int, int, int | None]] = []
         self.missing: list[int] = []
         self.replayed: list[int] = []
-        #: Number of the file that ends within a write, with more than zeros behind it; 0: none does.
+        #: Number of the file that ends inside a write, followed by more than zeros; 0: none does.
         self.torn_file = 0
-        #: Whether there were frames that the snapshot knows nothing of.
+        #: Whether there were frames that the snapshot does not know.
         self.beyond = False
         self.loose_frames = 0
         self.frames = 0
@@ -69,7 +69,7 @@ def find_end(
     salvage: Salvage | None,
     scanner: Scanner,
 ) -> LogEnd:
-    """Replay a shard from `redo` on, its files read by `scanner`. Changes nothing on disk.
+    """Replay a shard from `redo` on; `scanner` reads its files. Changes nothing on disk.
 
     Raises WalCorrupt, UnsupportedFormat, OSError.
     """
@@ -88,7 +88,7 @@ def find_end(
     todo = [number for number in numbers if number >= redo_file]
     if not todo or todo[0] != redo_file:
         if redo == position(1, 0) or (not todo and redo_offset == 0):
-            return end  # nothing there, or nothing to tell it by: the caller judges
+            return end  # no files, or no evidence: the caller decides
         _refuse(layout.join(directory, layout.wal_name(redo_file)), redo_offset, "the file is missing", salvage)
     end.missing += _gaps(directory, todo, salvage)
     reader = _ShardReader(fs, directory, end, replay, progress, salvage, todo, scanner)
@@ -97,7 +97,7 @@ def find_end(
 
 
 def _begun(fs: FileSystem, directory: str) -> int:
-    """Number of the newest file that was begun, as CURRENT tells; 0 = none. It is written before the first frame."""
+    """Number of the newest file in use, as CURRENT says; 0 = none. CURRENT is written before the file's first frame."""
     path = layout.join(directory, layout.CURRENT)
     if not fs.exists(path):
         return 0
@@ -110,7 +110,7 @@ def _begun(fs: FileSystem, directory: str) -> int:
 
 
 def _gaps(directory: str, numbers: list[int], salvage: Salvage | None) -> list[int]:
-    """Numbers missing between files: a refusal, or salvage's to fill."""
+    """Numbers missing between files: the start is refused, or salvage fills the gap."""
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
     for number in missing:
         path = layout.join(directory, layout.wal_name(number))
@@ -202,7 +202,8 @@ class _ShardReader:
             end.rewrite_from = max(end.rewrite_from, scan.sync_point.offset)
 
     def _judge(self, file: File, path: str, index: int, number: int, scan: Scan) -> int | None:
-        """What to make of what stands behind the last whole unit; where to go on in this file (salvage), if so."""
+        """Decide about the bytes behind the last whole unit. Returns where salvage continues in this file, if it
+        does."""
         if scan.reason == "":
             return None
         end = self._end
@@ -227,7 +228,7 @@ class _ShardReader:
         return None
 
     def _damage(self, file: File, index: int, number: int, scan: Scan) -> str | None:
-        """Why this is no end but a hole; None when a log may end like this."""
+        """Why this is a hole and not an end; None when a log may end like this."""
         what = _REASONS[scan.reason]
         if any(self._holds_frame(later) for later in self._numbers[index + 1 :]):
             return f"{what}, and later files go on"
@@ -257,7 +258,7 @@ _REASONS = {
 
 
 def is_zero(file: File, start: int) -> bool:
-    """Whether nothing but zeros stands from `start` to the end of the file."""
+    """Whether the file has only zeros from `start` on."""
     return all(_ZEROS.startswith(data) for _, data in _pieces(file, start))
 
 
@@ -265,7 +266,7 @@ def last_nonzero(file: File, start: int) -> int | None:
     """Offset of the last byte from `start` on that is not zero."""
     found: int | None = None
     for offset, data in _pieces(file, start):
-        # Files are mostly zeros, and `rstrip`, which looks at each byte by itself, is a hundred times as slow as this.
+        # Files are mostly zeros. `rstrip` examines every byte by itself, a hundred times as slow as this comparison.
         if not _ZEROS.startswith(data):
             end = len(data)
             while data.endswith(_PAGE, 0, end):

@@ -1,8 +1,9 @@
-"""Makes a shard's files fit to go on from: what lies behind the end is set aside and cut, the rest made durable.
+"""Repairs a shard's files so that the log can continue: quarantines and truncates what follows the end, syncs the
+rest.
 
-Order: quarantine copy synced -> doubtful bytes written again -> cut -> fsync of every replayed file and directory.
-A crash in between leaves the same evidence, and the next recovery does the same again. Source: storage.md §6.
-What salvage had to skip is mended apart, by `heal`, when its loss is announced.
+Order: quarantine copy synced -> doubtful bytes written again -> truncate -> fsync of every replayed file and
+directory. A crash in between leaves the same evidence, and the next recovery repeats the repair. Source: storage.md
+§6. `heal` repairs what salvage had to skip, later, when its loss is announced.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _log = structlog.get_logger("storage")
 
 
 def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Report) -> None:
-    """Cut, re-write, sync. Raises OSError: then the start is refused."""
+    """Truncate, write again, sync. Raises OSError: then the start is refused."""
     last_file, last_offset = split(end.place)
     cuts = dict(end.cuts)
     for number in sorted({*end.replayed, *cuts}):
@@ -39,7 +40,7 @@ def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Repor
             if number in cuts:
                 _set_aside(fs, root, file, end, number, cuts[number], options, report)
             if number == last_file and number in end.replayed:
-                # After a failed sync pages are clean that never reached the disk; written again, they are dirty.
+                # After a failed sync, pages that never reached the disk are clean. Writing them again makes them dirty.
                 _write_again(file, end.rewrite_from, last_offset)
             if number in cuts:
                 file.truncate(cuts[number])
@@ -51,9 +52,9 @@ def mend(fs: FileSystem, root: str, end: LogEnd, options: Options, report: Repor
 
 
 def heal(fs: FileSystem, root: str, end: LogEnd, options: Options) -> None:
-    """Salvage: set damage aside and put into its place what says nothing, so that later starts find a whole log.
+    """Salvage: quarantine damage and replace it with filler frames, so that later starts find a whole log.
 
-    Only when all that was lost with it is announced and in two snapshots: until then it is the evidence of the loss.
+    Only after all losses are announced and in two snapshots: until then the damage is the evidence of the loss.
     """
     numbers = layout.wal_numbers(fs.listdir(end.directory))
     for number in end.missing:
@@ -101,7 +102,7 @@ def _set_aside(
         kept = _copy(fs, root, file, end.shard, number, cut, size, options)
     except OSError as error:
         if not no_space(error):
-            raise  # a full disk is no reason not to start: nothing of the tail was acked
+            raise  # a full disk must not prevent the start: nothing of the tail was acked
     _log.warning(
         "wal_tail_cut",
         shard=end.shard,
@@ -116,7 +117,7 @@ def _set_aside(
 def _copy(
     fs: FileSystem, root: str, file: File, shard: int, number: int, cut: int, size: int, options: Options
 ) -> str | None:
-    """Name of the copy in quarantine/, or None when there is no room for it under the limit."""
+    """Name of the copy in quarantine/, or None when it does not fit under the limit."""
     directory = layout.quarantine_dir(root)
     if not fs.exists(directory):
         fs.mkdir(directory)

@@ -1,4 +1,4 @@
-"""Queues at the end of a recovery: what a crash has undone, which moves are open. Source: storage.md §5; api.md §6."""
+"""Queues at the end of a recovery: leases that a crash voids, and open moves. Source: storage.md §5; api.md §6."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from storage.state.catalog import Catalog
 
 
 def settle_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
-    """`clean`: the last stop was one, and no frame follows its snapshot; else leases that are not durable are void.
+    """`clean`: the last stop was clean, and no frame follows its snapshot. Otherwise leases that are not durable are
+    void.
 
-    topic_ids of queues with such leases, void by now or not.
+    Returns the topic_ids of queues with such leases, void or not.
     """
     volatile: list[int] = []
     for topic in catalog.topics.values():

@@ -1,9 +1,9 @@
-"""From the bytes in a data directory to the state they stand for. Source: storage.md §6.
+"""From the bytes in a data directory to the engine's state. Source: storage.md §6.
 
-newest valid snapshot -> its sections -> replay of each shard from redo_from -> cut -> sync -> heads.
+newest valid snapshot -> its sections -> replay of each shard from redo_from -> truncate -> sync -> heads.
 
-Runs in a thread, before anything else touches the state. Doing it twice gives the same state. The verdict about
-how a shard's log ends is in `log_end.py`; what salvage does instead of refusing in `salvage.py`.
+Runs in a thread, before anything else touches the state. Running it twice gives the same state. `log_end.py` decides
+where a shard's log ends; `salvage.py` has what salvage does instead of refusing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = structlog.get_logger("storage")
 
 
 class Recovered(NamedTuple):
-    """What recovery hands to the engine."""
+    """The result of recovery, for the engine."""
 
     catalog: Catalog
     next_files: list[int]
@@ -68,7 +68,7 @@ class Recovered(NamedTuple):
 
 
 class Report:
-    """What recovery saw and did."""
+    """What recovery found and did."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -80,7 +80,7 @@ class Report:
 
 
 class Loaded(NamedTuple):
-    """A snapshot and what it says, or nothing."""
+    """A snapshot and its contents, or nothing."""
 
     body: snapshot.Body | None
     kept: list[tuple[int, list[int]]]
@@ -168,12 +168,12 @@ def _unpack(catalog: Catalog) -> None:
 
 
 def _was_clean(loaded: Loaded, ends: list[LogEnd]) -> bool:
-    """Whether the snapshot is that of a clean stop, and nothing came behind it."""
+    """Whether the snapshot is that of a clean stop, and no frame follows it."""
     return loaded.body is not None and loaded.body.clean and not any(end.beyond for end in ends)
 
 
 def load_snapshots(fs: FileSystem, root: str) -> Loaded:
-    """The newest valid snapshot, or the one before; none is fine as long as the WAL begins at its first file."""
+    """The newest valid snapshot, or the one before. None is fine when the WAL begins at its first file."""
     directory = layout.meta_dir(root)
     numbers = layout.snapshot_numbers(fs.listdir(directory)) if fs.exists(directory) else []
     valid: list[tuple[int, snapshot.Body]] = []
@@ -206,7 +206,7 @@ def load_snapshots(fs: FileSystem, root: str) -> Loaded:
 
 
 def _restore(catalog: Catalog, loaded: Loaded) -> int:
-    """Take in what the snapshot says; when it was taken, in ms (0: there is none)."""
+    """Apply the snapshot; returns when it was taken, in ms (0: there is none)."""
     if loaded.body is None:
         return 0
     for section in loaded.sections:
@@ -218,14 +218,14 @@ def _restore(catalog: Catalog, loaded: Loaded) -> int:
 
 
 def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
-    """What is read ahead. Not for salvage, which wants units one by one, and looks into files itself."""
+    """The log files to read ahead. None for salvage, which needs units one by one and reads files itself."""
     directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
     replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
     return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
 
 
 def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
-    """Place by topic_id below which the catalog holds everything of a log."""
+    """By topic_id, the position below which the catalog holds everything of a log."""
     places = {
         log.topic_id: log.applied_place for topic in catalog.by_id.values() for log in topic.logs if log.shard == shard
     }
@@ -270,18 +270,18 @@ def _ends_too_early(end: LogEnd, expected: tuple[int, int], salvage: Salvage | N
     if salvage is None:
         raise WalCorrupt(f"{path}, offset {offset}: {what}: synced frames are missing.", file=path, offset=offset)
     salvage.damage(path, offset, what)
-    # New frames belong behind what the snapshot knows of, and the numbers in between must not be missed later.
+    # New frames belong behind those that the snapshot knows, and numbers in between must not count as missing later.
     end.missing += range(end.next_file, expected[0] + 1)
     end.next_file = max(end.next_file, expected[0] + 1)
 
 
 def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
-    """Without a snapshot the log itself must tell everything from its first frame on."""
+    """Without a snapshot, the log itself must contain everything from its first frame on."""
     if loaded.body is not None:
         return
     lost = [end for end in ends if end.first_file not in (None, 1)]
     bare = [end for end in ends if end.first_file is None]
-    # A shard for whose first file there was no room has none; one whose files are gone was refused before.
+    # A shard without room for its first file has none. One whose files are gone was refused before.
     if lost or (bare and loaded.next_number > 1):
         raise MetadataLost(
             "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told "
@@ -292,7 +292,7 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
 def _settle_heads(
     catalog: Catalog, salvage: Salvage | None, trust: ShardTrust
 ) -> tuple[dict[int, list[LossRange]], list[int]]:
-    """Seqs that may have been handed out and are not here are lost, and said to be."""
+    """Announce as lost the seqs that may have been handed out and do not exist."""
     losses: dict[int, list[LossRange]] = {}
     renewed: list[int] = []
     for topic in catalog.topics.values():
@@ -302,8 +302,8 @@ def _settle_heads(
         if not certain and log.reserved > log.head:
             found = [*found, (log.head + 1, log.reserved, str(LossCause.CRASH))]
         if log.half_written is not None:
-            # Written out of memory when its class was to change, and that was not finished: they are as lost as the
-            # rest of what was in memory, and what was deleted there stays so.
+            # Written from memory for a change of class that was not finished: they are lost like the rest of what was
+            # in memory, and deleted records among them stay deleted.
             found = [*found, (log.half_written, max(log.head, log.half_written), str(LossCause.CRASH))]
         if found:
             log.evict(loss=found)
@@ -331,13 +331,13 @@ def _renew_epoch(catalog: Catalog, log: Log) -> None:
 
 
 def _renew_remembered(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
-    """However long the broker was down, what was known at its end is known."""
+    """Downtime does not count: what was known at its beginning is still known."""
     _renew_keys(catalog, last_ts, now_ms)
     _renew_producers(catalog, options, last_ts, now_ms)
 
 
 def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
-    """Keys that were live at the last frame live one whole window from now on: downtime does not count."""
+    """Keys that were live at the last frame live for a whole window from now on: downtime does not count."""
     for topic in catalog.topics.values():
         ring = topic.log.keys
         if ring is None:
@@ -349,7 +349,7 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
 
 
 def _renew_producers(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
-    """Producers that were not forgotten at the last frame are idle from now on."""
+    """Producers that were known at the last frame are idle from now on."""
     for topic in catalog.by_id.values():
         if (table := topic.log.producers) is not None:
             catalog.usage.producers -= table.renew(last_ts, options.producer_id_expiration_ms, now_ms)

@@ -1,4 +1,4 @@
-"""Applies replayed units: what a snapshot section holds already is only indexed, the rest goes through `apply`.
+"""Applies replayed units: what a snapshot section already holds is only indexed, the rest goes through `apply`.
 
 Source: storage.md §5 (last paragraph), §6.
 """
@@ -20,9 +20,9 @@ from storage.state.lookup import tag_match
 
 
 class Replay:
-    """Replays one shard. `as_of`: place by topic_id below which the snapshot's section knows everything.
+    """Replays one shard. `as_of`: by topic_id, the position below which the snapshot's section is complete.
 
-    `beyond`: something was applied that the snapshot, should it be that of a clean stop, did not know.
+    `beyond`: a frame was applied that the snapshot, if it is that of a clean stop, did not know.
     """
 
     def __init__(self, catalog: Catalog, as_of: dict[int, int], directory: str, salvage: Salvage | None) -> None:
@@ -34,14 +34,14 @@ class Replay:
         self.beyond = False
 
     def known_below(self, number: int) -> int:
-        """Offset in a file below which units come one by one: the snapshot may know them, salvage wants them."""
+        """Offset in a file below which units come one by one: the snapshot may know them, or salvage needs them."""
         if self._salvage is not None:
             return MAX_OFFSET
         file, offset = split(max(self._as_of.values(), default=0))
         return offset if file == number else MAX_OFFSET if file > number else 0
 
     def apply(self, number: int, scanned: ScannedUnit) -> None:
-        """One whole, verified unit. Raises WalCorrupt when its seqs do not follow on."""
+        """Apply one whole, verified unit. Raises WalCorrupt when its seqs leave a gap."""
         unit = scanned.unit
         if not unit.steps:
             return
@@ -63,8 +63,8 @@ class Replay:
         apply_unit(self._catalog, unit, place, position(number, scanned.end))
 
     def _is_news(self, step: Step) -> bool:
-        """Whether a clean stop's snapshot did not know of it. Where no section says up to where it knows a log, it knew
-        that the log had been deleted, if it had given the id out; and a mark may say nothing that is not known."""
+        """Whether a clean stop's snapshot did not know of it. A log without a section was deleted, if its id had
+        been assigned; and a CheckpointMark may repeat what is known."""
         if isinstance(step, ControlStep) and isinstance(step.value, control.CheckpointMark):
             return any(self._is_further(topic_id, seq) for topic_id, seq in step.value.absorbed.items())
         if step.topic_id == 0:
@@ -80,7 +80,7 @@ class Replay:
         return topic_id >= self._next_topic_id or (log is not None and absorbed > log.held.absorbed)
 
     def _index(self, log: Log, unit: Unit, place: int) -> None:
-        """Below as_of: head, counts, keys and floors are in the section; only places and delete flags are not."""
+        """Below as_of, the section has head, counts, keys and floors; only positions and delete flags are added."""
         for step in unit.steps:
             if isinstance(step, RunStep):
                 if step.run.last_seq >= log.marks.live_floor and step.run.last_seq > log.held.absorbed:
@@ -103,7 +103,7 @@ class Replay:
                 log.tail.delete(seq)
 
     def _following_on(self, log: Log, unit: Unit, number: int, offset: int) -> Unit:
-        """The unit without runs that are there already; a jump needs a reservation (or salvage)."""
+        """The unit without records that exist already. A gap needs a reservation (or salvage)."""
         steps = unit.steps
         head = log.head
         for step in steps:
@@ -128,7 +128,7 @@ class Replay:
 
     def _jump(self, log: Log, head: int, first_seq: int, number: int, offset: int) -> None:
         if first_seq > head + 1 and (log.reserved >= first_seq - 1 or self._salvage is not None):
-            return  # salvage looks for what is missing when all that is there has been read
+            return  # salvage looks for missing records after everything has been read
         path = layout.join(self._directory, layout.wal_name(number))
         raise WalCorrupt(
             f"{path}, offset {offset}: seq {first_seq} of log {log.topic_id} follows seq {head}: records are missing.",
@@ -138,7 +138,7 @@ class Replay:
 
 
 def _first_append(unit: Unit) -> int | None:
-    """First seq of the records in a unit."""
+    """The first seq of the records in a unit."""
     for step in unit.steps:
         if isinstance(step, RunStep):
             return step.run.first_seq

@@ -45,9 +45,9 @@ _log = structlog.get_logger("storage")
 
 
 def recorded_shards(fs: FileSystem, root: str, made_with: int, loaded: Loaded) -> int:
-    """The count that the directory's log is laid out for: the newest snapshot's, else the one it was made with.
+    """The shard count of the directory's log: the newest snapshot's, else the one it was created with.
 
-    Raises MetadataLost when no snapshot tells what the log files in other folders are.
+    Raises MetadataLost when no snapshot explains the log files in other folders.
     """
     if loaded.body is not None:
         return loaded.body.shards
@@ -61,7 +61,7 @@ def recorded_shards(fs: FileSystem, root: str, made_with: int, loaded: Loaded) -
 
 
 def is_due(fs: FileSystem, root: str, made_with: int, loaded: Loaded, wanted: int) -> bool:
-    """Whether the layout has to be made anew: another count is wanted, or an earlier change came to a sudden end."""
+    """Whether a new layout is needed: the count differs, or an earlier change was interrupted."""
     recorded = loaded.body.shards if loaded.body else made_with
     if wanted != recorded or any(len(redo) != recorded for _, redo in loaded.kept):
         return True
@@ -70,7 +70,7 @@ def is_due(fs: FileSystem, root: str, made_with: int, loaded: Loaded, wanted: in
 
 
 def clean_up(fs: FileSystem, root: str, loaded: Loaded) -> None:
-    """Remove what a change (or a trim) that came to a sudden end has left, if any. Raises OSError."""
+    """Remove the leftovers of an interrupted change or trim, if any. Raises OSError."""
     if len(loaded.kept) == 2:
         _remove_all_but(fs, root, loaded.kept)
 
@@ -85,9 +85,9 @@ def reshard(
     now_ms: int,
     progress: Callable[[float], None],
 ) -> Recovered:
-    """What `recovered` says, in a directory laid out for `shards`, and in two snapshots; nothing is in the log.
+    """The state of `recovered` in a directory laid out for `shards`, and in two snapshots; the log is empty.
 
-    Raises WalCorrupt, OSError; then a start finds the old layout or the new one, and all of the state in either.
+    Raises WalCorrupt, OSError; then a start finds the old layout or the new one, with all of the state.
     """
     before = recovered.catalog.shards
     moved, recovered = lay_out_anew(fs, root, options, recovered, shards, now_ms=now_ms, progress=progress)
@@ -105,7 +105,7 @@ def lay_out_anew(
     now_ms: int,
     progress: Callable[[float], None],
 ) -> tuple[int, Recovered]:
-    """The records moved, and what `reshard` returns; the count may be the one it was."""
+    """The number of records moved, and the result of `reshard`; the count may be the same as before."""
     catalog = recovered.catalog
     moved = _drain(fs, root, options, recovered, progress)
     first = max(2, *recovered.next_files, leftovers.highest_number(fs, root) + 1)
@@ -135,7 +135,7 @@ def lay_out_anew(
         progress(1.0)
         snapshot_file.write(fs, root, each, body)
     for end in recovered.wounds:
-        heal(fs, root, end, options)  # sets the damage aside; its loss is announced in both snapshots
+        heal(fs, root, end, options)  # quarantines the damage; both snapshots announce its loss
     _remove_all_but(fs, root, kept)
     return moved, recovered._replace(
         next_files=[first] * shards, kept=kept, next_snapshot=number + 2, sections={**sections, 0: states}, wounds=[]
@@ -155,7 +155,7 @@ def _drain(fs: FileSystem, root: str, options: Options, recovered: Recovered, pr
 
 
 def _lay_out(catalog: Catalog, shards: int, begin: int) -> None:
-    """Each log belongs to its new shard, of which nothing is written yet."""
+    """Assign each log to its new shard, where nothing of it is written yet."""
     catalog.shards = shards
     for topic in catalog.topics.values():
         for log in topic.logs:

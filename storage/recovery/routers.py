@@ -1,4 +1,4 @@
-"""Routers at the end of a recovery, and what is to be written about them before anybody is served.
+"""Routers at the end of a recovery, and the frames to write about them before requests are served.
 
 Source: storage.md §6; api.md §4 (ephemeral dest).
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def settle_routers(catalog: Catalog, *, clean: bool) -> None:
-    """Drop those whose source or dest is gone; begin at the source's head where what was copied was in memory only.
+    """Drop routers whose source or dest is gone; restart at the source's head where the copies were in memory only.
 
-    `clean`: the last stop was one, and no frame follows its snapshot. What the log has to be told stands in
-    `catalog.unannounced`.
+    `clean`: the last stop was clean, and no frame follows its snapshot. `catalog.unannounced` gets what the log must
+    be told.
     """
     for router in list(catalog.routes.by_id.values()):
         source, dest = catalog.by_id.get(router.source_id), catalog.by_id.get(router.dest_id)
@@ -34,7 +34,7 @@ def settle_routers(catalog: Catalog, *, clean: bool) -> None:
         if dest.log.ephemeral and not clean:
             _set(catalog, router, source.log.head)
         elif router.cursor > source.log.head:
-            # Salvage has lost what the source had said; its seqs are given out again.
+            # Salvage has lost records of the source, whose seqs are assigned again.
             _set(catalog, router, source.log.head)
             _announce(catalog, router, control.RouterCursor(router_id=router.router_id, source_seq=source.log.head))
         router.position = router.cursor
@@ -51,7 +51,8 @@ def _announce(catalog: Catalog, router: Router, value: control.Control) -> None:
 
 
 async def announce_routers(logs: Logs) -> None:
-    """Write what `settle_routers` has changed; durable on return. Where that cannot be, the next start does it anew."""
+    """Write the changes of `settle_routers`; durable on return. Where that is impossible, the next start repeats
+    them."""
     pending: list[asyncio.Future[int | None]] = []
     told = list(logs.catalog.unannounced)
     for dest_id, value in told:
@@ -63,4 +64,4 @@ async def announce_routers(logs: Logs) -> None:
     for (_, value), outcome in zip(told, outcomes, strict=True):
         later = isinstance(outcome, StorageFull | StorageFailed) and not isinstance(value, control.TopicCreate)
         if isinstance(outcome, BaseException) and not later:
-            raise outcome  # among them: a partition that begins anew, without which nothing may be written to it
+            raise outcome  # among them: a partition that is created anew, and must not be written to before

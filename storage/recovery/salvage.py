@@ -1,8 +1,8 @@
-"""What recovery does about damage when told to go on (TOPICS_RECOVERY=salvage).
+"""What recovery does with damage under TOPICS_RECOVERY=salvage.
 
-It gives up as little as can be, and says so: it resumes only where frames chain to the end of the file or to the next
-damage. What was lost in between becomes loss ranges (cause salvage), every log of the shard gets a new epoch (what its
-tail lost cannot be known), and each piece of damage is logged with its file and offsets. Source: storage.md §6.
+It gives up as little as possible, and reports it: it resumes only where frames chain to the end of the file or to
+the next damage. The gap becomes loss ranges (cause salvage). Every log of the shard gets a new epoch, because what
+its tail lost cannot be known. Each piece of damage is logged with file and offsets. Source: storage.md §6.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Salvage:
         self._ownerless: dict[int, tuple[int, int]] = {}
 
     def damage(self, path: str, offset: int, what: str) -> None:
-        """Something that had been synced cannot be read."""
+        """Bytes that had been synced cannot be read."""
         self.shards.add(self.shard)
         _log.error("wal_damage", file=path, offset=offset, what=what)
 
     def ownerless(self, steps: list[Step]) -> None:
-        """Frames of a log that is not known: of a topic deleted further on, or of one whose TopicCreate is lost."""
+        """Frames of an unknown log: its topic is deleted later on, or its TopicCreate is lost."""
         for step in steps:
             if isinstance(step, RunStep):
                 first_seq, _ = self._ownerless.get(step.topic_id, (step.run.first_seq, 0))
@@ -51,12 +51,13 @@ class Salvage:
                 self._ownerless.pop(step.topic_id, None)
 
     def report_ownerless(self) -> None:
-        """Say which logs are given up as a whole, because the frame that made them is lost."""
+        """Report the logs that are given up as a whole, because the frame that created them is lost."""
         for topic_id, (first_seq, last_seq) in self._ownerless.items() if self.shards else ():
             _log.error("log_lost", topic_id=topic_id, first_seq=first_seq, last_seq=last_seq)
 
     def losses(self, log: Log) -> list[LossRange]:
-        """Seqs of a replayed log that should be there and are not: not lost before, nor deleted (those have rows)."""
+        """Seqs of a replayed log that should exist and do not: neither lost before, nor deleted (those have
+        entries)."""
         if log.shard not in self.shards:
             return []
         log.recount()
@@ -71,7 +72,7 @@ class Salvage:
         return found
 
     def loose(self, steps: list[Step]) -> None:
-        """What a batch held whose end is damaged: given up with it, for it is all or nothing."""
+        """The frames of a batch whose end is damaged. All of it is given up, because a batch is atomic."""
         for step in steps:
             if isinstance(step, ControlStep):
                 _log.error("control_frame_lost", topic_id=step.topic_id, type=FrameType(step.type).name)
@@ -80,9 +81,9 @@ class Salvage:
                 _log.error("records_given_up", topic_id=step.topic_id, first_seq=run.first_seq, last_seq=run.last_seq)
 
     def resume(self, file: File, path: str, start: int, batch_end: int) -> int | None:
-        """Offset behind `start` where whole units begin again; None when there is none in this file.
+        """The offset after `start` where whole units begin again; None when this file has none.
 
-        `batch_end`: where the batch that is damaged there would have ended, 0 = unknown.
+        `batch_end`: where the damaged batch would have ended, 0 = unknown.
         """
         size = file.size()
         offset = max(start + 1, batch_end)
@@ -103,9 +104,9 @@ class Salvage:
 
 
 def filler(size: int) -> bytes:
-    """A frame of exactly `size` bytes that says nothing. In the place of damage it keeps every offset behind as it was.
+    """A frame of exactly `size` bytes without effect. It replaces damage and keeps all later offsets.
 
-    An EvictWatermark of no log, without floors; what pads it is in its node, or under a key that is ignored.
+    It is an EvictWatermark of no log, without floors; the padding is in its node, or under a key that is ignored.
     """
     if size <= OVERHEAD + 256:
         return encode(FrameType.EVICT_WATERMARK, 0, 0, 0, 0, node=b"\0" * (size - OVERHEAD - 1), data=b"\x80")
@@ -116,11 +117,11 @@ def filler(size: int) -> bytes:
 
 
 def _first_unit(data: bytes, *, last: bool) -> int | None:
-    """Where in `data` a unit begins: a frame from which frames chain on, that is not the inside of a batch."""
+    """Where in `data` a unit begins: a frame with a chain of frames after it, and not inside a batch."""
     stop = len(data) - OVERHEAD if last else min(len(data) - OVERHEAD, CHUNK_BYTES)
     at = 0
     while at <= stop:
-        # A frame's first eight bytes hold a length whose upper byte is nearly always 0 and a type of 1 to 17.
+        # A frame's first eight bytes are a length, whose upper byte is nearly always 0, and a type of 1 to 17.
         if not 1 <= data[at + 4] <= 17:
             at += 1
             continue
@@ -133,7 +134,8 @@ def _first_unit(data: bytes, *, last: bool) -> int | None:
             if frame[1] == FrameType.BATCH or (inside and frame[1] == FrameType.SYNC_POINT) or not inside:
                 return frame[0]
             if not frame[2] & MORE:
-                # The end of a batch whose beginning is lost, or single: a lone first one is believed to be single.
+                # The end of a batch whose beginning is lost, or a frame by itself: a lone first frame counts as one by
+                # itself.
                 if frame is frames[0]:
                     return frame[0]
                 inside = False

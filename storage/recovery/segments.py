@@ -1,7 +1,7 @@
-"""Segments at a start: what the manifests say against what is in the folders. Source: storage.md §4, §6.
+"""Segments at a start: compares the manifests with the files. Source: storage.md §4, §6.
 
-After the replay the manifest of every log is as its last frame left it. Here its files are made to fit: what is behind
-the last mark is cut, missing indexes are made anew, files that nobody names go; then deletions are compared.
+After the replay, the manifest of every log is as its last frame left it. Then its files are made to match: bytes
+behind the last mark are truncated, missing indexes rebuilt, unnamed files removed. Then deletions are compared.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _log = structlog.get_logger("storage")
 
 
 def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: bool) -> None:
-    """Make the files of all live logs fit their manifests, and count what is alive. Raises WalCorrupt, OSError.
+    """Make the files of all live logs match their manifests, and count live records. Raises WalCorrupt, OSError.
 
-    `clean`: the last stop was a clean one, so that files and counts are known to be right.
+    `clean`: the last stop was clean, so files and counts are known to be right.
     """
     folders = _folders(store.fs, store.root)
     for topic in catalog.topics.values():
@@ -39,18 +39,19 @@ def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: boo
             if log.topic_id in folders or len(log.held.manifest):
                 with refusing_damage():
                     settle_log(store, log, redo[log.shard], clean=clean)
-    # What a later log has the address of, or no topic counts, is deleted before ready: then its folder goes.
+    # A log whose address a later one has, or that no topic counts, is deleted before the engine is ready; then its
+    # folder goes.
     known = catalog.by_id.keys() | catalog.superseded.keys() | catalog.pending_deletes
     for topic_id in folders:
         if topic_id not in known:
             _set_aside(store.fs, store.root, topic_id)
-    if store.cold is None:  # else the relocator looks for their objects as well
+    if store.cold is None:  # otherwise the relocator looks for their objects too
         catalog.pending_deletes &= folders.keys()
 
 
 @contextlib.contextmanager
 def refusing_damage() -> Generator[None]:
-    """A start is refused for what is wrong with segments: WalCorrupt where bytes are, OSError where writing failed."""
+    """Refuse the start: WalCorrupt for damaged segments, OSError for failed writes."""
     try:
         yield
     except SegmentCorrupt as error:
@@ -64,7 +65,7 @@ def refusing_damage() -> Generator[None]:
 
 
 def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:
-    """One log's part of `settle`. Raises SegmentError, OSError."""
+    """The part of one log. Raises SegmentError, OSError."""
     fs, root, manifest = store.fs, store.root, log.held.manifest
     if not clean:
         check.sweep(fs, root, log.topic_id, {id_of(log.topic_id, each) for each in manifest.segments})
@@ -85,7 +86,7 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
     ]
     for segment, _ in doubtful:
         if not segment.live and segment.end_seq > floor:
-            segment.live = UNKNOWN  # all of it was deleted, which its files may not know of yet
+            segment.live = UNKNOWN  # all of it was deleted, which its files may not show yet
     touched = _delete_deferred(store, log)
     unmeasured = {segment for segment in manifest.segments if segment.assumed}
     for segment, flagged in doubtful:
@@ -94,12 +95,12 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
     for segment in manifest.segments:
         if segment in unmeasured:
             _measure(log, segment)
-    if len(manifest) or not clean:  # segments that the replay saw dropped count for something in what it made
+    if len(manifest) or not clean:  # segments that the replay saw dropped still count in its totals
         log.recount()
 
 
 def _delete_deferred(store: SegmentStore, log: Log) -> set[Segment]:
-    """Deletes that were replayed, on the segments that are there; those that any of them was looked up in."""
+    """Apply replayed deletes to the segments that exist; returns the segments that any of them was looked up in."""
     floor = log.marks.live_floor
     touched: set[Segment] = set()
     for request, place in log.held.deferred:
@@ -115,12 +116,12 @@ def _delete_deferred(store: SegmentStore, log: Log) -> set[Segment]:
 
 
 def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
-    """Bits of what is deleted in the files or not there."""
+    """Bits of the records that are deleted in the files, or missing."""
     id = id_of(log.topic_id, segment)
     try:
         return store.reader_of(segment).dead_bits(id, segment.end_seq)
     except SegmentCorrupt:
-        # A flag that was being set when the process ended; if it is more than that, .data says so.
+        # A flag was being set when the process ended. If it is more than that, .data shows it.
         store.forget(id)
         if segment.tier == COLD:
             restore_idx(store, id, segment.count)
@@ -130,10 +131,10 @@ def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
 
 
 def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: bool) -> bool:
-    """Deletions that the files do not know of for good are to be flagged; what lives is counted: whether it is
-    another number than before."""
+    """Deletions that are not durable in the files are noted for flagging, and live records are counted. Returns
+    whether the count has changed."""
     segment.flips, segment.pin = 0, None
-    # Their Delete frames were replayed, so they lie behind `redo`. Flags that are there already may come from a process
+    # Their Delete frames were replayed, so they lie behind `redo`. Flags that exist already may come from a process
     # killed before it synced them: unless `believed`, the frames stay until all flags have been written again.
     segment.to_flip(segment.dead & ~flagged if believed else segment.dead | flagged, redo)
     segment.dead |= flagged
@@ -142,8 +143,8 @@ def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: b
 
 
 def _measure(log: Log, segment: Segment) -> None:
-    """Count the bytes that live. Where they cannot be read they are assumed, as they are for caps: the engine starts,
-    and whoever reads those records is told. The next start tries again, and is not refused for it."""
+    """Count the live bytes. Where they cannot be read, they are assumed, as for caps: the engine starts, and readers
+    of those records get an error. The next start tries again, and is not refused either."""
     try:
         log.held.details(segment)
         segment.assumed = False
@@ -165,14 +166,14 @@ def _folders(fs: FileSystem, root: str) -> dict[int, str]:
 
 
 def _set_aside(fs: FileSystem, root: str, topic_id: int) -> None:
-    """A folder of no log that is known: not ours to read nor to remove."""
+    """A folder of an unknown log: it is neither read nor removed."""
     source = names.folder(root, topic_id)
     target = layout.join(layout.quarantine_dir(root), f"topic-{topic_id:016x}")
     if not fs.exists(layout.quarantine_dir(root)):
         fs.mkdir(layout.quarantine_dir(root))
         fs.sync_dir(root)
     if fs.exists(target):
-        return  # one of that name lies there already: this one stays where it is, unread
+        return  # a folder of that name exists already: this one stays where it is, unread
     _log.warning("stranger_set_aside", folder=source, moved_to=target)
     fs.rename(source, target)
     fs.sync_dir(layout.quarantine_dir(root))

@@ -26,7 +26,7 @@ _log = structlog.get_logger("storage")
 async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recovered) -> None:
     """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return.
 
-    Also the deletion of topics whose name a later one has: else they would be back when that one is gone.
+    Also deletes topics whose name a later topic has: otherwise they would return when the later one is deleted.
     """
     pending: list[tuple[int, asyncio.Future[int | None]]] = []
     for topic_id, name in logs.catalog.superseded.items():
@@ -47,12 +47,12 @@ async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recov
     outcomes = await asyncio.gather(*(done for _, done in pending), return_exceptions=True)
     for (topic_id, _), outcome in zip(pending, outcomes, strict=True):
         if isinstance(outcome, StorageFull) and not recovered.renewed:
-            # No room even for this. The next start would find the same; before that log goes on, it is written.
+            # No room even for this. The next start would find the same; it is written before that log continues.
             logs.unannounced_losses[topic_id] = recovered.losses.get(topic_id, [])
         elif isinstance(outcome, BaseException):
             raise outcome
     if recovered.renewed or recovered.wounds:
-        # Both kept snapshots then say what is left. Until they do, a start must find the damage as it was.
+        # Both kept snapshots then have the losses. Until then, a start must find the damage unchanged.
         await snapshotter.take()
         await snapshotter.take()
         for end in recovered.wounds:
@@ -60,10 +60,10 @@ async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recov
 
 
 async def end_leases_with_this_process(logs: Logs, recovered: Recovered) -> None:
-    """A snapshot of a clean stop holds leases that are not durable: whatever ends this process next voids them.
+    """A snapshot of a clean stop holds leases that are not durable. The next end of this process must void them.
 
-    A frame behind that snapshot says so by being there, before a job can be given to anybody. Claims write none, and
-    without it a kill would bring back leases that others have taken over meanwhile, tokens and all.
+    A frame behind that snapshot does so by its presence, before any job is handed out. Claims write no frame:
+    without this one, a kill would restore leases that others have taken over meanwhile, with their tokens.
     """
     pending: list[asyncio.Future[int | None]] = []
     for topic_id in recovered.volatile:
@@ -72,7 +72,7 @@ async def end_leases_with_this_process(logs: Logs, recovered: Recovered) -> None
         frame = encode_controls([value], topic_id, logs.now_ms())
         pending.append(logs.submit_controls(log, frame, frees=True))
     for outcome in await asyncio.gather(*pending, return_exceptions=True):
-        # A shard that has stopped hands out nothing; and no disk is so full that this is kept from it for long.
+        # A stopped shard hands out nothing, and no disk is too full for this frame for long.
         if isinstance(outcome, StorageFull):
             _log.warning("leases_not_ended", error=str(outcome))
         elif isinstance(outcome, BaseException) and not isinstance(outcome, StorageFailed):
@@ -91,11 +91,11 @@ def _config_update(topic: Topic) -> control.ConfigUpdate:
 
 
 async def hand_back_reservations(logs: Logs) -> None:
-    """A clean stop: seqs reserved and not used may be handed out after the next start."""
+    """At a clean stop: return reserved seqs that were not used."""
     pending: list[asyncio.Future[int | None]] = []
     for topic in logs.catalog.topics.values():
         log = topic.log
-        # Writes that are still on their way come before this frame in the log: theirs are not handed back.
+        # Writes in flight precede this frame in the log: their seqs are not returned.
         used = log.assigned_head
         unused = topic.config.durability is not Durability.FSYNC and log.reserved > used
         if unused and logs.shards[log.shard].log.failed is None and not topic.provisional:

@@ -1,7 +1,7 @@
-"""The tail cache: bytes of the newest batches, so that readers close to head never touch the disk.
+"""The tail cache: bytes of the newest batches, so that reads near the head need no disk.
 
-Bytes come from the encoder, which computed their checksums, and have never left memory. Oldest first out.
-Batches of ephemeral logs are not accounted here: memory is the only place they are in.
+The bytes come from the encoder, which computed their checksums, and have never left memory. The oldest go first.
+Batches of ephemeral logs are not counted here: they exist only in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 
 from storage.state.log import Log
 
-#: Memory that a batch takes beside its bytes (CPython 3.11, measured): of small batches it is the larger part.
+#: Memory of a batch beside its bytes (CPython 3.11, measured); most of the memory of a small batch.
 ENTRY_BYTES = 248
 
 

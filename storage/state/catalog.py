@@ -1,8 +1,8 @@
-"""All topics and logs of an engine, and what each control frame does to them: one `apply` for live path and recovery.
+"""All topics and logs of an engine, and one `apply` of control frames for live path and recovery.
 
 No I/O and no clock. Each partition is a `Topic` with one log, found by its address; partition 0 by the topic's name.
-Partitions above 0 are found only while partition 0 counts so many: made before it says so, gone when it is.
-Source: storage.md §2, §6; architecture.md (topic and log are two things).
+A partition above 0 is found only while partition 0 counts it: it is created before partition 0 counts it, and
+removed after. Source: storage.md §2, §6; architecture.md (topic and log are two things).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from storage.state.usage import Usage
 
 
 def shard_of(topic_id: int, shards: int) -> int:
-    """The shard that holds a log's frames."""
+    """The shard with a log's frames."""
     return xxhash.xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % shards
 
 
 def leases_durable(config: TopicConfig) -> bool:
-    """Whether a queue set so writes its leases to the log."""
+    """Whether a queue with this config writes its leases to the log."""
     return config.leases_durable and config.durability is not Durability.EPHEMERAL
 
 
 class Topic:
-    """One partition of a named topic; mostly there is no other. `provisional` until its creating frame is committed.
+    """One partition of a named topic; most topics have one. `provisional` until its creating frame is committed.
 
     `title` is the topic's name, `name` the address of this partition, `root_id` the topic_id of partition 0.
     """
@@ -71,22 +71,22 @@ class Topic:
         self.name = address(title, partition)
         self.topic_id = topic_id
         self.config = config
-        #: Of partition 0: partitions 1, 2, …, as many as count.
+        #: In partition 0: partitions 1, 2, …, as many as count.
         self.others: tuple[Topic, ...] = ()
-        #: Of partition 0: which partition the next write without a tag goes to.
+        #: In partition 0: the partition for the next write without a tag.
         self.turn = 0
-        #: Of partition 0: where writes with a key that are under way go, by the key's digest.
+        #: In partition 0: where writes with a key in progress go, by the key's digest.
         self.routed: dict[bytes, list[int]] = {}
         self.logs: list[Log] = []
         self.paused = False
         self.provisional = False
         self.last_read_ts: int | None = None
-        #: Of a topic that is deleted: the routers that went with it.
+        #: In a deleted topic: the routers that were deleted with it.
         self.routers_removed: list[Router] = []
 
     @property
     def leases_durable(self) -> bool:
-        """Whether leases are frames of the log. What is in memory only has none."""
+        """Whether leases are frames of the log. An ephemeral queue has no such frames."""
         return leases_durable(self.config)
 
     @property
@@ -104,23 +104,23 @@ class Catalog:
         self.by_id: dict[int, Topic] = {}
         #: Names of topics with more than one partition.
         self.spread: set[str] = set()
-        #: By topic_id of partition 0: the logs of its partitions above 0, whether they count (yet, still) or not.
+        #: By topic_id of partition 0: the logs of its partitions above 0, whether they count or not.
         self.parts: dict[int, dict[int, Topic]] = {}
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
-        #: Values kept for others that belong to no log.
+        #: Values stored for others that belong to no log.
         self.states = OwnStates()
-        #: Called with each log whose slowest consumer has come further durably, or is gone.
+        #: Called with a log when its slowest consumer has durably advanced or was deleted.
         self.on_consumed: Callable[[Log], None] | None = None
-        #: What a recovery has changed of routers and consumers, and has to be written: (topic_id, frame).
+        #: Changes that recovery made to routers and consumers, still to be written: (topic_id, frame).
         self.unannounced: list[tuple[int, control.Control]] = []
         self.next_topic_id = 1
-        #: Grows with every consumer that is made or deleted, and every topic that goes.
+        #: Grows with every consumer that is created or deleted, and every topic that is deleted.
         self.consumer_changes = 0
-        #: Name by topic_id of topics that lost their name to a later one and whose TopicDelete was not found (yet).
+        #: Name by topic_id of topics whose name a later topic has, and whose TopicDelete has not been found (yet).
         self.superseded: dict[int, str] = {}
-        #: Deleted logs whose folder of segments is still to be removed.
+        #: Deleted logs whose folder of segments still exists.
         self.pending_deletes: set[int] = set()
         self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
             FrameType.TOPIC_CREATE: self._topic_create,
@@ -138,7 +138,7 @@ class Catalog:
         }
 
     def named(self, prefix: str, after: str) -> Iterator[Topic]:
-        """Topics whose name begins with `prefix`, in bytewise order, behind the name `after`."""
+        """Topics whose name begins with `prefix`, in bytewise order, after the name `after`."""
         first = bisect_left(self._names, prefix) if prefix > after else bisect_right(self._names, after)
         for name in islice(self._names, first, None):
             if not name.startswith(prefix):
@@ -147,7 +147,7 @@ class Catalog:
 
     @property
     def size(self) -> int:
-        """How many topics there are, their partitions aside."""
+        """The number of topics, not counting partitions."""
         return len(self._names)
 
     def log(self, topic_id: int) -> Log | None:
@@ -156,9 +156,9 @@ class Catalog:
         return topic.logs[0] if topic else None
 
     def apply(self, type_: int, topic_id: int, ts: int, value: Any, place: int = 0, node: str = "") -> int | None:
-        """Do what a committed control frame at `place` says. Frames of logs that are gone do nothing.
+        """Apply a committed control frame at `place`. Frames of deleted logs do nothing.
 
-        Returns the number of records removed where the frame removes some.
+        Returns the number of records removed, for frames that remove some.
         """
         if type_ == FrameType.DELETE:
             return self._delete(topic_id, value, place)
@@ -170,14 +170,14 @@ class Catalog:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def claim_topic_id(self, usable: Callable[[int], bool]) -> int:
-        """A topic_id never used before whose shard can be written; ids of stopped shards are skipped."""
+        """An unused topic_id whose shard accepts writes; ids of stopped shards are skipped."""
         while not usable(shard_of(self.next_topic_id, self.shards)):
             self.next_topic_id += 1
         self.next_topic_id += 1
         return self.next_topic_id - 1
 
     def add(self, topic_id: int, value: control.TopicCreate | control.ConfigUpdate) -> Topic:
-        """Make the log a TopicCreate describes. That of a partition above 0 is found by its id only, until `link`."""
+        """Create the log that a TopicCreate describes. A partition above 0 is found only by its id, until `link`."""
         root_id = value.topic if value.partition else topic_id
         topic = Topic(value.name, topic_id, TopicConfig.from_map(value.config), value.partition, root_id)
         shard = shard_of(topic_id, self.shards)
@@ -198,7 +198,7 @@ class Catalog:
         return topic
 
     def link(self, root: Topic) -> None:
-        """The partitions that partition 0 counts are found by their addresses from now on."""
+        """From now on the partitions that partition 0 counts are found by their addresses."""
         parts = self.parts.get(root.topic_id)
         if parts is None:
             return
@@ -210,7 +210,7 @@ class Catalog:
             self.spread.add(root.name)
 
     def remove(self, topic: Topic) -> None:
-        """Forget a log and what it used. With partition 0 the others are found no more, but for their frames."""
+        """Forget a log and what it used. Without partition 0 the others are found only by their frames."""
         self.by_id.pop(topic.topic_id, None)
         self.consumer_changes += 1
         for each in (topic, *topic.others):
@@ -233,12 +233,13 @@ class Catalog:
 
     def _topic_create(self, topic_id: int, ts: int, value: control.TopicCreate) -> None:
         if (known := self.by_id.get(topic_id)) is not None:
-            # Live path: it stands there provisionally; replay below as_of: it is in the snapshot.
+            # Live path: it is here provisionally. Replay below as_of: it is in the snapshot.
             self._link_live(known)
             return
         older = None if value.partition else self.topics.get(value.name)
         if older is not None:
-            # Of two live logs with one name the higher id wins; of partitions above 0 when all is known of them.
+            # Of two live logs with one name the higher id wins. Partitions above 0 are compared when all is known of
+            # them.
             self.superseded[min(older.topic_id, topic_id)] = value.name
             if older.topic_id > topic_id:
                 return
@@ -246,7 +247,7 @@ class Catalog:
         self._link_live(self.add(topic_id, value))
 
     def _link_live(self, topic: Topic) -> None:
-        # A replay may come to the shard of another partition later: then all are linked at its end.
+        # The replay may reach the shard of another partition later: then all are linked at the end.
         if not topic.partition and not self.usage.replaying:
             self.link(topic)
 
@@ -321,7 +322,7 @@ class Catalog:
     # -- routers ---------------------------------------------------------------------------------------------------
 
     def claim_id(self) -> int:
-        """For a router or consumer: of the same numbers as topic_ids, never used before."""
+        """For a router or consumer: an unused id, of the same sequence as topic_ids."""
         self.next_topic_id += 1
         return self.next_topic_id - 1
 
@@ -346,7 +347,7 @@ class Catalog:
         self.usage.consumers += log.consumers.apply(value)
         self.consumer_changes += value.event != "cursor"
         if log.states is not None and (value.seq is not None or value.event == "delete"):
-            # What was kept with the cursor's last place says nothing of this one; a State behind this frame does.
+            # Metadata of the old position does not belong to the new one; a State frame after this one sets it anew.
             for kind in (OFFSET, ATTEMPT):
                 log.states.apply(control.State(kind=kind, key=value.name))
         log.section = None
@@ -373,7 +374,7 @@ class Catalog:
             log.section = None
 
     def move_router(self, topic_id: int, value: control.RouterCursor, copies: int) -> None:
-        """A RouterCursor frame behind so many copies in its batch."""
+        """Apply a RouterCursor frame that follows this many copies in its batch."""
         self.routes.moved(value, copies)
         self._section_changed(topic_id)
 
@@ -383,8 +384,7 @@ class Catalog:
             log.section = None
 
     def remember(self, topic_id: int, ts: int, batch: control.Batch, count: int) -> None:
-        """Take in the idempotency key of a committed batch of `count` records, the move that it is part of, and whose
-        it is."""
+        """Remember the idempotency key of a committed batch of `count` records, its move and its producer."""
         topic = self.by_id.get(topic_id)
         if topic is not None and batch.producer is not None and batch.first_seq is not None:
             self._sent(topic.log, ProducerBatch(*batch.producer), batch.first_seq, count, ts)
@@ -404,7 +404,7 @@ class Catalog:
             log.section = None
 
     def _sent(self, log: Log, batch: ProducerBatch, first_seq: int, count: int, ts: int) -> None:
-        if count:  # none: replayed records of a batch that were there already
+        if count:  # none: replayed records of a batch that exist already
             if log.producers is None:
                 log.producers = ProducerTable()
             self.usage.producers += log.producers.take(batch, count, first_seq, ts)

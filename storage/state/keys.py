@@ -1,8 +1,8 @@
 """Idempotency keys of one log: 16-byte digests in arrays, for the length of the topic's window.
 
-Rows go into generations of an eighth of a window each, at most GENERATION_ROWS rows; a generation whose newest
-row has expired is dropped whole, so nothing is ever deleted one by one and no lookup table is ever rebuilt for
-more than one generation. Inside a generation: open addressing. Source: storage.md §5, §6; api.md §3.
+Entries are in generations, each of an eighth of a window and at most GENERATION_ROWS keys. A generation whose newest
+entry has expired is dropped whole: nothing is deleted one by one, and no lookup table is rebuilt for more than one
+generation. Inside a generation: open addressing. Source: storage.md §5, §6; api.md §3.
 """
 
 from __future__ import annotations
@@ -95,17 +95,17 @@ class _Generation:
 
 
 class KeyRing:
-    """The keys of one log, oldest generation first. Stamps must not go backwards."""
+    """The keys of one log, oldest generation first. Timestamps must not decrease."""
 
     __slots__ = ("_generations", "rows")
 
     def __init__(self) -> None:
         self._generations: list[_Generation] = []
-        #: Rows held, expired ones of a generation still held included (at most an eighth of a window's).
+        #: Entries held, including expired ones of a generation that is still held (at most an eighth of a window).
         self.rows = 0
 
     def find(self, digest: bytes, now_ms: int, window_ms: int) -> Remembered | None:
-        """What the key stands for, if it was written at most a window ago."""
+        """What the key stands for, if it was written within the window."""
         for generation in reversed(self._generations):
             if now_ms - generation.newest > window_ms:
                 return None
@@ -116,7 +116,7 @@ class KeyRing:
         return None
 
     def add(self, each: Remembered, window_ms: int) -> None:
-        """Remember a key; the caller has found that it is not there."""
+        """Remember a key; the caller knows that it is not here yet."""
         last = self._generations[-1] if self._generations else None
         if last is None or len(last) >= GENERATION_ROWS or each.ts - last.oldest > window_ms // 8:
             last = _Generation()
@@ -125,7 +125,7 @@ class KeyRing:
         self.rows += 1
 
     def expire(self, now_ms: int, window_ms: int) -> int:
-        """Drop generations of which no row is live any more; how many rows went."""
+        """Drop generations without a live entry; returns how many entries were dropped."""
         dropped = 0
         while self._generations and now_ms - self._generations[0].newest > window_ms:
             dropped += len(self._generations.pop(0))
@@ -133,13 +133,13 @@ class KeyRing:
         return dropped
 
     def live(self, now_ms: int, window_ms: int) -> list[Remembered]:
-        """All keys written at most a window ago, oldest first."""
+        """All keys written within the window, oldest first."""
         rows = (generation.row(row) for generation in self._generations for row in range(len(generation)))
         return [each for each in rows if now_ms - each.ts <= window_ms]
 
     @classmethod
     def of(cls, rows: Iterable[Remembered], window_ms: int) -> KeyRing:
-        """A ring of these rows, oldest first."""
+        """A ring of these entries, oldest first."""
         ring = cls()
         for each in rows:
             ring.add(each, window_ms)

@@ -1,8 +1,8 @@
-"""One log: what has seqs. A topic has one a partition; `topic_id` on disk names a log.
+"""One log: a sequence of records with seqs. Each partition of a topic has one; `topic_id` on disk names a log.
 
-Two views of the same rows: *published* (committed, readable) and *assigned* (published plus what is on its way
-to disk), so that seqs, caps and expected_seq are exact under concurrent writes. A failed write takes the assigned
-view back to the published one. Used alike by the live path and by recovery; no I/O. Source: storage.md §3, §7.
+It has two views: *published* (committed, readable) and *assigned* (published plus writes in flight), so that seqs,
+caps and expected_seq are exact under concurrent writes. A failed write resets the assigned view to the published
+one. Used by the live path and by recovery; no I/O. Source: storage.md §3, §7.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from storage.state.tail_tags import TailTags
 from storage.state.usage import Usage
 from storage.state.watermarks import LossRange, Watermarks
 
-#: A floor that has risen by so many seqs has bytes below it dropped from memory.
+#: When a floor has risen by this many seqs, the bytes below it are dropped from memory.
 _UNCACHED_EVERY = 1024
-#: Of one seq in so many or more all between the first and the last are looked at together.
+#: When at least one seq in this many is wanted, all between the first and the last are examined at once.
 _DENSE = 4
 
 
 class Log:
-    """State of one log. Seqs from 1; counts and bytes are of live records; times ms since the epoch."""
+    """State of one log. Seqs start at 1; counts and bytes are of live records; times are ms since the epoch."""
 
     __slots__ = (
         "applied_place",
@@ -82,9 +82,9 @@ class Log:
         self.epoch = epoch
         self.usage = usage
         self.ephemeral = False
-        #: Replay: the first record found in the WAL of a log that is ephemeral. Its class was being changed.
+        #: Replay: the first record found in the WAL of an ephemeral log. Its class was being changed.
         self.half_written: int | None = None
-        #: While ephemeral: records up to here are in the WAL, from before; later ones are in memory only.
+        #: While ephemeral: records up to here are in the WAL from before; later ones are in memory only.
         self.durable_head = 0
         #: Assigned bytes that are in memory only: this log's part of `usage.ephemeral_bytes`.
         self.memory_bytes = 0
@@ -94,14 +94,14 @@ class Log:
         self.keys: KeyRing | None = None
         #: Idempotent producers; None: there were none.
         self.producers: ProducerTable | None = None
-        #: Who holds which jobs; None where records are no jobs.
+        #: Leases of jobs; None when the topic is no queue.
         self.queue: LeaseTable | None = None
         self.moves = Moves()
         self.consumers = ConsumerTable()
-        #: Values kept for others; None: there are none.
+        #: Values stored for others; None: there are none.
         self.states: StateTable | None = None
         self.head = 0
-        #: No seq up to here is handed out twice: durable (HeadWatermark). `reserving` = asked for, not yet durable.
+        #: No seq up to here is assigned twice: durable (HeadWatermark). `reserving` = requested, not durable yet.
         self.reserved = 0
         self.reserving = 0
         self.last_ts = 0
@@ -109,23 +109,23 @@ class Log:
         self.count = self.bytes = 0
         self.assigned_head, self.assigned_floor = 0, 1
         self.assigned_count = self.assigned_bytes = 0
-        #: Everything of this log below this place of its shard's WAL is in this state, nothing above it is.
+        #: This state holds everything of the log below this position of its shard's WAL, and nothing above.
         self.applied_place = 0
         self.tags = TailTags()
         #: Batches whose bytes are in memory: first seq -> (bytes, offset of the first Append frame).
         self.cached: dict[int, tuple[bytes, int]] = {}
-        #: Where the floor was when it was last looked whether any of these lie below it.
+        #: The floor at the last check for such batches below it.
         self.uncached_below = 0
         #: The last encoded snapshot section; None = changed since.
         self.section: bytes | None = None
 
     @property
     def earliest_seq(self) -> int:
-        """First live record, head + 1 when there is none."""
+        """The first live record; head + 1 when there is none."""
         return self.earliest_from(self.marks.live_floor)
 
     def earliest_from(self, floor: int) -> int:
-        """First live record from `floor` on, head + 1 when there is none."""
+        """The first live record from `floor` on; head + 1 when there is none."""
         found = self.held.first_live(floor, self.head + 1)
         return self.head + 1 if found is None else found
 
@@ -135,7 +135,7 @@ class Log:
         self.memory_bytes += memory_bytes
 
     def lost_below(self, floor: int) -> int | None:
-        """Jobs, as things are assigned now, that are lost when the floor rises so far; None: this is no queue."""
+        """The jobs lost when the floor rises to here, in the assigned view; None: not a queue."""
         if self.queue is None:
             return None
         return self.held.totals(self.assigned_floor, floor, self.marks.live_floor)[0]
@@ -146,25 +146,25 @@ class Log:
         return self.tail.totals(first_seq, end_seq)[1] if self.ephemeral and first_seq < end_seq else 0
 
     def set_ephemeral(self, ephemeral: bool) -> None:
-        """Records appended from now on live in memory only (or no longer do)."""
+        """From now on, appended records are in memory only (or no longer)."""
         if ephemeral != self.ephemeral:
             self.half_written = None
             self.written_out(self.head)
             self.ephemeral = ephemeral
 
     def written_out(self, last_seq: int) -> None:
-        """Records up to `last_seq`, in memory only before, are in the WAL."""
+        """Records up to `last_seq`, in memory only before, are in the WAL now."""
         if last_seq > self.durable_head:
             self._use(0, -self._in_memory(self.assigned_floor, last_seq + 1))
             self.durable_head = last_seq
             self.section = None
 
     def take_usage(self) -> None:
-        """Count what a snapshot says this log holds."""
+        """Count the usage that a snapshot states for this log."""
         self._use(self.assigned_bytes)
 
     def release(self) -> None:
-        """The log is deleted: what it used is free."""
+        """The log is deleted: release its usage."""
         self._use(-self.assigned_bytes, -self.memory_bytes)
         self.usage.keys -= self.keys.rows if self.keys else 0
         self.usage.producers -= len(self.producers or ())
@@ -173,7 +173,7 @@ class Log:
     # -- records -------------------------------------------------------------------------------------------------
 
     def reserve(self, run: Run) -> int:
-        """Take the run into the assigned view; returns its row for `commit`."""
+        """Add the records to the assigned view; returns the number of their entry for `commit`."""
         row = self.tail.append(run)
         count, size = len(run.sizes), total(run.payloads)
         self.assigned_head = run.first_seq + count - 1
@@ -185,13 +185,14 @@ class Log:
         return row
 
     def _above(self, floor: int, run: Run | Singles) -> tuple[int, int]:
-        """(records, bytes) of an appended run that count. Below the floor lie some only where a log was written out."""
+        """(records, bytes) of appended records above the floor. Records below it occur only where a log was written
+        out."""
         if run.first_seq < floor:
             return self.tail.totals(floor, run.last_seq + 1)
         return len(run.sizes), total(run.payloads)
 
     def commit(self, run: Run, row: int, unit_place: int, lead: int) -> None:
-        """Publish a reserved run whose batch is in the WAL at `unit_place` (0: in memory only)."""
+        """Publish reserved records whose batch is in the WAL at `unit_place` (0: in memory only)."""
         self.tail.place(row, unit_place, lead)
         count, size = len(run.sizes), total(run.payloads)
         self.head = run.first_seq + count - 1
@@ -207,7 +208,7 @@ class Log:
         self.section = None
 
     def take_singles(self, singles: Singles, unit_place: int) -> None:
-        """`reserve` and `commit` of many runs of one record each (recovery)."""
+        """`reserve` and `commit` for many batches of one record each (recovery)."""
         self.tail.extend(singles, unit_place)
         count, size = self._above(self.assigned_floor, singles)
         self.assigned_head = self.head = singles.last_seq
@@ -221,7 +222,7 @@ class Log:
         self.section = None
 
     def index_only(self, run: Run, unit_place: int, lead: int) -> None:
-        """Recovery, below a snapshot's as_of: the section counts these records already, but not where they are."""
+        """Recovery, below a snapshot's as_of: the section counts these records already, without their positions."""
         self.tail.place(self.tail.append(run), unit_place, lead)
         self.tags.add(run.tagged)
 
@@ -238,7 +239,7 @@ class Log:
         self.assigned_bytes = self.bytes
 
     def recount(self) -> None:
-        """Count what is here, whatever a snapshot says was: salvage has lost some of it."""
+        """Count what is here instead of what a snapshot says: salvage has lost some of it."""
         floor = self.marks.live_floor
         self.count, self.bytes = self.held.totals(floor, self.head + 1, floor)
         self.roll_back()
@@ -246,28 +247,28 @@ class Log:
     # -- losses and deletions ------------------------------------------------------------------------------------
 
     def cut(self, records: int, size_bytes: int) -> Cut | Segment:
-        """How the oldest make room for so much, as things are assigned now; a segment that has to be loaded first."""
+        """What to evict to make this much room, in the assigned view; a segment when that must be loaded first."""
         return self.held.cut(self.assigned_floor, records, size_bytes, self.marks.live_floor)
 
     def assign_cut(self, cut: Cut) -> None:
-        """An eviction is on its way to disk: the assigned view no longer holds what goes with it."""
+        """An eviction is in flight: remove its records from the assigned view."""
         self.assigned_count -= cut.records
         self.assigned_bytes -= cut.size_bytes
         self._use(-cut.size_bytes, -self._in_memory(self.assigned_floor, cut.floor) if self.ephemeral else 0)
         self.assigned_floor = cut.floor
 
     def assign_floor(self, floor: int) -> None:
-        """The same for what lies below `floor`."""
+        """The same for everything below `floor`."""
         if floor > self.assigned_floor:
             self.assign_cut(Cut(floor, *self.held.totals(self.assigned_floor, floor, self.marks.live_floor)))
 
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
-        """Apply an EvictWatermark: raise floors, add loss ranges; returns how many live records went."""
+        """Apply an EvictWatermark: raise floors, add loss ranges; returns the number of live records removed."""
         marks = self.marks
         before = marks.live_floor
         for start, end, _ in loss or ():
             self._lose(start, end)
-        # The assigned view goes first: it counts by what is there now.
+        # The assigned view first: it counts the records that are still here.
         self.assign_floor(marks.live_floor_with(floors, loss))
         marks.merge(floors, loss)
         for _, end, _ in loss or ():
@@ -285,7 +286,7 @@ class Log:
         return gone
 
     def _lose(self, first_seq: int, last_seq: int) -> None:
-        """Records in a loss range are not alive, should there be any: of a change of class that was not finished."""
+        """Records in a loss range are not alive, if any exist: from a change of class that was not finished."""
         first_seq = max(first_seq, self.marks.live_floor, self.held.absorbed + 1)
         if first_seq <= last_seq and self.tail.totals(first_seq, last_seq + 1)[0]:
             self._count_deleted(*self.tail.delete_all(range(first_seq, min(last_seq, self.head) + 1)))
@@ -301,18 +302,19 @@ class Log:
         if floor > self.held.absorbed:
             self.tail.drop_below(floor)
         self.tags.forget_below(floor)
-        # A floor that rises with every write does not look each time: the tail cache has a bound of its own. Of what is
-        # in memory only it has none.
+        # A floor that rises with every write is not checked every time: the tail cache has its own bound. Bytes in
+        # memory only have none.
         if floor >= self.uncached_below + _UNCACHED_EVERY or self.ephemeral:
             self.uncached_below = floor
-            # Batches are cached in seq order; the last one that begins below the floor may hold live records behind it.
+            # Batches are cached in seq order. The last one that begins below the floor may hold live records above it.
             for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
                 del self.cached[first_seq]
 
     def delete(self, request: control.Delete, place: int = 0, found: Found | None = None) -> int:
-        """Apply a Delete whose frame lies at `place`; returns how many live records went. Again, it changes nothing.
+        """Apply a Delete whose frame is at `place`; returns the number of live records removed. Repeating it changes
+        nothing.
 
-        `found`: what the segments hold that it wants, looked up beforehand.
+        `found`: the records in segments that it wants, looked up beforehand.
         """
         last = self.delete_end(request)
         if request.match is None and request.seqs is None:
@@ -323,7 +325,7 @@ class Log:
         elif found is None:
             found = self._find(request, 0)
         elif found.absorbed < self.held.absorbed:
-            # A turn was absorbed in between: only what it moved was not looked up yet.
+            # A flush moved records in between: only those were not looked up yet.
             more = self._find(request, found.absorbed + 1)
             found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone, floor, absorbed = 0, self.marks.live_floor, self.held.absorbed
@@ -343,11 +345,11 @@ class Log:
         return last if request.before_seq is None else min(last, request.before_seq - 1)
 
     def _find(self, request: control.Delete, first_seq: int) -> Found:
-        """What the segments hold, alive, from `first_seq` on that a Delete wants by tag or seq. Blocking."""
+        """Live records in segments, from `first_seq` on, that a Delete wants by tag or seq. Blocking."""
         return find(self.held, request, max(first_seq, self.marks.live_floor), self.delete_end(request))
 
     def _count_deleted(self, seqs: Sequence[int], sizes: Sequence[int]) -> int:
-        """These records, ascending, are not alive any more: how many they are."""
+        """These records, ascending, are no longer alive; returns their number."""
         if not seqs:
             return 0
         self.count -= len(seqs)
@@ -370,14 +372,14 @@ class Log:
     # -- jobs --------------------------------------------------------------------------------------------------------
 
     def take_lease(self, value: control.Lease, node: str) -> None:
-        """Apply a Lease frame; again, it changes nothing."""
+        """Apply a Lease frame; repeating it changes nothing."""
         self.moves.take(value)
         if self.queue is not None:
             self.queue.apply(value, node)
         self.section = None
 
     def jobs_done(self, seqs: list[int]) -> None:
-        """Their Delete is being applied: no lease is left, and no open move."""
+        """Their Delete is being applied: drop their leases and open moves."""
         self.moves.end(seqs)
         if self.queue is not None:
             self.queue.settled(seqs)
@@ -387,7 +389,7 @@ class Log:
         return self.held.live_seqs(max(seq, self.marks.live_floor), self.head + 1, count)
 
     def live_of(self, seqs: Sequence[int]) -> list[int]:
-        """Those of these that there is a live record with."""
+        """Those of these seqs that have a live record."""
         if not seqs:
             return []
         first, reach = min(seqs), max(seqs) - min(seqs) + 1
@@ -397,11 +399,11 @@ class Log:
         return [seq for seq in seqs if seq in live]
 
     def is_live(self, seq: int) -> bool:
-        """Whether there is a live record with this seq."""
+        """Whether a live record has this seq."""
         return self.marks.live_floor <= seq <= self.head and self.held.holds(seq)
 
     def wal_needed_from(self) -> int | None:
-        """Place of the oldest frame of this log that the WAL must keep."""
+        """Position of the oldest frame of this log that the WAL must keep."""
         unabsorbed = self.tail.oldest_place(max(self.earliest_seq, self.held.absorbed + 1))
         written = self.held.written
         copying = None if written is None else written.place
@@ -419,7 +421,7 @@ class Log:
         return self.bytes - sum(segment.live_bytes for segment in self.held.manifest.segments)
 
     def take_segment(self, value: control.Segment) -> None:
-        """Apply a Segment frame; one that is known already changes nothing."""
+        """Apply a Segment frame; repeating it changes nothing."""
         self.held.take_segment(value)
         self.section = None
 

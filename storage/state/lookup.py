@@ -1,4 +1,5 @@
-"""What a Delete frame wants of a log's segments: by tag or by seq. Source: storage.md §2 (Delete), §4 (tag index)."""
+"""Finds the records of segments that a Delete frame wants, by tag or by seq. Source: storage.md §2 (Delete), §4 (tag
+index)."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from storage.state.retained import Retained
 
 
 class Found(NamedTuple):
-    """Live records of segments and their payload bytes, as of when the log was absorbed up to `absorbed`."""
+    """Live records of segments and their payload bytes, as of the time when records up to `absorbed` were in
+    segments."""
 
     absorbed: int
     seqs: list[int]
     sizes: list[int]
 
     def between(self, first_seq: int, last_seq: int) -> tuple[list[int], list[int]]:
-        """Seqs and sizes of those from `first_seq` to `last_seq`, ascending, each once."""
+        """Seqs and sizes from `first_seq` to `last_seq`, ascending, each once."""
         seqs = self.seqs
-        # Most Deletes want seqs that follow one another, all of them in reach. (By their number first: those of others
-        # may be far apart.)
+        # Most Deletes want consecutive seqs, all of them in range. Their number is compared first, because other seqs
+        # may be far apart.
         follow = seqs and seqs[-1] - seqs[0] + 1 == len(seqs) and seqs == [*range(seqs[0], seqs[-1] + 1)]
         if follow and first_seq <= seqs[0] and seqs[-1] <= last_seq:
             return seqs, self.sizes
@@ -32,14 +34,14 @@ class Found(NamedTuple):
 
 
 class LookedUp(NamedTuple):
-    """A Delete on its way to the log, with what was found for it."""
+    """A Delete in flight, with the records found for it."""
 
     delete: control.Delete
     found: Found
 
 
 class Wanted(NamedTuple):
-    """What to look for in one segment."""
+    """What to look up in one segment."""
 
     segment: Segment
     match: TagMatch | None
@@ -47,7 +49,7 @@ class Wanted(NamedTuple):
 
 
 def plan(held: Retained, request: control.Delete, floor: int, last_seq: int) -> list[Wanted]:
-    """The segments that a Delete has to be looked up in. Pure."""
+    """The segments to look a Delete up in. Pure."""
     match = None if request.match is None else tag_match(request.match)
     wanted: list[Wanted] = []
     for segment in held.manifest.behind(floor):
@@ -60,7 +62,7 @@ def plan(held: Retained, request: control.Delete, floor: int, last_seq: int) -> 
 
 
 def look_up(access: Access, topic_id: int, wanted: Wanted, floor: int, last_seq: int) -> tuple[list[int], list[int]]:
-    """Seqs alive and their payload bytes. Blocking; may run on another thread: the segment's bits are read once."""
+    """Live seqs and their payload bytes. Blocking; may run on another thread: the segment's bits are read once."""
     segment = wanted.segment
     seqs = wanted.seqs if wanted.match is None else access.tagged(topic_id, segment, wanted.match)
     alive = [seq for seq in seqs if floor <= seq <= last_seq and segment.holds(seq)]
@@ -80,7 +82,7 @@ def find(held: Retained, request: control.Delete, floor: int, last_seq: int) -> 
 
 
 def tag_match(predicate: list[str]) -> TagMatch:
-    """The predicate stored in a Delete frame: ["tag", "Eq", text] or ["tag", "Glob", text + "*"]."""
+    """The predicate as stored in a Delete frame: ["tag", "Eq", text] or ["tag", "Glob", text + "*"]."""
     _, operator, text = predicate
     if operator == "Glob":
         return TagMatch(text[:-1].encode(), True)
@@ -88,6 +90,6 @@ def tag_match(predicate: list[str]) -> TagMatch:
 
 
 def tag_predicate(match: TagMatch) -> list[str]:
-    """How `tag_match` finds it again."""
+    """The stored form of a predicate."""
     text = match.text.decode()
     return ["tag", "Glob", text + "*"] if match.prefix else ["tag", "Eq", text]

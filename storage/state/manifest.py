@@ -1,7 +1,7 @@
-"""Which segments a log has, and what is alive in them. Pure. Source: storage.md §4, §5 (manifest).
+"""The segments of a log, and the live records in them. Pure. Source: storage.md §4, §5 (manifest).
 
 Only segments named here exist. The last one may be active (still appended to), all others are sealed. Liveness is a
-bitset per segment, 0 while every seq of it has a live record, so that memory does not grow with what is retained.
+bitset per segment, 0 while every seq of it has a live record, so that memory does not grow with retained records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from storage.state.segment_sums import STRIDE, alive_flags, next_that_free, that
 
 HOT = "hot"
 COLD = "cold"
-#: Of what is alive in a segment, during a replay: to be counted at its end.
+#: The live count of a segment during a replay: it is counted at the end.
 UNKNOWN = -1
 
 
@@ -68,7 +68,7 @@ class Times:
 
 
 class Details:
-    """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
+    """For each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
 
     __slots__ = ("payloads", "stamps")
 
@@ -104,7 +104,7 @@ class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def opened(first_seq: int) -> Frame:
-    """The frame that names a segment that is begun."""
+    """The frame that names a new segment."""
     return Frame(first_seq=first_seq, end_seq=first_seq, event="opened", gen=0, live=0, data_bytes=0, tier=HOT)
 
 
@@ -151,22 +151,22 @@ class Segment:
         self.packed_bytes = state.packed_bytes
         #: Packing was tried, and is of no use: it is not tried again.
         self.unpackable = False
-        #: Bit i: there is no live record first_seq + i, floors aside.
+        #: Bit i: there is no live record first_seq + i, apart from floors.
         self.dead = 0
-        #: Bits of `dead` that are not yet flagged in the files, and the place of the oldest Delete among their reasons.
+        #: Bits of `dead` that are not yet flagged in the files, and the position of the oldest Delete that caused one.
         self.flips = 0
         self.pin: int | None = None
-        #: Those that are being flagged right now.
+        #: Bits that are being flagged right now.
         self.flipping = 0
         self.flipping_pin: int | None = None
         self.details: Details | None = None
-        #: When somebody first saw that deletions are to be flagged, or that less than half of it lives.
+        #: When it was first seen that deletions need flagging, or that less than half of it is alive.
         self.worn_since_ms: int | None = None
-        #: Records that its files have a frame of, deleted or not; None: not counted yet.
+        #: Records with a frame in its files, deleted or not; None: not counted yet.
         self.framed: int | None = None
 
     def state(self) -> SegmentState:
-        """What a snapshot keeps of it."""
+        """Its part of a snapshot."""
         return SegmentState(
             first_seq=self.first_seq,
             end_seq=self.end_seq,
@@ -211,16 +211,16 @@ class Segment:
         )
 
     def ended(self) -> Frame:
-        """The frame with which nothing more comes into it. One that nothing came into is no more."""
+        """The frame that seals it. An empty segment is dropped."""
         return self.frame("sealed" if self.count else "dropped")
 
     @property
     def count(self) -> int:
-        """Seqs it covers."""
+        """The number of seqs it covers."""
         return self.end_seq - self.first_seq
 
     def holds(self, seq: int) -> bool:
-        """Whether the record is there and not deleted (floors aside)."""
+        """Whether the record exists and is not deleted (apart from floors)."""
         return self.first_seq <= seq < self.end_seq and not self.dead >> (seq - self.first_seq) & 1
 
     def first_live(self, seq: int) -> int | None:
@@ -245,7 +245,7 @@ class Segment:
         return found[:count]
 
     def alive(self, first_seq: int, end_seq: int) -> int:
-        """How many records with first_seq <= seq < end_seq are there and not deleted."""
+        """The number of records with first_seq <= seq < end_seq that exist and are not deleted."""
         a, b = max(first_seq, self.first_seq), min(end_seq, self.end_seq)
         if b <= a:
             return 0
@@ -258,7 +258,7 @@ class Segment:
         return alive_flags(self.dead, begin, end)
 
     def bytes_between(self, first_seq: int, end_seq: int) -> int:
-        """Payload bytes of those; needs `details`."""
+        """Their payload bytes; needs `details`."""
         assert self.details is not None
         a, b = max(first_seq, self.first_seq) - self.first_seq, min(end_seq, self.end_seq) - self.first_seq
         if a >= b:
@@ -271,10 +271,10 @@ class Segment:
     def going(self, first_seq: int, end_seq: int, *, whole: bool) -> tuple[int, int]:
         """(records, payload bytes) that go when the floor rises from `first_seq` to `end_seq`; needs `details`.
 
-        `whole`: all of `live` and `live_bytes` is still there. Costs what goes, not what is left.
+        `whole`: all of `live` and `live_bytes` is still there. The cost depends on what goes, not on what stays.
         """
         if whole and self.assumed:
-            # As much as is not left: what was assumed of sizes is made good when they are read.
+            # The rest of the total: assumed sizes are corrected when the real ones are read.
             return self.alive(first_seq, end_seq), self.live_bytes - self.bytes_between(end_seq, self.end_seq)
         assert self.details is not None
         if self.dead:
@@ -283,10 +283,11 @@ class Segment:
         return (b - a, total(self.details.payloads[a:b])) if a < b else (0, 0)
 
     def assume(self) -> None:
-        """Have something stand for `details`, which cannot be read, from what is known of the segment here.
+        """Replace unreadable `details` by an estimate from what is known of the segment here.
 
-        All its bytes are the last live record's, and all its times are the newest: whatever is left of it is never
-        taken for less than it is, nor for older. Floors go through it by records, and by bytes or time past all of it.
+        The last live record gets all the bytes, and all records the newest time: what remains is never counted as
+        smaller or older than it is. Floors pass record by record; by bytes or time, they pass only the whole
+        segment.
         """
         payloads = array("I", bytes(4 * self.count))
         alive = ~self.dead & ((1 << self.count) - 1)
@@ -298,13 +299,14 @@ class Segment:
         self.assumed = True
 
     def sizes(self, seqs: Sequence[int]) -> list[int] | None:
-        """Payload bytes of those seqs; None when it takes a look at the files."""
+        """Payload bytes of these seqs; None when the files must be read."""
         if self.details is None:
             return None
         return [self.details.payloads[seq - self.first_seq] for seq in seqs]
 
     def delete(self, first_seq: int, last_seq: int, place: int) -> Sequence[int]:
-        """Mark records first_seq <= seq <= last_seq deleted, for a Delete frame at `place`: those alive before."""
+        """Mark records first_seq <= seq <= last_seq as deleted, for a Delete frame at `place`; returns those alive
+        before."""
         at, count = first_seq - self.first_seq, last_seq - first_seq + 1
         bits = ((1 << count) - 1) << at
         already = self.dead & bits
@@ -317,19 +319,19 @@ class Segment:
         return alive
 
     def to_flip(self, bits: int, place: int) -> None:
-        """These bits of `dead` are to be flagged in the files, for Deletes at `place` or behind it."""
+        """These bits of `dead` need flagging in the files, for Deletes at `place` or later."""
         if bits:
             self.flips |= bits
             self.pin = place if self.pin is None else min(place, self.pin)
 
     def begin_flips(self) -> int:
-        """Take what is to be flagged; `end_flips` follows, whatever comes of it."""
+        """Take the bits to flag; `end_flips` must follow, whatever happens."""
         self.flipping, self.flipping_pin = self.flips, self.pin
         self.flips, self.pin = 0, None
         return self.flipping
 
     def end_flips(self, *, done: bool) -> None:
-        """They are flagged, and synced; or they still are to be."""
+        """The bits are flagged and synced, or must be flagged again."""
         if not done and self.flipping_pin is not None:
             self.to_flip(self.flipping, self.flipping_pin)
         self.flipping, self.flipping_pin = 0, None
@@ -347,7 +349,7 @@ class Segment:
         return floor, *self.going(seq, floor, whole=whole)
 
     def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
-        """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does."""
+        """The lowest floor above `seq` that frees this much; the end of the segment when nothing in it does."""
         assert self.details is not None
         index = seq - self.first_seq
         if not self.dead and size_bytes <= 0:
@@ -363,14 +365,14 @@ class Segment:
 
 
 class Access(Protocol):
-    """What the state must know of segments' contents. Blocking: for recovery, and for what was loaded beforehand."""
+    """Reads of segments' contents for the state. Blocking: for recovery, and for what was loaded beforehand."""
 
     def details(self, topic_id: int, segment: Segment) -> Details:
         """Sizes and times of every seq."""
         ...
 
     def tagged(self, topic_id: int, segment: Segment, match: TagMatch) -> list[int]:
-        """Seqs of records whose tag matches; deleted ones may be left out."""
+        """Seqs of records whose tag matches; deleted ones may be missing."""
         ...
 
     def sizes(self, topic_id: int, segment: Segment, seqs: Sequence[int]) -> list[int]:
@@ -385,7 +387,7 @@ class Manifest:
 
     def __init__(self, states: Sequence[SegmentState] = ()) -> None:
         self.segments = [Segment(state) for state in states]
-        #: `first_seq` of each, to be searched.
+        #: `first_seq` of each, for binary search.
         self._firsts = array("Q", [state.first_seq for state in states])
 
     def __len__(self) -> int:
@@ -396,11 +398,11 @@ class Manifest:
 
     @property
     def active(self) -> Segment | None:
-        """The one that is appended to."""
+        """The segment that records are appended to."""
         return self.segments[-1] if self.segments and not self.segments[-1].sealed else None
 
     def index(self, seq: int) -> int:
-        """Number of the last segment that begins at `seq` or below it; -1: there is none."""
+        """Number of the last segment that begins at or below `seq`; -1: there is none."""
         return bisect_right(self._firsts, seq) - 1
 
     def named(self, first_seq: int) -> Segment | None:
@@ -432,7 +434,7 @@ class Manifest:
                 yield segment
 
     def sealed_end(self, seq: int) -> int:
-        """Where the newest sealed segment ends of which all seqs are below `seq`; 0: there is none."""
+        """The end of the newest sealed segment that lies wholly below `seq`; 0: there is none."""
         at = bisect_right(self.segments, seq, key=_end_seq) - 1
         if at >= 0 and not self.segments[at].sealed:
             at -= 1  # only the last one can be active
@@ -457,7 +459,7 @@ class Manifest:
         del self.segments[at], self._firsts[at]
 
     def pin(self) -> int | None:
-        """Place of the oldest Delete frame whose flags are not in the files yet."""
+        """Position of the oldest Delete frame whose flags are not in the files yet."""
         pins = [pin for segment in self.segments for pin in (segment.pin, segment.flipping_pin) if pin is not None]
         return min(pins, default=None)
 

@@ -1,4 +1,4 @@
-"""How many partitions a topic may have, and what a topic of several cannot be. Pure. Source: kafka.md §1."""
+"""Limits on partitions, and what a topic with several partitions cannot be. Pure. Source: kafka.md §1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from storage.state.catalog import Catalog, Topic
 def check_partitions(
     catalog: Catalog, options: Options, name: str, config: TopicConfig, topic: Topic | None, within: str = ""
 ) -> None:
-    """Whether the topic (None: there is none yet) may be set so; `within` is where the config stands in the request.
+    """Check the partitions of a config for the topic (None: a new one); `within` is the config's path in the
+    request.
 
     Raises InvalidRequest, LimitReached, TopicIncompatible.
     """
@@ -41,7 +42,7 @@ def check_partitions(
 
 
 def check_single(catalog: Catalog, name: str, what: str, field: str) -> None:
-    """Raises TopicIncompatible for a topic of several partitions; `what` it cannot be."""
+    """Raises TopicIncompatible for a topic with several partitions; `what` it cannot be."""
     if name in catalog.spread:
         raise _needs_one(f"{name} has several, so it cannot be {what}", field)
 

@@ -25,10 +25,11 @@ _log = structlog.get_logger("storage")
 
 
 def settle_partitions(catalog: Catalog, *, salvaging: bool) -> None:
-    """Find every partition that counts by its address; those that do not are `superseded`, to be deleted before ready.
+    """Find every partition that counts by its address; the others are `superseded`, and deleted before the engine is
+    ready.
 
-    A partition that counts and is not there is damage: MetadataLost, or, `salvaging`, it begins anew and empty, with an
-    epoch of its own; its TopicCreate stands in `catalog.unannounced`.
+    A partition that counts and does not exist is damage: MetadataLost. With `salvaging` it is created anew, empty,
+    with its own epoch; its TopicCreate is in `catalog.unannounced`.
     """
     newest: dict[tuple[int, int], Topic] = {}
     for topic in sorted(catalog.by_id.values(), key=attrgetter("topic_id")):
@@ -38,7 +39,7 @@ def settle_partitions(catalog: Catalog, *, salvaging: bool) -> None:
         if root is None or root.partition or topic.partition >= root.config.partitions:
             _supersede(catalog, topic)
             continue
-        # One that was made in vain, when there was no room to say so, and another that was made later.
+        # One of them was created in vain, when there was no room to say so; the other was created later.
         place = topic.root_id, topic.partition
         if (older := newest.get(place)) is not None:
             _supersede(catalog, older)
@@ -74,7 +75,7 @@ def _begin_anew(catalog: Catalog, root: Topic, partition: int) -> None:
 def creation(
     title: str, root_id: int, partition: int, partitions: int, topic_id: int, config: dict[str, object]
 ) -> control.TopicCreate:
-    """The frame that a partition comes into being with."""
+    """The frame that creates a partition."""
     return control.TopicCreate(
         name=title, topic=root_id, partition=partition, partitions=partitions, epoch=topic_id, config=config
     )

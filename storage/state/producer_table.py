@@ -33,7 +33,7 @@ MAX_PRODUCER_ID = (1 << 63) - 1
 
 
 class Sent(NamedTuple):
-    """A batch that was taken: its first and last sequence, and the seq of its first record."""
+    """An accepted batch: its first and last sequence, and the seq of its first record."""
 
     base: int
     last: int
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A producer: its epoch, when it last wrote (ms since the epoch), and its last batches, the newest last."""
+    """A producer: its epoch, the time of its last write (ms since the epoch), and its last batches, oldest first."""
 
     epoch: int
     ts: int
@@ -58,12 +58,12 @@ class ProducerSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def last_sequence(base: int, count: int) -> int:
-    """That of the last of `count` records, the first of which has `base`."""
+    """The sequence of the last of `count` records whose first has `base`."""
     return (base + count - 1) & MAX_SEQUENCE
 
 
 class ProducerTable:
-    """Producers of one log, the one that was idle longest first. `len` counts those published."""
+    """Producers of one log, the longest idle first. `len` counts the published ones."""
 
     __slots__ = ("_assigned", "_published")
 
@@ -75,13 +75,13 @@ class ProducerTable:
         return len(self._published)
 
     def entry(self, producer_id: int) -> Entry | None:
-        """As things are assigned."""
+        """The entry in the assigned view."""
         return self._assigned.get(producer_id) or self._published.get(producer_id)
 
     def known(self, batch: ProducerBatch, count: int, now_ms: int, idle_ms: int) -> Sent | None:
-        """The batch that this one of `count` records repeats, which may be on its way yet; None: it may be taken.
+        """The batch that this one of `count` records repeats, which may still be in flight; None: it may be written.
 
-        Who has not written for `idle_ms` is nobody's any more. Raises InvalidProducerEpoch, OutOfOrderSequence.
+        A producer that has not written for `idle_ms` is forgotten. Raises InvalidProducerEpoch, OutOfOrderSequence.
         """
         entry = self.entry(batch.producer_id)
         if entry is None or now_ms - entry.ts > idle_ms:
@@ -110,12 +110,12 @@ class ProducerTable:
         return None
 
     def assign(self, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> None:
-        """The batch is on its way to disk."""
+        """The batch is in flight."""
         entry = self.entry(batch.producer_id)
         self._assigned[batch.producer_id] = _after(entry, batch, count, first_seq, ts)
 
     def take(self, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> int:
-        """The batch is committed; by how many producers there are more now."""
+        """The batch is committed; returns the change in the number of producers."""
         before = self._published.pop(batch.producer_id, None)
         entry = self._published[batch.producer_id] = _after(before, batch, count, first_seq, ts)
         ahead = self._assigned.get(batch.producer_id)
@@ -124,11 +124,11 @@ class ProducerTable:
         return int(before is None)
 
     def roll_back(self) -> None:
-        """What was on its way has failed."""
+        """Writes in flight have failed."""
         self._assigned.clear()
 
     def expire(self, now_ms: int, idle_ms: int) -> int:
-        """Forget those that were idle for longer; how many they were."""
+        """Forget producers that were idle for longer; returns their number."""
         gone: list[int] = []
         for producer_id, entry in self._published.items():
             if now_ms - entry.ts <= idle_ms:
@@ -139,7 +139,7 @@ class ProducerTable:
         return len(gone)
 
     def forget_one(self) -> int:
-        """Forget the one that was idle longest; how many they were: 0 or 1."""
+        """Forget the producer that was idle longest; returns their number, 0 or 1."""
         oldest = next(iter(self._published), None)
         if oldest is None:
             return 0
@@ -147,14 +147,15 @@ class ProducerTable:
         return 1
 
     def renew(self, last_ms: int, idle_ms: int, now_ms: int) -> int:
-        """Those that were not idle for too long at `last_ms` begin anew to be idle; how many are forgotten."""
+        """Producers that were not idle for too long at `last_ms` are idle from now on; returns how many are
+        forgotten."""
         before = len(self._published)
         live = {key: entry for key, entry in self._published.items() if last_ms - entry.ts <= idle_ms}
         self._published = {key: entry._replace(ts=now_ms) for key, entry in live.items()}
         return before - len(live)
 
     def capture(self, head: int) -> list[ProducerSection]:
-        """What a snapshot says, of records up to `head`."""
+        """The snapshot of it, for records up to `head`."""
         found: list[ProducerSection] = []
         for producer_id, entry in self._published.items():
             batches = [(sent.base, sent.last, sent.first_seq) for sent in entry.sent if sent.first_seq <= head]
@@ -164,7 +165,7 @@ class ProducerTable:
 
     @classmethod
     def of(cls, sections: Iterable[ProducerSection]) -> ProducerTable:
-        """The table of which these were captured."""
+        """The table restored from a snapshot."""
         table = cls()
         for each in sections:
             sent = tuple(Sent(*batch) for batch in each.batches)
@@ -173,7 +174,7 @@ class ProducerTable:
 
 
 def _after(entry: Entry | None, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> Entry:
-    """What a batch makes of an entry. Whether it may was asked before; what it does not go on from is forgotten."""
+    """The entry after a batch. The caller has checked the batch; batches that it does not continue are forgotten."""
     sent = Sent(batch.base_sequence, last_sequence(batch.base_sequence, count), first_seq)
     before: tuple[Sent, ...] = ()
     same = entry is not None and entry.epoch == batch.epoch

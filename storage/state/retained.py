@@ -1,7 +1,8 @@
-"""Records of one log wherever they are: segments up to `absorbed`, the tail index behind it. Pure but for `load`.
+"""Records of one log, wherever they are: in segments up to `absorbed`, then in the tail index. Pure, except for
+`load`.
 
-What only counts, or knows whole segments, comes from the manifest; sizes and times of single records of a segment
-come from its details, which whoever can wait loads beforehand (`wants`). Source: storage.md §4 (reads), §7.
+Counts and whole segments come from the manifest. Sizes and times of single records of a segment come from its
+details, which are loaded beforehand where a caller can wait (`wants`). Source: storage.md §4 (reads), §7.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from storage.state.tail import TailIndex
 
 
 class Written(NamedTuple):
-    """Bits from `first_seq` on of records that were not copied into a segment, when all below `place` was applied.
+    """Bits from `first_seq` on: records that were not copied into a segment, when frames below `place` had been
+    applied.
 
-    `data_bytes`: of the segment's .data with those that were; 0: they are being copied.
+    `data_bytes`: size of the segment's .data with the copied records; 0: the copy is in progress.
     """
 
     first_seq: int
@@ -28,8 +30,8 @@ class Written(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A floor, and the live records and payload bytes that go when it is raised so far. `short`: all that there is, and
-    less than was to go."""
+    """A floor, and the live records and payload bytes that go when it rises to there. `short`: that is everything,
+    and less than was asked for."""
 
     floor: int
     records: int
@@ -38,7 +40,7 @@ class Cut(NamedTuple):
 
 
 class Retained:
-    """Segments and tail of a log. The floors are the caller's."""
+    """Segments and tail of a log. The caller has the floors."""
 
     __slots__ = (
         "absorbed",
@@ -58,33 +60,33 @@ class Retained:
         self.tail = TailIndex()
         #: Records up to here are in segments.
         self.absorbed = 0
-        #: During a replay: Deletes, with their places, that segments are looked up for when it is over. What segments
-        #: count is not exact until then (`segment_recovery`).
+        #: During a replay: Deletes and their positions, to look up in segments at the end. Until then the counts of
+        #: segments are not exact (see `storage.recovery.segments`).
         self.replaying = replaying
         self.deferred: list[tuple[control.Delete, int]] = []
         #: A floor below this has been looked ahead of.
         self.look_ahead_from = 0
-        #: What is being copied into the active segment, until the mark that says so is applied.
+        #: The copy into the active segment in progress, until its mark is applied.
         self.written: Written | None = None
-        #: Reads, blocking, what was not loaded beforehand: in recovery, and as a last resort.
+        #: Blocking reads of what was not loaded beforehand: in recovery, and as a last resort.
         self.access = access
 
     def details(self, segment: Segment) -> Details:
-        """Loaded now when nobody has done so before."""
+        """Loaded now if nobody has done so."""
         if segment.details is None:
             assert self.access is not None, "a log with segments has somebody who reads them"
             segment.details = self.access.details(self.topic_id, segment)
         return segment.details
 
     def holds(self, seq: int) -> bool:
-        """Whether a record with exactly this seq is here and not deleted."""
+        """Whether the record exists and is not deleted."""
         if seq > self.absorbed:
             return self.tail.holds(seq)
         segment = self.manifest.containing(seq)
         return segment is not None and segment.holds(seq)
 
     def first_live(self, seq: int, end_seq: int) -> int | None:
-        """First seq >= `seq` and < `end_seq` that is here and not deleted."""
+        """The first seq >= `seq` and < `end_seq` with a record that is not deleted."""
         if seq <= self.absorbed:
             found = self.manifest.first_live(seq)
             if found is not None:
@@ -92,7 +94,7 @@ class Retained:
         return self.tail.first_live(max(seq, self.absorbed + 1), end_seq)
 
     def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
-        """The first `count` seqs >= `seq` and < `end_seq` that are here and not deleted."""
+        """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
         found: list[int] = []
         if seq <= self.absorbed:
             for segment in self.manifest.behind(seq):
@@ -105,14 +107,14 @@ class Retained:
         return found
 
     def time_of(self, seq: int) -> int | None:
-        """When the record `seq` was appended; of one in a segment, when the oldest in there was."""
+        """The time of the record `seq`; in a segment, the time of its oldest record."""
         if seq > self.absorbed:
             return self.tail.time_of(seq)
         segment = self.manifest.containing(seq)
         return segment.first_ts if segment is not None else None
 
     def wants(self, first_seq: int, end_seq: int, floor: int) -> Segment | None:
-        """A segment whose details `totals` of this range would need, and that has none."""
+        """A segment whose details `totals` of this range needs, and that has none loaded."""
         for segment in self.manifest.behind(first_seq):
             if segment.first_seq >= end_seq:
                 return None
@@ -122,14 +124,14 @@ class Retained:
         return None
 
     def totals(self, first_seq: int, end_seq: int, floor: int) -> tuple[int, int]:
-        """(records, payload bytes) alive with first_seq <= seq < end_seq. Below `floor` nothing counts anyway."""
+        """(records, payload bytes) alive with first_seq <= seq < end_seq. Nothing below `floor` counts."""
         count = size = 0
         first_seq = max(first_seq, floor)
         if first_seq <= self.absorbed:
             for segment in self.manifest.behind(first_seq):
                 if segment.first_seq >= end_seq:
                     break
-                # `live` counts from the floor on: a segment that the floor is in is whole when asked for from there.
+                # `live` counts from the floor on: a segment with the floor in it is whole when asked for from there.
                 if end_seq >= segment.end_seq and first_seq <= max(segment.first_seq, floor):
                     count += segment.live
                     size += segment.live_bytes
@@ -145,7 +147,7 @@ class Retained:
         return count + tail_count, size + tail_size
 
     def count_from(self, first_seq: int, end_seq: int) -> int:
-        """Records alive with first_seq <= seq < end_seq; nothing below is looked at, and no file."""
+        """Live records with first_seq <= seq < end_seq; reads nothing below, and no file."""
         count = 0
         if first_seq <= self.absorbed:
             for segment in self.manifest.behind(first_seq):
@@ -156,10 +158,10 @@ class Retained:
         return count + self.tail.count(max(first_seq, self.absorbed + 1), end_seq)
 
     def cut(self, seq: int, records: int, size_bytes: int, floor: int) -> Cut | Segment:
-        """The lowest floor above `seq` with at least so many live records and bytes between them (the end if fewer),
-        and what goes when it is raised from `seq`. A segment: it takes its details to tell, and it has none.
+        """The lowest floor above `seq` with at least this many live records and bytes between them (the end if
+        fewer), and what goes when it rises from `seq`. A segment, when its details are needed and not loaded.
 
-        Looks at what goes, and at nothing behind it: a write behind a cap asks for it.
+        It examines only what goes, because every write at a cap asks for it.
         """
         gone = size = 0
         for segment in self.manifest.behind(seq) if seq <= self.absorbed else ():
@@ -182,9 +184,9 @@ class Retained:
         return Cut(end, gone + went, size + size_went, short)
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
-        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
+        """The lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
 
-        `loaded`: it stays in front of a segment whose details are wanted for that, and that has none.
+        `loaded`: it stops before a segment whose details are needed and not loaded.
         """
         for segment in self.manifest.behind(seq):
             if segment.first_ts >= oldest_ts:
@@ -197,7 +199,7 @@ class Retained:
         return max(seq, self.tail.expired_floor(max(seq, self.absorbed + 1), oldest_ts, end_seq))
 
     def expiry_wants(self, seq: int, oldest_ts: int) -> Segment | None:
-        """A segment whose details `expired_floor` would need, and that has none."""
+        """A segment whose details `expired_floor` needs, and that has none loaded."""
         for segment in self.manifest.behind(seq):
             if segment.first_ts >= oldest_ts:
                 return None
@@ -206,7 +208,7 @@ class Retained:
         return None
 
     def evict(self, floor: int, new_floor: int, end_seq: int) -> tuple[int, int]:
-        """The floor rises: (records, payload bytes) alive that went with it, segments counting from there on."""
+        """The floor rises: returns (records, payload bytes) that were alive below it; segments count from there on."""
         gone = size = 0
         if new_floor > self.absorbed + 1:
             gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
@@ -217,7 +219,7 @@ class Retained:
                 gone += segment.live
                 size += segment.live_bytes
                 segment.live = segment.live_bytes = 0
-                if segment.sealed or segment.assumed:  # else more comes into it, and is known as it comes
+                if segment.sealed or segment.assumed:  # an active segment receives more records, with known sizes
                     segment.details = None
                 segment.assumed = False
             elif self.replaying:
@@ -232,7 +234,7 @@ class Retained:
         return gone, size
 
     def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], place: int) -> tuple[list[int], list[int]]:
-        """Records of segments, ascending, with their payload bytes, are deleted: the same of those that were alive."""
+        """Records of segments, ascending, with their payload bytes, are deleted: returns those that were alive."""
         deleted: list[int] = []
         deleted_sizes: list[int] = []
         at = 0
@@ -255,14 +257,14 @@ class Retained:
     def absorb(self, last_seq: int, floor: int, written: Written | None) -> None:
         """Records up to `last_seq` are in the active segment from now on.
 
-        `written`: what its writer left out as dead (None in recovery, which compares with the files at its end).
+        `written`: the dead records that were not copied (None in recovery, which compares the files at its end).
         """
         segment = self.manifest.active
-        if segment is None:  # only where salvage has lost the frame that names it
+        if segment is None:  # only when salvage has lost the frame that names it
             return
         start, end = segment.end_seq, last_seq + 1
         live, size = self.tail.totals(max(start, floor), end)
-        # In a replay a record that is not in the log any more may well be in the segment: its files tell, later.
+        # In a replay, a record that is no longer in the log may be in the segment: its files tell, later.
         dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))
@@ -270,7 +272,7 @@ class Retained:
                 segment.details.stamps.add(count, ts)
         segment.last_ts = self.tail.stamp(last_seq, start, segment.last_ts)
         if not segment.count:
-            # What it began with may be gone: then it is as old as what comes next.
+            # Its first records may be gone: then it is as old as the next one.
             oldest = self.tail.oldest_ts(start)
             segment.first_ts = segment.last_ts if oldest is None else min(oldest, segment.last_ts)
         if written is not None:
@@ -280,7 +282,7 @@ class Retained:
             known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)
             segment.to_flip((dead & ~known) << (start - segment.first_seq), written.place)
         segment.dead |= dead << (start - segment.first_seq)
-        segment.live_bytes += size  # also where it is to be measured: it is what is assumed if that fails
+        segment.live_bytes += size  # even if it will be measured: this is the estimate if that fails
         if segment.live != UNKNOWN:
             segment.live += live
         segment.end_seq = end
@@ -288,7 +290,7 @@ class Retained:
         self.tail.drop_below(end)
 
     def take_segment(self, value: control.Segment) -> None:
-        """Apply a Segment frame; one that is known already changes nothing."""
+        """Apply a Segment frame; repeating it changes nothing."""
         segment = self.manifest.named(value.first_seq)
         if value.event == "opened":
             if segment is None and value.first_seq > self.absorbed:

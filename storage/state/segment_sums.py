@@ -1,4 +1,4 @@
-"""Which of the next records of a segment, or of the tail, free so much: looked for STRIDE records at a time. Pure."""
+"""How many of the next records free a given amount; examines STRIDE records at a time. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))
 
 
 def alive_flags(dead: int, begin: int, end: int) -> bytes:
-    """1 or 0 for each record with begin <= index < end; bit i of `dead`: the record i is not alive."""
+    """1 or 0 for each record with begin <= index < end; bit i of `dead`: record i is not alive."""
     gone = dead >> begin & ((1 << (end - begin)) - 1)
     if not gone:
         return b"\1" * (end - begin)
@@ -42,10 +42,10 @@ def next_that_free(sizes: array[int], index: int, end: int, records: int, size_b
 def that_free(
     count: int, sizes: array[int], alive: bytes | bytearray | None, records: int, size_bytes: int
 ) -> tuple[int, int, int]:
-    """(taken, records, bytes): of the next `count` records the first ones that free so much, all where they do not,
-    and what is left to be freed then.
+    """(taken, records, bytes): how many of the next `count` records free this much (all, if they do not suffice),
+    and what remains to be freed.
 
-    `alive`: 1 or 0 for each, None: all are. `sizes` is looked at where bytes are to be freed.
+    `alive`: 1 or 0 for each, None: all are alive. `sizes` is read when bytes are to be freed.
     """
     enough = 0
     if records > 0:
@@ -56,7 +56,7 @@ def that_free(
         else:
             enough = bisect_left([*accumulate(alive)], records)
     freed = 0
-    if size_bytes > 0 and alive is None and alike(sizes):  # as sizes mostly are
+    if size_bytes > 0 and alive is None and alike(sizes):  # mostly all sizes are equal
         freed = sizes[0] * count
         enough = max(enough, -(-size_bytes // sizes[0]) - 1 if sizes[0] else count)
     elif size_bytes > 0:

@@ -1,7 +1,7 @@
-"""Small values that are to be as durable as a topic's settings, by kind and key: of an engine, or of a log. Pure.
+"""Small values, as durable as a topic's settings, by kind and key: of an engine, or of a log. Pure.
 
-Those of no log are frames of topic_id 0, always in shard 0, with a snapshot section of their own; those of a log lie
-in its section. Source: storage.md §2, §5; kafka.md §1.
+Values of no log are frames of topic_id 0, always in shard 0, with a snapshot section of their own. Values of a log
+are in its section. Source: storage.md §2, §5; kafka.md §1.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import msgspec
 
 from storage.format import control
 
-#: Kind of what is kept with the cursor of a consumer, by its name, in the consumer's log. It goes with the cursor.
+#: Kind of the metadata stored with a consumer's cursor, by the consumer's name. Deleted with the cursor.
 OFFSET = "offset"
-#: Kind of the answer of a consumer that a clean stop found unconfirmed. It goes with the cursor as well.
+#: Kind of a consumer's answer that a clean stop found unconfirmed. Deleted with the cursor.
 ATTEMPT = "attempt"
-#: Kind of the codec that producers of a log have compressed with last, by its name; its one key is PRODUCER.
+#: Kind of the codec that producers of a log used last, by its name; its only key is PRODUCER.
 CODEC = "codec"
 PRODUCER = "producer"
 
@@ -36,11 +36,11 @@ class StateTable:
         return self._kinds.get(kind, {}).get(key)
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
-        """(key, value) of a kind, by key."""
+        """(key, value) of a kind, ordered by key."""
         return sorted(self._kinds.get(kind, {}).items())
 
     def apply(self, value: control.State) -> int:
-        """Do what a committed frame says; by how many there are more now."""
+        """Apply a committed frame; returns the change in the number of values."""
         before = self._size
         values = self._kinds.setdefault(value.kind, {})
         self._size -= len(values)
@@ -59,7 +59,7 @@ class StateTable:
 
     @classmethod
     def of(cls, rows: list[tuple[str, str, bytes]]) -> StateTable:
-        """The table of which this was captured."""
+        """The table restored from a snapshot."""
         table = cls()
         for kind, key, value in rows:
             table.apply(control.State(kind=kind, key=key, value=value))
@@ -67,7 +67,7 @@ class StateTable:
 
 
 class OwnStates:
-    """Those of no log: the table, and up to which place of shard 0 it knows all frames."""
+    """The values of no log: the table, and the position in shard 0 up to which it knows all frames."""
 
     __slots__ = ("applied_place", "section", "table")
 
@@ -79,7 +79,7 @@ class OwnStates:
 
 
 class StatesSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of no log in a snapshot. Everything that frames of topic_id 0 in shard 0 below `as_of` say is in here."""
+    """The values of no log in a snapshot: everything that frames of topic_id 0 in shard 0 below `as_of` say."""
 
     as_of: tuple[int, int]
     values: list[tuple[str, str, bytes]]

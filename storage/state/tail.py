@@ -1,8 +1,8 @@
-"""Where a log's not yet absorbed records are: arrays, not objects.
+"""The positions of a log's records that are not in segments yet: arrays, not objects.
 
-One row a batch (first seq, commit time, place in the WAL) and two numbers a record (frame and payload size): a write
-makes no object a record. A record's frame lies at its batch's place plus the sizes before it. Holes in the seqs take no
-room: rows are found by seq, records by index. Source: storage.md §4 (tail).
+One entry for each batch (first seq, commit time, LSN) and two numbers for each record (frame and payload size): a
+write creates no object for a record. A record's frame is at its batch's LSN plus the sizes before it. Gaps in the
+seqs take no room: entries are found by seq, records by index. Source: storage.md §4 (tail).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRIM_ROWS = 4096
 
 
 class TailIndex:
-    """Rows in seq order. Reserved rows (written but not yet committed) are at the end, without a place."""
+    """Entries in seq order. Reserved entries (written but not yet committed) are at the end, without an LSN."""
 
     __slots__ = (
         "_leads",
@@ -53,7 +53,7 @@ class TailIndex:
         return len(self._sizes)
 
     def append(self, run: Run) -> int:
-        """Add a row; returns its number for `place`."""
+        """Add an entry; returns its number for `place`."""
         self._seqs.append(run.first_seq)
         self._stamps.append(run.ts)
         self._places.append(0)
@@ -66,7 +66,7 @@ class TailIndex:
         return self._trimmed_rows + len(self._seqs) - 1
 
     def extend(self, singles: Singles, unit_place: int) -> None:
-        """Add a row for each; as `append` and `place` one by one."""
+        """Add an entry for each; like `append` and `place` one by one."""
         count, start = len(singles.sizes), self._trimmed_records + len(self._sizes)
         self._seqs.extend(range(singles.first_seq, singles.first_seq + count))
         self._stamps.extend(singles.stamps)
@@ -79,12 +79,12 @@ class TailIndex:
             self.dead.extend(bytes(count))
 
     def place(self, row: int, unit_place: int, lead: int) -> None:
-        """Say where a row's batch lies (0: in memory only); its first Append frame comes `lead` bytes later."""
+        """Set the LSN of an entry's batch (0: in memory only); its first Append frame comes `lead` bytes later."""
         self._places[row - self._trimmed_rows] = unit_place + lead if unit_place else 0
         self._leads[row - self._trimmed_rows] = lead
 
     def place_batch(self, first_seq: int, unit_place: int, lead: int) -> int:
-        """`place` for the batch that begins with `first_seq`; its last seq, or 0 when it is no longer here."""
+        """`place` for the batch that begins with `first_seq`; returns its last seq, or 0 when it is no longer here."""
         row = bisect_left(self._seqs, first_seq)
         if row == len(self._seqs) or self._seqs[row] != first_seq:
             return 0
@@ -115,7 +115,7 @@ class TailIndex:
         return len(self._sizes)
 
     def holds(self, seq: int) -> bool:
-        """Whether a record with exactly this seq is here and not deleted."""
+        """Whether a record with exactly this seq exists and is not deleted."""
         index = self.index(seq)
         return index < len(self._sizes) and self.seq_at(index) == seq and not (self.dead and self.dead[index])
 
@@ -137,7 +137,7 @@ class TailIndex:
         return max(0, b - a - (self.dead.count(1, a, b) if self.dead is not None and b > a else 0))
 
     def first_live(self, seq: int, end_seq: int) -> int | None:
-        """First seq >= `seq` and < `end_seq` that is here and not deleted."""
+        """The first seq >= `seq` and < `end_seq` with a record that is not deleted."""
         index = self.index(seq)
         if self.dead is not None:
             index = self.dead.find(0, index)
@@ -147,7 +147,7 @@ class TailIndex:
         return found if found < end_seq else None
 
     def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
-        """The first `count` seqs >= `seq` and < `end_seq` that are here and not deleted."""
+        """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
         found: list[int] = []
         for _, first, index, size in self._pieces(seq, end_seq):
             seqs = range(first, first + size)
@@ -156,7 +156,7 @@ class TailIndex:
             else:
                 end = index + size
                 at = self.dead.find(0, index, end)
-                while at >= 0 and len(found) < count:  # a run of live ones at a time
+                while at >= 0 and len(found) < count:  # a range of live ones at a time
                     stop = self.dead.find(1, at, min(end, at + count - len(found)))
                     stop = stop if stop >= 0 else min(end, at + count - len(found))
                     found += seqs[at - index : stop - index]
@@ -166,12 +166,12 @@ class TailIndex:
         return found
 
     def time_of(self, seq: int) -> int | None:
-        """Time of the record `seq`, which is here."""
+        """The time of the record `seq`, which is here."""
         row = bisect_right(self._seqs, seq) - 1
         return self._stamps[row] if row >= 0 else None
 
     def gaps(self, seq: int, end_seq: int) -> Iterator[tuple[int, int]]:
-        """(first, last) of each stretch of seqs with seq <= s < end_seq that is in no row."""
+        """(first, last) of each range of seqs with seq <= s < end_seq that is in no entry."""
         for row in range(self._row_from(seq), len(self._seqs)):
             first = self._seqs[row]
             if first >= end_seq:
@@ -183,7 +183,7 @@ class TailIndex:
             yield seq, end_seq - 1
 
     def _pieces(self, first_seq: int, end_seq: int) -> Iterator[tuple[int, int, int, int]]:
-        """(row, its first seq wanted, index of that, how many) of each row with seqs in the range."""
+        """(entry, its first wanted seq, index of that, count) of each entry with seqs in the range."""
         for row in range(self._row_from(first_seq), len(self._seqs)):
             begin = self._seqs[row]
             if begin >= end_seq:
@@ -195,7 +195,7 @@ class TailIndex:
                 yield row, begin + skip, start + skip, count
 
     def deleted_bits(self, first_seq: int, end_seq: int) -> int:
-        """A bitset: bit i is set when the record first_seq + i is here, and deleted."""
+        """A bitset: bit i is set when the record first_seq + i is here and deleted."""
         bits = 0
         dead = self.dead
         if dead is None:
@@ -209,7 +209,7 @@ class TailIndex:
         return bits
 
     def dead_bits(self, first_seq: int, end_seq: int) -> int:
-        """A bitset: bit i is set when there is no record first_seq + i that is not deleted."""
+        """A bitset: bit i is set when no record first_seq + i exists that is not deleted."""
         if self.dead is None and self.index(end_seq) - self.index(first_seq) == end_seq - first_seq:
             return 0
         bits = (1 << (end_seq - first_seq)) - 1
@@ -245,16 +245,16 @@ class TailIndex:
         return found
 
     def rows_from(self, seq: int) -> int:
-        """How many rows have a record >= `seq`."""
+        """How many entries have a record >= `seq`."""
         return len(self._seqs) - self._row_from(seq)
 
     def oldest_ts(self, seq: int) -> int | None:
-        """Time of the first row with a record >= `seq`."""
+        """Time of the first entry with a record >= `seq`."""
         row = self._row_from(seq)
         return self._stamps[row] if row < len(self._stamps) else None
 
     def delete(self, seq: int) -> int | None:
-        """Mark one record deleted; its payload bytes, or None when it is not here or was deleted before."""
+        """Mark one record as deleted; returns its payload bytes, or None when it is not here or was deleted before."""
         index = self.index(seq)
         if index >= len(self._sizes) or self.seq_at(index) != seq:
             return None
@@ -266,7 +266,7 @@ class TailIndex:
         return self._payloads[index]
 
     def delete_all(self, seqs: Sequence[int]) -> tuple[list[int], list[int]]:
-        """`delete` for many, ascending: the seqs of those that were alive, and the payload bytes of each."""
+        """`delete` for many, ascending: returns the seqs that were alive, and the payload bytes of each."""
         found: list[int] = []
         sizes: list[int] = []
         for begin, end in stretches(seqs):
@@ -284,8 +284,8 @@ class TailIndex:
         return found, sizes
 
     def cut(self, seq: int, records: int, size_bytes: int) -> tuple[int, int, int]:
-        """The lowest floor from `seq` on with at least so many live records and payload bytes in between (the end if
-        fewer), and how many these are."""
+        """The lowest floor from `seq` on with at least this many live records and payload bytes in between (the end
+        if fewer), and their number."""
         index, end = self.index(seq), len(self._sizes)
         if self.dead is None:
             found = next_that_free(self._payloads, index, end, records, size_bytes)
@@ -296,14 +296,14 @@ class TailIndex:
             stop = min(end, index + STRIDE)
             alive = None if self.dead is None else self.dead[index:stop].translate(_FLIP)
             if size_bytes <= 0 and alive is None:
-                stop = min(end, index + records)  # the next ones will do, whatever their sizes
+                stop = min(end, index + records)  # the next ones suffice, whatever their sizes
             sizes = self._payloads[index:stop] if size_bytes > 0 else array("I")
             taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
             index += taken
         return (self.seq_at(index - 1) + 1, *self._totals(begin, index)) if index > begin else (seq, 0, 0)
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:
-        """Lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
+        """The lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
         row = bisect_left(self._stamps, oldest_ts)
         if row == 0:
             return seq
@@ -311,12 +311,12 @@ class TailIndex:
         return max(seq, min(last, end_seq))
 
     def first_seq_since(self, ts: int) -> int | None:
-        """First seq whose batch was committed at `ts` or later."""
+        """The first seq whose batch was committed at `ts` or later."""
         row = bisect_left(self._stamps, ts)
         return self._seqs[row] if row < len(self._seqs) else None
 
     def spans(self, seq: int, end_seq: int) -> Iterator[Span]:
-        """Records with seq <= s < end_seq by batch, deleted ones included (the reader knows by `dead_between`)."""
+        """Records with seq <= s < end_seq by batch, including deleted ones (see `dead_between`)."""
         row = max(0, bisect_right(self._seqs, seq) - 1)
         while row < len(self._seqs) and self._seqs[row] < end_seq:
             start, stop = self._starts[row] - self._trimmed_records, self._row_end(row)
@@ -331,7 +331,7 @@ class TailIndex:
             row += 1
 
     def rows(self, seq: int, end_seq: int) -> Rows:
-        """Rows that begin below `end_seq`, whole but for what lies below `seq` of the first one: see `Rows`."""
+        """The entries that begin below `end_seq`, as columns, whole except for what is below `seq` in the first one."""
         a, b = self._row_from(seq), bisect_left(self._seqs, end_seq)
         if b <= a:
             return Rows.none()
@@ -346,7 +346,7 @@ class TailIndex:
         return Rows(seqs, self._stamps[a:b], places, counts, self._sizes[start + skip : stop])
 
     def dead_between(self, first_seq: int, count: int) -> bytes | None:
-        """Deletion bytes of `count` records of one batch from `first_seq`; None when none is deleted."""
+        """Deletion bytes of `count` records of one batch from `first_seq` on; None when none is deleted."""
         if self.dead is None:
             return None
         index = self.index(first_seq)
@@ -354,21 +354,21 @@ class TailIndex:
         return gone if any(gone) else None
 
     def oldest_place(self, seq: int) -> int | None:
-        """Where the batch of the first row with a record >= `seq` begins: what the WAL must keep. None: nothing."""
+        """Where the batch of the first entry with a record >= `seq` begins: the WAL must keep it. None: nothing."""
         for row in range(self._row_from(seq), len(self._places)):
             if self._places[row]:
                 return self._places[row] - self._leads[row]
         return None
 
     def _row_from(self, seq: int) -> int:
-        """First row that does not lie wholly below `seq`."""
+        """The first entry that is not wholly below `seq`."""
         row = bisect_right(self._seqs, seq) - 1
         if row < 0:
             return 0
         return row + 1 if self._row_end(row) <= self.index(seq) else row
 
     def truncate(self, seq: int) -> None:
-        """Forget rows that begin at `seq` or later: reserved rows whose write failed."""
+        """Forget entries that begin at `seq` or later: reserved entries whose write failed."""
         row = bisect_left(self._seqs, seq)
         if row == len(self._seqs):
             return
@@ -381,7 +381,7 @@ class TailIndex:
             del self.dead[start:]
 
     def drop_below(self, seq: int) -> None:
-        """Forget rows that lie wholly below `seq`; now and then, so that it costs a constant time a record."""
+        """Forget entries wholly below `seq`; not every time, so that the cost for each record is constant."""
         row = bisect_right(self._seqs, seq)  # or the one before
         if row < _TRIM_ROWS and row * 2 < len(self._seqs):
             return

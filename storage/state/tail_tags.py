@@ -1,7 +1,7 @@
-"""Which records of the tail have which tag: what deletes by tag look into, for records that are in no segment yet.
+"""Tags of the records in the tail: deletes by tag search here for records that are in no segment yet.
 
-Chunks of about a thousand tags, their bytes joined: no object a record, and a tag that is in none of a chunk's records
-is ruled out by one search through its bytes. Entries come in seq order and go from the front, chunk by chunk.
+Chunks of about a thousand tags, their bytes concatenated: no object for a record, and one search rules out a tag
+that a chunk does not contain. Entries are added in seq order, and chunks are removed from the front.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CHUNK = 1024
 
 
 class _Chunk:
-    """Seqs, lengths of their tags, and these one behind the other."""
+    """Seqs, lengths of their tags, and the tags, concatenated."""
 
     __slots__ = ("lens", "seqs", "tags")
 
@@ -55,7 +55,7 @@ class TailTags:
         return sum(len(chunk.seqs) for chunk in self._chunks)
 
     def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
-        """The (tag, seq) of a batch, behind all that are here."""
+        """Add the (tag, seq) of a batch, after all that are here."""
         if not tagged:
             return
         if not self._chunks or len(self._chunks[-1].seqs) >= _CHUNK:
@@ -63,7 +63,7 @@ class TailTags:
         self._chunks[-1].add(tagged)
 
     def forget_below(self, floor: int) -> None:
-        """Drop chunks that lie wholly below `floor`."""
+        """Drop chunks that are wholly below `floor`."""
         while self._chunks and self._chunks[0].seqs[-1] < floor:
             self._chunks.popleft()
 

@@ -1,4 +1,4 @@
-"""What went in and out since the start: plain counters, once a write or read, never once a record."""
+"""Counters of writes and reads since the start; they cost nothing for each record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Traffic:
-    """Of all topics together. Nothing that recovery replays is counted."""
+    """The counters of all topics. Replayed writes do not count."""
 
     __slots__ = ("appended", "deleted", "evicted", "read", "reads", "tombstones", "writes")
 
@@ -23,7 +23,7 @@ class Traffic:
         self.read = 0
         #: Answers that announced a gap, by reason.
         self.tombstones: dict[str, int] = {}
-        #: Live records that went to a cap, a ttl, ..., by cause.
+        #: Live records deleted by a cap, a ttl, ..., by cause.
         self.evicted: dict[str, int] = {}
         self.deleted = 0
 
@@ -33,7 +33,7 @@ class Traffic:
         self.appended += records
 
     def answered(self, result: ReadResult) -> None:
-        """A read gave this."""
+        """A read was answered."""
         self.reads += 1
         self.read += len(result.records)
         if result.tombstone is not None:
@@ -41,14 +41,14 @@ class Traffic:
             self.tombstones[reason] = self.tombstones.get(reason, 0) + 1
 
     def unanswered(self, result: ReadResult) -> None:
-        """What a read gave was dropped: it is read anew."""
+        """The answer of a read was dropped: it is read again."""
         self.reads -= 1
         self.read -= len(result.records)
         if result.tombstone is not None:
             self.tombstones[result.tombstone.reason] -= 1
 
     def lost(self, causes: Sequence[str], records: int) -> None:
-        """So many live records went, for one of these causes."""
+        """This many live records were deleted, each for one of these causes."""
         names = causes if len(causes) == 1 else [*{str(cause) for cause in causes}]
         cause = str(names[0]) if len(names) == 1 else "mixed"
         self.evicted[cause] = self.evicted.get(cause, 0) + records

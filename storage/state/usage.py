@@ -1,4 +1,4 @@
-"""What the logs of an engine have in common. A value that each of them knows."""
+"""Totals over the logs of an engine. Each log has this value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from storage.state.traffic import Traffic
 
 
 class Usage:
-    """What all logs of an engine hold together; bytes and keys are of the assigned view."""
+    """What all logs of an engine use; bytes and keys are of the assigned view."""
 
     __slots__ = (
         "access",
@@ -24,16 +24,16 @@ class Usage:
     )
 
     def __init__(self) -> None:
-        #: During a replay: segments named by frames may be gone by now, so nobody looks into them before its end.
+        #: During a replay: segments named by frames may be gone by now, so nothing reads them before its end.
         self.replaying = False
-        #: How logs look into their segments, blocking.
+        #: Blocking reads of segments, for logs.
         self.access: Access | None = None
         self.bytes = 0
         self.corrupt_reads = 0
         self.unreadable_reads = 0
         self.ephemeral_bytes = 0
         self.keys = 0
-        #: Idempotent producers that logs know, and those that were forgotten early, because there were too many.
+        #: Idempotent producers known, and producers forgotten early because there were too many.
         self.producers = 0
         self.producers_forgotten = 0
         self.traffic = Traffic()

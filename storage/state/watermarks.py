@@ -1,7 +1,7 @@
-"""What a log has lost, and how a reader is told. Pure. Source: storage.md §7, api.md §3 (two watermarks).
+"""What a log has lost, and how readers learn of it. Pure. Source: storage.md §7, api.md §3 (two watermarks).
 
-Per cause a floor: the lowest seq not lost to it, 1 at first. Losses inside the log are ranges until everything
-before them is gone too. Deletions and consumed records are silent; every other loss is announced.
+For each cause there is a floor: the lowest seq not lost to it, 1 at first. Losses inside the log are ranges until
+everything before them is gone too. Deletions and consumed records are silent; every other loss is announced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Watermarks:
         self.merge(floors, loss)
 
     def merge(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> None:
-        """Take in what an EvictWatermark frame, a delete or recovery says: max of floors, union of ranges."""
+        """Apply what an EvictWatermark frame, a delete or recovery says: maximum of floors, union of ranges."""
         for cause, floor in (floors or {}).items():
             if floor > self.floors.get(cause, 1):
                 self.floors[cause] = floor
@@ -38,7 +38,7 @@ class Watermarks:
                 if cause in ANNOUNCED:
                     self.evict_floor = max(self.evict_floor, floor)
         if not loss and not self.loss:
-            return  # a cap that goes along with each write comes this way
+            return  # a cap that evicts with every write comes this way
         if loss:
             merged: list[LossRange] = []
             for start, end, cause in sorted({(int(a), int(b), str(c)) for a, b, c in [*self.loss, *loss]}):
@@ -71,7 +71,7 @@ class Watermarks:
 
     @property
     def trim_floor(self) -> int:
-        """Lowest seq that nothing but a deletion can have taken: for whoever has to say what it could not read."""
+        """Lowest seq that only a deletion can have removed: for callers that must report unreadable records."""
         return max(self.evict_floor, self.floors.get(LossCause.CONSUMED, 1))
 
     def covering(self, seq: int) -> LossRange | None:
@@ -82,19 +82,19 @@ class Watermarks:
         return None
 
     def next_loss(self, seq: int) -> int | None:
-        """First lost seq in a range behind `seq`: a read that goes on from there must stop before it."""
+        """The first lost seq in a range after `seq`: a read that continues from there must stop before it."""
         for start, end, _ in self.loss:
             if end > seq:
                 return max(start, seq + 1)  # ranges of two causes may overlap: then it is still inside one
         return None
 
     def reason(self, seq: int) -> str:
-        """The one cause whose floor lies above `seq`, or 'mixed'."""
+        """The one cause whose floor is above `seq`, or 'mixed'."""
         causes = [str(cause) for cause in ANNOUNCED if self.floors.get(cause, 1) > seq]
         return causes[0] if len(causes) == 1 else "mixed"
 
     def lost_to(self, seq: int) -> str | None:
-        """Why `seq` is gone, as far as floors and ranges tell: expired, evicted, lost or deleted; else None."""
+        """Why `seq` is gone, according to floors and ranges: expired, evicted, lost or deleted; else None."""
         if seq < self.evict_floor:
             return "expired" if self.reason(seq) == LossCause.TTL else "evicted"
         if self.covering(seq):
@@ -102,7 +102,7 @@ class Watermarks:
         return "deleted" if seq < self.live_floor else None
 
     def tombstone(self, from_seq: int, *, earliest_seq: int, head_seq: int) -> Tombstone | None:
-        """What a reader whose last seq is `from_seq` must be told before it gets anything."""
+        """The tombstone for a reader whose last seq is `from_seq`, before it gets anything else."""
         wanted = from_seq + 1
         if wanted < self.evict_floor:
             gap_to, reason = self.evict_floor - 1, self.reason(wanted)

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import Metric as Parsed
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.exposition import families
+from broker.exposition import families, with_former_names
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.metric_table import ALL
@@ -18,7 +18,7 @@ from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
 from storage.errors import NotReady
-from storage.metric_table import METRICS, Metric, MetricTable
+from storage.metric_table import METRICS, Metric, MetricTable, Sample
 from tests.http.conftest import client_of
 from tests.http.everything import use_everything
 
@@ -106,3 +106,19 @@ def test_declarations_are_of_one_kind_each() -> None:
         assert metric.kind in ("counter", "gauge", "histogram")
         assert metric.unit
         assert metric.help.endswith("."), metric.name
+
+
+def test_a_renamed_metric_is_exposed_under_both_names() -> None:
+    table = MetricTable(
+        Metric("topics_flushed_files", "counter", "files", "Files flushed.", "shard", former="topics_soaked_files")
+    )
+    deprecated = {each.name: each.deprecated for each in table}
+    samples = [Sample((("shard", "0"),), 7)]
+    new, old = with_former_names([table.family("topics_flushed_files", samples)], deprecated)
+    assert (old.name, old.kind, old.samples) == ("topics_soaked_files", new.kind, new.samples)
+    assert old.help == "Deprecated name of topics_flushed_files_total, removed in the next release."
+
+
+def test_a_metric_that_kept_its_name_is_exposed_once() -> None:
+    family = METRICS.whole("topics_topics", 1)
+    assert [*with_former_names([family], {})] == [family]

@@ -1,1 +1,1 @@
-"""What the port does for each kind of request, a file an area."""
+"""The handlers of the Kafka port, one file for each area."""

@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from storage.state.catalog import Topic
 
 MAX_PARTITIONS: Final = 1024
-#: From this version on DeleteTopics names topics by their ids as well.
+#: From this version on, DeleteTopics may name topics by id.
 _DELETED_BY_ID_SINCE: Final = 6
-#: What "as the broker is set" is, for partitions and replicas.
+#: Means the broker's default, for partitions and replicas.
 _DEFAULT: Final = -1
 _DYNAMIC, _DEFAULT_SOURCE = 1, 5
 
 
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Each by itself: some may be made and others refused."""
+    """Each topic by itself: some may be created and others refused."""
     times = Counter(topic.name for topic in request.topics)
     results: list[CreateTopicsCreatableTopicResult] = []
     for topic in request.topics:
@@ -82,7 +82,7 @@ async def _create(call: Call, wanted: CreateTopicsCreatableTopic, *, dry: bool) 
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     config = TopicConfig(partitions=_partitions_of(call, wanted))
     config = settings.made(((each.name, each.value) for each in wanted.configs), config)
-    # Nothing is awaited between this look and the making, which would else change a topic that is there.
+    # There is no await between this check and the creation, which would otherwise change an existing topic.
     if wanted.name in engine.catalog.topics:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {wanted.name} already.")
     check(engine, wanted.name, config)
@@ -130,7 +130,7 @@ def _shown(config: TopicConfig, largest_record: int) -> list[CreateTopicsCreatab
 
 
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """With all that is in them. From version 6 on some may be named by their ids."""
+    """Delete topics with their records. From version 6 on, some may be named by id."""
     wanted = request.topics
     if call.version < _DELETED_BY_ID_SINCE:
         wanted = [DeleteTopicsDeleteTopicState(name=name) for name in request.topic_names]
@@ -147,7 +147,7 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
 
 
 async def _delete(call: Call, wanted: DeleteTopicsDeleteTopicState, response: DeleteTopicsDeletableTopicResult) -> None:
-    """Raises Refused, StorageError. The answer gets the name and the id of what is deleted, if the key is for it."""
+    """Raises Refused, StorageError. The answer gets the name and the id of the topic, if the key covers it."""
     by_id = wanted.topic_id != NO_UUID
     if by_id is (wanted.name is not None):
         raise Refused(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id.")
@@ -166,7 +166,7 @@ async def _delete(call: Call, wanted: DeleteTopicsDeleteTopicState, response: De
 
 
 async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """More partitions for topics; there are never fewer."""
+    """Add partitions to topics; they cannot be removed."""
     results: list[CreatePartitionsTopicResult] = []
     for wanted in request.topics:
         result = CreatePartitionsTopicResult(name=wanted.name)
@@ -186,7 +186,7 @@ async def _grow(call: Call, wanted: CreatePartitionsTopic, *, dry: bool) -> None
     def grown(config: TopicConfig) -> TopicConfig:
         if wanted.count <= config.partitions:
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"It has {config.partitions} partitions already.")
-        # An empty list is what kafka-python 3.0 sends for none at all.
+        # kafka-python 3.0 sends an empty list for none.
         if wanted.assignments and len(wanted.assignments) != wanted.count - config.partitions:
             raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "One assignment is needed for each new partition.")
         return msgspec.structs.replace(config, partitions=wanted.count)

@@ -1,4 +1,4 @@
-"""ListConfigResources: what there are settings of (source: kafka.md §2)."""
+"""ListConfigResources: the resources that have configs (source: kafka.md §2)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from broker.kafka.messages.configs import (
     ListConfigResourcesResponse,
 )
 
-#: From this version on one says of which types; before, it is client metrics only, which are not collected here.
+#: From this version on a request names types; before, it means client metrics only, which are not collected here.
 _TYPES_SINCE: Final = 1
 
 
 async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """Topics, groups of which something is set, and this broker, as far as the key is for them: of the types asked for;
-    of any, when none is."""
+    """Topics, groups with a config, and this broker, as far as the key covers them: of the types asked for, or of
+    all."""
     if not may(call.access, READ):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     found: list[ListConfigResourcesConfigResource] = []

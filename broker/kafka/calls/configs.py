@@ -35,14 +35,14 @@ from storage.config import TopicConfig
 
 
 class Resource(enum.IntEnum):
-    """What settings may be of."""
+    """The types of resources with configs."""
 
     TOPIC = 2
     BROKER = 4
     GROUP = 32
 
 
-#: Where a value comes from.
+#: Sources of a value.
 _OF_TOPIC, _OF_BROKER, _DEFAULT, _OF_GROUP = 1, 4, 5, 8
 _FORBIDDEN: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -52,7 +52,7 @@ _FORBIDDEN: Final = {
 
 
 async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Every setting with its value, defaults too."""
+    """Every setting with its value, defaults included."""
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -129,7 +129,7 @@ def _of_broker(call: Call) -> list[DescribeConfigsResourceResult]:
 
 
 async def alter(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replace the settings of topics and groups."""
+    """Replace the configs of topics and groups."""
     responses: list[AlterConfigsResourceResponse] = []
     for resource in request.resources:
         given = [(each.name, each.value) for each in resource.configs]

@@ -1,8 +1,8 @@
-"""Fetch: reads that wait until there is enough (source: kafka.md §2).
+"""Fetch: reads that wait for a minimum of bytes (source: kafka.md §2).
 
-Partitions are read in the order in which the client names them, which it changes from one request to the next, each up
-to its own bound and what is left of that of the answer. The first that has something gives one record at least; the
-others keep within both, as a client may not take more: it would ask for the same again and again.
+Partitions are read in the order of the request, which the client changes from one request to the next. Each is read
+up to its own limit and what remains of the answer's. The first partition with records returns at least one. The
+others keep within both limits, because a client need not accept more: it would ask for the same again and again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from storage.errors import ShuttingDown, TopicNotFound
 if TYPE_CHECKING:
     from broker.memory.budget import Hold
 
-#: No request waits for longer.
+#: No request waits longer.
 MAX_WAIT_MS: Final = 60_000
-#: No answer has more, but for the batch that one has at least.
+#: No answer is larger, except for a first batch that is.
 MAX_BYTES: Final = 64 << 20
-#: What is read where there is no room for all that is asked for.
+#: Read this much where there is no memory for all that was asked for.
 _SOME_BYTES: Final = 1 << 20
-#: What the work on a large answer counts with in its turn at most.
+#: A large answer counts as no more than this when it is scheduled.
 MAX_TURN_BYTES: Final = 1 << 20
 
 
@@ -56,22 +56,22 @@ async def fetch(call: Call, body: memoryview) -> Answer:
 
 
 async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> tuple[list[Fetched], bool]:
-    """As `_read_all`, within the memory that answers have left: a small part first, and all of it if there is more.
+    """As `_read_all`, within the memory available for answers: a small part first, and everything if there is more.
 
-    Where there is no room for more, that is the answer; where a single batch is more than that, and there is no room
-    until its time has come, an empty one. Clients come again for the rest.
+    Where there is no memory for more, the part is the answer. When a single batch is larger than the part and no
+    memory becomes available in time, the answer is empty. Clients ask again for the rest.
     """
     memory = call.broker.memory
     most = min(request.max_bytes, MAX_BYTES, sum(max(0, wanted.max_bytes) for wanted in request.wanted))
     most = min(most, memory.answers.per_owner or most)
-    # A single record may be large: many clients that come at once would hold the loop.
+    # A single record may be large: many clients arriving at once would block the loop.
     await memory.turn(LOOK_BYTES)
     found, full = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
     size = sum(each.bare_size for each in found)
     if size <= SMALL and (most <= SMALL or not full):
         return found, full
     if size > SMALL:
-        found = []  # not twice while it waits for room
+        found = []  # do not hold it twice while waiting for memory
         call.room = await _room(call, size, deadline)
         if call.room is None:
             return [(await _read_one(call, wanted, 0, 0))[0] for wanted in request.wanted], False
@@ -89,7 +89,7 @@ async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> t
 
 
 async def _room(call: Call, size: int, deadline: float) -> Hold | None:
-    """Room for so many bytes, if there is some before the time of the request has come."""
+    """Memory for this many bytes, if it becomes available before the request times out."""
     memory = call.broker.memory
     try:
         return await memory.answer(call.connection, size, max(0.0, min(PATIENCE_S, deadline - monotonic())))
@@ -99,12 +99,12 @@ async def _room(call: Call, size: int, deadline: float) -> Hold | None:
 
 
 def _is_enough(request: FetchRequest, found: Sequence[Fetched]) -> bool:
-    # Uncompressed: what is read for one answer is bounded so, too, and might never be enough compressed.
+    # Uncompressed: this also bounds what is read for one answer, which might never be enough when compressed.
     return any(each.error for each in found) or sum(each.bare_size for each in found) >= request.min_bytes
 
 
 async def _read_all(call: Call, request: FetchRequest) -> tuple[list[Fetched], bool]:
-    """And whether there is more than the answer may have: then it is of no use to wait for anything."""
+    """The records, and whether there are more than the answer may have: then waiting is useless."""
     left = min(request.max_bytes, MAX_BYTES)
     answers: list[Fetched] = []
     empty, full = True, False
@@ -119,12 +119,12 @@ async def _read_all(call: Call, request: FetchRequest) -> tuple[list[Fetched], b
 
 
 async def _read_one(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
-    """What there is of one partition, and whether it has more; `room` 0 or less: only how far it reaches. `least`
-    records are given whatever their size."""
+    """The records of one partition, and whether it has more; with `room` 0 or less only its bounds. `least` records
+    are returned whatever their size."""
     topic_id = wanted.topic_id
     if topic_id is None:
         return await _read_named(call, wanted, room, least)
-    # Anew in each reading: meanwhile it may have been deleted, and made again as another.
+    # Looked up at each read: meanwhile it may have been deleted and created again.
     found = cluster.known_by_id(call, topic_id)
     if found is None:
         return Fetched("", wanted.partition, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id), False
@@ -160,7 +160,7 @@ async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tupl
 
 
 async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], deadline: float) -> bool:
-    """Wait until one of the partitions has more than was seen of it; False: there is no more time."""
+    """Wait until one of the partitions has new records; False: time is up."""
     left_ms = (deadline - monotonic()) * 1000
     if left_ms <= 0:
         return False
@@ -178,13 +178,13 @@ async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], de
     try:
         return await (waits[0] if len(waits) == 1 else _any_of(waits))
     except ShuttingDown:
-        return False  # what there is is given at once
+        return False  # existing records are returned at once
     except TopicNotFound:
         return True
 
 
 async def _any_of(waits: Sequence[Coroutine[Any, Any, bool]]) -> bool:
-    """What the first of them says. Raises what it raises."""
+    """The result of the first that completes. Raises what it raises."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""DescribeGroups, ListGroups, DeleteGroups: groups as a whole (source: kafka.md §2).
+"""DescribeGroups, ListGroups, DeleteGroups (source: kafka.md §2).
 
-The protocol type of a share group is `share`, as in Kafka 4. DescribeGroups is for groups of consumers only: to it a
-share group is as one that is not there.
+The protocol type of a share group is `share`, as in Kafka 4. DescribeGroups is for consumer groups only: for it,
+share groups do not exist.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from broker.kafka.messages.groups import (
 #: The protocol type of a share group, which is also its type; and the type of all others.
 _SHARE: Final = "share"
 _CLASSIC: Final = "classic"
-#: From this version on DescribeGroups says of a group that is not there that it was not found, not that it is dead.
+#: From this version on, DescribeGroups reports an unknown group as not found; before, as dead.
 _NOT_FOUND_SINCE: Final = 6
 
 
 async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Of a group that is not there: that it is dead, and from version 6 on that it was not found."""
+    """An unknown group is reported as dead, and from version 6 on as not found."""
     return DescribeGroupsResponse(
         groups=[
             _described(call, group_id, tell_operations=request.include_authorized_operations)
@@ -90,7 +90,7 @@ def _members(found: Described) -> list[DescribeGroupsDescribedGroupMember]:
 
 
 async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Those in the states, and of the types, asked for; in any, and of any, when none is."""
+    """Groups in the requested states and of the requested types; without any, all."""
     if not may(call.access, READ):
         return ListGroupsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.refusal("any")
@@ -129,12 +129,12 @@ def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
 
 
 async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """With their offsets, in topics that the key is for."""
+    """Delete groups with their offsets, in topics that the key covers."""
     results: list[DeleteGroupsDeletableGroupResult] = []
     for group_id in request.groups_names:
         groups = call.broker.kafka_groups
         error = groups.refusal(group_id)
-        # Whose a group without topics is, `reaches` knows.
+        # `reaches` decides whose a group without topics is.
         mine = reaches(call, group_id, DELETE) and may(call.access, DELETE, *topics_of(call.broker, group_id))
         if error is ErrorCode.NONE and not mine:
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED

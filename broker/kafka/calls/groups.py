@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup (source: kafka.md §2).
 
-A join and a sync wait for other members, and hold up nothing that comes behind them on their connection. What members
-say of themselves, and what their leader assigns, is theirs: nothing here reads it.
+A join and a sync wait for other members, without blocking later requests on their connection. Members' metadata and
+the leader's assignments are opaque: nothing here parses them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from broker.kafka.messages.groups import (
     SyncGroupResponse,
 )
 
-#: From these versions on: new members are given an id first; leaving is for several; a group's operations are told.
+#: From these versions on: new members first get an id; several may leave at once; a group's operations are returned.
 _ROUND_TRIP_SINCE: Final = 4
 _LEAVE_MEMBERS_SINCE: Final = 3
 #: The longest that others wait for a member in a rebalance, whatever it asks for.
@@ -40,7 +40,7 @@ Q = TypeVar("Q", bound=Message)
 
 
 def _waiting(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> Handler:
-    """As `decoded`; what comes behind it on the connection begins while this waits."""
+    """As `decoded`; later requests on the connection begin while this one waits."""
 
     async def handler(call: Call, body: memoryview) -> Answer:
         request = decode(kind, call.version, body)
@@ -50,7 +50,7 @@ def _waiting(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> 
             return encode(await handle(call, request), call.version, call.errors)
 
         answer = asyncio.ensure_future(whole())
-        await asyncio.sleep(0)  # it has begun before anything that was sent behind it
+        await asyncio.sleep(0)  # it has begun before any later request
         return Later(answer)
 
     return handler
@@ -94,7 +94,7 @@ async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
 
 
 def _wanted(request: JoinGroupRequest) -> set[str]:
-    """The topics that a consumer comes for: the group has them from then on."""
+    """The topics that a consumer subscribes to: they are the group's from then on."""
     if request.protocol_type != consumer_protocol.TYPE:
         return set()
     return consumer_protocol.wanted((each.name, each.metadata) for each in request.protocols)
@@ -122,7 +122,7 @@ async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
 
 
 async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Keeps a session."""
+    """Keeps a session alive."""
     if not reaches(call, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.heartbeat(
@@ -132,7 +132,7 @@ async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
 
 
 async def leave(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """One member goes, or an operator sends several away."""
+    """One member leaves, or an operator removes several."""
     if not reaches(call, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = call.broker.kafka_groups

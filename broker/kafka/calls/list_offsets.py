@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: where a partition begins and ends (source: kafka.md §1, §2)."""
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: the bounds of a partition (source: kafka.md §1, §2)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ALL: Final = -1
 
 
 async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """The first offset, the next one to be written, or the first of a time."""
+    """The first offset, the next one to be written, or the first one at or after a time."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -84,7 +84,7 @@ async def _listed(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
 
 
 async def _offset_of(engine: Engine, place: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
-    """Offset and time (-1 for places that are no record's); None: there is no such record."""
+    """Offset and time (-1 for a position without a record); None: there is no such record."""
     if timestamp == LATEST:
         return topic.log.head, -1
     if timestamp == EARLIEST:
@@ -102,18 +102,18 @@ async def _offset_of(engine: Engine, place: str, topic: Topic, timestamp: int) -
 
 
 def _tiered_end(topic: Topic) -> int | None:
-    """The offset behind the last record in the cold tier; None: nothing is there."""
+    """The offset after the last record in the cold tier; None: it is empty."""
     cold = [each for each in topic.log.held.manifest.behind(topic.log.marks.live_floor) if each.tier == COLD]
     return cold[-1].end_seq - 1 if cold else None
 
 
 def _first_local(topic: Topic) -> int:
-    """The offset of the first record that is on this disk: segments move to the cold tier oldest first."""
+    """The offset of the first record on the local disk: segments move to the cold tier oldest first."""
     return max(log_start_offset(topic), _tiered_end(topic) or 0)
 
 
 async def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    """Where an epoch ends: leadership never moves, so there is one, and it ends where the partition does."""
+    """The end of an epoch. Leadership never moves, so there is one epoch, which ends where the partition does."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochOffsetForLeaderTopicResult(
@@ -141,7 +141,7 @@ def _epoch_end(
 
 
 async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Delete what lies in front of an offset; permanent, and durable when it is answered."""
+    """Delete the records before an offset; permanent, and durable when it is answered."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

@@ -1,6 +1,6 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions, FindCoordinator (source: kafka.md §2).
 
-Metadata makes the topics that it is asked for, if the client wants that and may write.
+Metadata creates the topics that it names, if the client asks for that and may write.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from storage.config import TopicConfig
 if TYPE_CHECKING:
     from storage.state.catalog import Topic
 
-#: Of key types: coordinators of groups, and of transactions, which there are not.
+#: Key types: coordinators of groups, and of transactions, which do not exist here.
 _COORDINATED: Final = (0, 1)
-#: From this version on FindCoordinator is for several keys.
+#: From this version on, FindCoordinator takes several keys.
 _BATCHED_SINCE: Final = 4
-#: Of endpoint types.
+#: An endpoint type.
 _BROKERS: Final = 1
-#: Versions before this have no say in whether topics are made.
+#: Earlier versions cannot say whether topics may be created.
 _ASKS_SINCE: Final = 4
-#: From this version on an answer may leave out the name of a topic.
+#: From this version on, an answer may omit a topic's name.
 _NAMELESS_SINCE: Final = 12
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
-    """The broker, and the topics asked for: all that the key is for when none is named (an empty list in version 0)."""
+    """The broker, and the topics asked for; all that the key covers when none is named (an empty list in version 0)."""
     host, port = cluster.address(call)
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = await _all(call, request)
@@ -79,7 +79,7 @@ async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTop
 async def _asked_for(
     call: Call, asked: MetadataRequestTopic, request: MetadataRequest, *, makes: bool
 ) -> MetadataResponseTopic:
-    """By its name, or by its id where there is one: Java's client gives an empty name with it."""
+    """By name, or by id if there is one: Java's client sends an empty name with it."""
     if asked.name is not None and asked.topic_id == cluster.NO_UUID:
         return await _named(call, asked.name, request, makes=makes)
     topic = cluster.with_uuid(call.broker.engine, asked.topic_id)
@@ -87,7 +87,7 @@ async def _asked_for(
         cluster.may(call.access, READ, topic.name) or cluster.may(call.access, WRITE, topic.name)
     ):
         return _described(call, topic, request)
-    # What may not be known of by its name may not be by its id.
+    # A topic that the key does not cover by name must not be visible by id.
     nameless = None if call.version >= _NAMELESS_SINCE else ""
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=nameless, topic_id=asked.topic_id)
 
@@ -118,7 +118,7 @@ async def _named(call: Call, name: str, request: MetadataRequest, *, makes: bool
 
 
 def auto_created(call: Call) -> TopicConfig:
-    """The settings of a topic that a client has made by naming it."""
+    """The settings of a topic that a client creates by naming it."""
     return TopicConfig(partitions=call.broker.settings.kafka_auto_partitions)
 
 
@@ -147,7 +147,7 @@ def _room(answer: MetadataResponse, version: int) -> int:
 
 
 async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """This broker. Controllers of their own, which a later version may ask for, there are none."""
+    """This broker. There are no separate controllers, which a later version may ask for."""
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, endpoint_type=_BROKERS)
     host, port = cluster.address(call)
@@ -162,7 +162,7 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker, for every group, and none for transactions; from version 4 on several are asked for at once."""
+    """This broker, for every group, and none for transactions; from version 4 on for several keys."""
     found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
     if call.version >= _BATCHED_SINCE:
         return FindCoordinatorResponse(coordinators=found)

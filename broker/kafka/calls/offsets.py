@@ -34,16 +34,17 @@ from broker.kafka.messages.offsets import (
 )
 from storage.errors import InvalidRequest, LimitReached, ShuttingDown, TopicIncompatible, TopicNotFound, Unavailable
 
-#: Versions of OffsetFetch: from which on an error of the whole has a place, and several groups are asked for.
+#: Versions of OffsetFetch: from which on an error of the whole request can be returned, and several groups may be
+#: named.
 _WHOLE_ERROR_SINCE: Final = 2
 _GROUPS_SINCE: Final = 8
 _NO_OFFSET: Final = -1
 
-#: What stands against a commit, as clients of a coordinator understand it: the first that fits.
+#: Errors of a commit as a coordinator's clients know them: the first that matches.
 _CODES: Final = (
     (TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (LimitReached, ErrorCode.POLICY_VIOLATION),
-    # A queue, or a topic in memory only, whose offsets would outlive its records.
+    # A queue, or an ephemeral topic, whose offsets would outlive its records.
     ((TopicIncompatible, InvalidRequest), ErrorCode.INVALID_TOPIC_EXCEPTION),
     (ShuttingDown, ErrorCode.NOT_COORDINATOR),
     (Unavailable, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -58,12 +59,12 @@ def _code_of(error: Exception) -> ErrorCode:
 
 
 async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Each partition for itself: durable, or refused."""
+    """Each partition by itself: durable, or refused."""
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     if not reaches(call, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif wanted and not any(may(call.access, READ_WRITE, name) for name, _ in wanted):
-        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # and no group comes into being by it
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # and no group is created by it
     else:
         refused = await call.broker.kafka_groups.admit_commit(
             request.group_id,
@@ -111,7 +112,7 @@ async def _commit_one(call: Call, group_id: str, topic: str, asked: OffsetCommit
 
 
 async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """What was committed; -1 where nothing was, or where there is no such partition."""
+    """The committed offsets; -1 where none is committed, or the partition does not exist."""
     if call.version >= _GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[
@@ -150,7 +151,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
 
 
 def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | None) -> OffsetFetchResponseGroup:
-    """`wanted` None: all there are, of topics that the key is for."""
+    """`wanted` None: all commits, in topics that the key covers."""
     error = call.broker.kafka_groups.refusal(group_id)
     if not reaches(call, group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -166,7 +167,7 @@ def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | N
     return OffsetFetchResponseGroup(group_id=group_id, topics=[_topic(name, found) for name, found in topics.items()])
 
 
-#: A partition, and what is committed for it.
+#: A partition and its committed offset.
 _Found = tuple[int, Committed | None, ErrorCode]
 
 
@@ -199,7 +200,7 @@ def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
 
 
 async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """In topics that no member reads: what members go by is not taken away from under them."""
+    """Delete offsets in topics that no member reads: members would lose their position otherwise."""
     groups = call.broker.kafka_groups
     error = groups.refusal(request.group_id)
     if not reaches(call, request.group_id, DELETE):
@@ -210,7 +211,7 @@ async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
         if state is State.DEAD:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif state is not State.EMPTY and not read:
-            error = ErrorCode.NON_EMPTY_GROUP  # what its members read is not known
+            error = ErrorCode.NON_EMPTY_GROUP  # what its members read is unknown
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error)
     return OffsetDeleteResponse(

@@ -1,8 +1,8 @@
-"""Produce: one atomic append a batch, acked as the topic's class says (source: kafka.md §1, §2).
+"""Produce: one atomic append for each batch, acked according to the topic's class (source: kafka.md §1, §2).
 
-Appends are begun within the turn in which the request is started, and nothing waits between two requests of a
-connection but what would wait over HTTP as well: room in the log, a seq reservation, a topic that is being changed; or
-for a thread that reads a large batch. What is answered waits for its commits outside of the connection's turn.
+Appends begin in the loop's turn that starts the request. Between two requests of a connection nothing waits, except
+for what would wait over HTTP as well (room in the log, a seq reservation, a topic that is being changed), or for a
+thread that reads a large batch. The answer waits for its commits without blocking the connection.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from storage.records.values import Appended, ProducerBatch, StoredBodies
 if TYPE_CHECKING:
     from storage.state.catalog import Topic
 
-#: A producer's wish: the answer comes when nothing can be lost any more, as far as the topic's class says so.
+#: The answer comes when nothing can be lost any more, as far as the topic's class promises.
 ALL: Final = -1
 NO_ANSWER: Final = 0
 #: Larger batches, uncompressed, are read on a thread.
@@ -60,7 +60,7 @@ _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
 
 
 class _Outcomes:
-    """Of the batches of one request, as they become known."""
+    """The outcomes of a request's batches, as they become known."""
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
@@ -71,7 +71,7 @@ class _Outcomes:
 
     @property
     def known(self) -> bool:
-        """Whether all are."""
+        """Whether all are known."""
         return not self._open
 
     def refused(self, number: int, error: Exception) -> None:
@@ -86,7 +86,7 @@ class _Outcomes:
         self._set(number, Produced(batch.topic, batch.partition, code, sentence=sentence, to_blame=to_blame))
 
     def settled(self, number: int, topic: Topic) -> Callable[[Appended | Exception], None]:
-        """What the engine tells the outcome to."""
+        """The callback for the outcome of an append."""
 
         def told(outcome: Appended | Exception) -> None:
             if isinstance(outcome, Exception):
@@ -105,11 +105,11 @@ class _Outcomes:
             self._whole.set_result(self.body())
 
     def body(self) -> bytes:
-        """The answer; all are known."""
+        """The answer; all outcomes are known."""
         return write_produced(self._call.version, [each for each in self._found if each is not None])
 
     def coming(self) -> asyncio.Future[Body | None]:
-        """The answer, when all are known."""
+        """The answer, when all outcomes are known."""
         self._whole = asyncio.get_running_loop().create_future()
         return self._whole
 
@@ -136,7 +136,7 @@ async def produce(call: Call, body: memoryview) -> Answer:
 
 
 def _refusal(call: Call, request: ProduceRequest) -> ErrorCode | None:
-    """What stands against the request as a whole."""
+    """The error of the request as a whole."""
     if call.version < FIRST_SERVED:
         return ErrorCode.UNSUPPORTED_VERSION
     if request.acks not in (ALL, NO_ANSWER, 1):
@@ -147,7 +147,7 @@ def _refusal(call: Call, request: ProduceRequest) -> ErrorCode | None:
 
 
 async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, number: int, outcomes: _Outcomes) -> None:
-    """Hand one batch to the engine. Raises what stands against it."""
+    """Hand one batch to the engine. Raises the error that prevents it."""
     engine = call.broker.engine
     place, topic = located(call, WRITE, batch.topic, batch.partition)
     call.broker.pressure.check()
@@ -159,22 +159,23 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     hasten = request.acks == ALL
     told = outcomes.settled(number, topic)
     if not engine.append_now(place, stored, told, producer=producer, hasten=hasten):
-        # Waited for here: no later batch of this connection overtakes it.
+        # Awaited here: no later batch of this connection overtakes it.
         told(await engine.append(place, stored, create=False, producer=producer, hasten=hasten))
     call.broker.kafka_codecs.sent(topic, header.codec)
 
 
 async def _read(call: Call, batch: PartitionData, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
-    """What there is to store. Raises BatchError.
+    """The contents to store. Raises BatchError.
 
-    How large a batch is shows only as it is uncompressed: on the loop no further than to what takes a moment.
+    The size of a batch is known only after decompression: on the loop it is decompressed only as far as that takes a
+    moment.
     """
     most = call.broker.engine.options.max_batch_records
     if len(batch.records or b"") <= _ON_LOOP_BYTES:
         try:
             return _stored(batch, most, _ON_LOOP_BYTES, keyed=keyed)
         except BatchTooLarge:
-            pass  # for the loop, or altogether
+            pass  # for the loop, or at all
     return await call.broker.unpacking.run(_stored, batch, most, MAX_BATCH_BYTES, keyed=keyed)
 
 

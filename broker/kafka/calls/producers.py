@@ -15,9 +15,9 @@ _NOBODY: Final = -1
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new id, or from version 3 on the next epoch of the one that the producer has.
+    """A new id, or from version 3 on the next epoch of the producer's id.
 
-    A transactional id is refused, as it was where the client asked for its coordinator.
+    A transactional id is refused, as it was when the client looked for its coordinator.
     """
     if request.transactional_id is not None:
         return _refused(no_transactions.refusal(call))

@@ -1,6 +1,6 @@
-"""SASL/PLAIN: the password is an API key, the user is not looked at (source: kafka.md §2).
+"""SASL/PLAIN: the password is an API key, the user name is ignored (source: kafka.md §2).
 
-Of a broker without keys everybody may do everything, whatever they say.
+A broker without keys grants everything to everybody, whatever the password is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_HANDSHAKE: Final = "SaslHandshake comes first."
 
 
 async def handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """What it is to be said by. After version 0 a token follows as a frame without any header."""
+    """The mechanism. After version 0 a token follows as a frame without any header."""
     peer = call.connection
     if request.mechanism != PLAIN:
         return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[PLAIN])
@@ -37,7 +37,7 @@ async def handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeR
 
 
 async def authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """On success the connection has what the key grants."""
+    """On success the connection has the key's grants."""
     peer = call.connection
     if peer.mechanism is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_HANDSHAKE)
@@ -47,7 +47,7 @@ async def authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuth
 
 
 def raw_token(peer: Peer, token: bytes, broker: Broker) -> bytes | None:
-    """The token that answers one; None when it will not do."""
+    """The token in answer to one; None when it is not accepted."""
     peer.raw_tokens = False
     return b"" if _admit(peer, token, broker) else None
 
@@ -60,7 +60,7 @@ def _admit(peer: Peer, token: bytes, broker: Broker) -> bool:
 
 
 def _access_of(token: bytes, broker: Broker) -> Access | None:
-    """Of `authorization id NUL user NUL password` (RFC 4616)."""
+    """The access of `authorization id NUL user NUL password` (RFC 4616)."""
     parts = token.split(b"\0")
     if len(parts) != 3:
         return None

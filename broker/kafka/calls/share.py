@@ -1,7 +1,8 @@
 """ShareGroupHeartbeat, ShareFetch, ShareAcknowledge (source: kafka.md §2).
 
-Acknowledgements that come with a fetch are done before it, so that what they release may be fetched again. Those whose
-lease stands are done even where others of their partition do not stand: only the answer says INVALID_RECORD_STATE then.
+Acknowledgements in a fetch are carried out before it, so that released jobs may be fetched again. Acknowledgements
+whose lease stands are carried out even when others of their partition fail: then the answer says
+INVALID_RECORD_STATE.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
 if TYPE_CHECKING:
     from storage.state.catalog import Topic
 
-#: As in Kafka; what holds leases by this name must fit into a node's.
+#: As in Kafka; the node of a member's leases has this id in its name, whose length is limited.
 MAX_MEMBER_ID_CHARS: Final = 36
 _LEFT_EPOCHS: Final = (-1, -2)
-#: How long a lease lasts as far as is told where no queue is: as queues have it by default.
+#: The duration of a lease in answers that concern no queue: the default of queues.
 _LOCK_MS: Final = 30_000
 
 
 class Refused(Exception):
-    """This cannot be had: the code, and a sentence."""
+    """The code and the message of a refusal."""
 
     def __init__(self, code: ErrorCode, sentence: str | None) -> None:
         super().__init__(code, sentence)
@@ -62,7 +63,7 @@ class Refused(Exception):
 
 
 async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
-    """Joins, stays or leaves. Who leaves soon holds nothing any more."""
+    """Joins, stays or leaves. A member that is about to leave holds nothing soon."""
     group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
     shares = call.broker.kafka_shares
     try:
@@ -105,14 +106,14 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
 
 
 def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str, str]:
-    """Both ids, if they are some. Raises Refused."""
+    """Both ids, if they are valid. Raises Refused."""
     if not group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "A share group has an id.")
     if not member_id or len(member_id) > MAX_MEMBER_ID_CHARS or len(member_id.encode()) > MAX_MEMBER_ID_CHARS:
         raise Refused(ErrorCode.INVALID_REQUEST, f"member id: 1 to {MAX_MEMBER_ID_CHARS} bytes.")
     if not may(call.access, READ):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key may not read.")
-    # Who has the session was let in when it began: it fetches often, and all members' topics would be gone through.
+    # A session's owner was checked when it began: it fetches often, and the check goes through all members' topics.
     has_session = call.broker.kafka_shares.is_peer(group_id, member_id, call.connection)
     if not has_session and not reaches_shares(call, group_id):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key is not for all topics of that share group.")
@@ -120,7 +121,7 @@ def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str
 
 
 async def delete(call: Call, group_id: str) -> ErrorCode:
-    """Its queues belong to nobody then."""
+    """Its queues then belong to no group."""
     shares = call.broker.kafka_shares
     queues = shares.owners.queues(group_id)
     if not queues:
@@ -168,7 +169,7 @@ def _refusal(error: Exception) -> tuple[ErrorCode, str | None]:
 
 
 async def _settled(call: Call, session: Session, topic_id: bytes, said: SharePartition) -> tuple[ErrorCode, str | None]:
-    """What comes of the acknowledgements of one partition."""
+    """The result of the acknowledgements of one partition."""
     try:
         topic = await _queue(call, session, topic_id, said.partition_index)
         held = session.holding(topic_id).leases
@@ -201,7 +202,7 @@ def _session(
 
 
 async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
-    """Acknowledges, then acquires: waits where there is nothing."""
+    """Acknowledges, then acquires: waits when there are no jobs."""
     try:
         session, step = _session(call, request.group_id, request.member_id, request.share_session_epoch, request.topics)
     except Refused as refused:
@@ -249,7 +250,7 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
 
 
 class _Answers:
-    """The answer to a fetch as it comes about: partitions of which there is something to be said."""
+    """The answer to a fetch in progress: the partitions with a result."""
 
     def __init__(self, call: Call) -> None:
         self.lock_ms = _LOCK_MS
@@ -292,7 +293,7 @@ class _Answers:
 
 
 async def acknowledge(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
-    """What a fetch does first, without one."""
+    """The acknowledgements of a fetch, without the fetch."""
     epoch = request.share_session_epoch
     try:
         if epoch == FIRST_EPOCH:

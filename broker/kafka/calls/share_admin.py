@@ -1,4 +1,4 @@
-"""Share groups as operators look at them, and change where they stand (source: kafka.md §2)."""
+"""Describes share groups, and changes their offsets (source: kafka.md §2)."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from broker.kafka.refusals import Refused, refusal
 if TYPE_CHECKING:
     from storage.state.catalog import Topic
 
-#: Every member is given all topics that it wants.
+#: Every member is assigned all topics that it wants.
 _ASSIGNOR: Final = "simple"
 _NOTHING_BEGUN: Final = -1
 
 
 def _refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
-    """What stands against looking at that group."""
+    """Why that group must not be described."""
     shares = call.broker.kafka_shares
     if not may(call.access, READ) or not reaches_shares(call, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, None
@@ -56,7 +56,7 @@ def _refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
 
 
 async def describe(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    """Who is in them. After a restart members join anew: until then nobody is."""
+    """The members of groups. After a restart members join anew: until then a group has none."""
     return ShareGroupDescribeResponse(
         groups=[
             _described(call, group_id, tell_operations=request.include_authorized_operations)
@@ -106,7 +106,7 @@ def _assigned(call: Call, ids: tuple[bytes, ...]) -> list[ShareGroupDescribeTopi
 
 
 async def describe_offsets(call: Call, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
-    """Where the first job of each queue is that is not done, and how many are not."""
+    """The offset of the first job in each queue that is not done, and how many are not done."""
     return DescribeShareGroupOffsetsResponse(groups=[_offsets_of(call, each) for each in request.groups])
 
 
@@ -130,7 +130,7 @@ def _offsets_of(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> Des
 
 
 def _offset(call: Call, name: str, topic: Topic | None, number: int) -> DescribeShareGroupOffsetsResponsePartition:
-    """Of a queue that is not the group's: that it has begun nothing there."""
+    """A queue that is not the group's has no offset."""
     answer = DescribeShareGroupOffsetsResponsePartition(partition_index=number, start_offset=_NOTHING_BEGUN)
     if not may(call.access, READ, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -145,7 +145,7 @@ def _offset(call: Call, name: str, topic: Topic | None, number: int) -> Describe
 
 
 async def alter_offsets(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
-    """Delete the jobs in front of the offsets. What is done is gone: an offset further back has nothing to bring."""
+    """Delete the jobs before the offsets. Jobs that are done are gone: an earlier offset cannot bring them back."""
     error, sentence = _change_refusal(call, request.group_id)
     if error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=error, error_message=sentence)
@@ -181,7 +181,8 @@ async def _begin_at(call: Call, group_id: str, name: str, asked: AlterShareGroup
 
 
 async def delete_offsets(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
-    """These queues are not the group's any more: the next that fetches from one has it, from where that is set to."""
+    """These queues no longer belong to the group: the next group that fetches from one gets it, from its configured
+    position on."""
     error, sentence = _change_refusal(call, request.group_id)
     if error is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(error_code=error, error_message=sentence)

@@ -24,13 +24,13 @@ _NO_DATA: Final = _I32.pack(-1)
 
 
 def subscription(topics: Iterable[str]) -> bytes:
-    """Of a member that wants these topics."""
+    """The subscription of a member that wants these topics."""
     named = [_named(topic) for topic in topics]
     return b"".join((_I16.pack(0), _I32.pack(len(named)), *named, _NO_DATA))
 
 
 def subscribed(metadata: bytes) -> set[str]:
-    """The topics that a member wants; none where it makes no sense."""
+    """The topics that a member wants; none when its bytes are malformed."""
     try:
         at = 2 + _I32.size
         topics: set[str] = set()
@@ -43,12 +43,12 @@ def subscribed(metadata: bytes) -> set[str]:
 
 
 def wanted(protocols: Iterable[tuple[str, bytes]]) -> set[str]:
-    """The topics that a member wants, by whichever assignor."""
+    """The topics that a member wants, whichever assignor it uses."""
     return {topic for _, metadata in protocols for topic in subscribed(metadata)}
 
 
 def assignment(partitions: Iterable[Partition]) -> bytes:
-    """For the member that gets these."""
+    """The assignment of a member that gets these partitions."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         by_topic.setdefault(topic, []).append(number)
@@ -59,7 +59,7 @@ def assignment(partitions: Iterable[Partition]) -> bytes:
 
 
 def assigned(given: bytes) -> list[Partition]:
-    """What a leader has given; nothing where it makes no sense."""
+    """The partitions that a leader has assigned; none when its bytes are malformed."""
     found: list[Partition] = []
     try:
         at = 2 + _I32.size

@@ -1,8 +1,8 @@
-"""The groups of a broker: finds and forgets them, keeps their time, and has what outlives the process made durable.
+"""The consumer groups of a broker: finds and deletes them, runs their timers, and makes their generations durable.
 
-A group is in memory while somebody is in it. Durable of it are its generation and protocol type (see `record`), before
-a generation is told to anybody, and its committed offsets (see `offsets`). After a restart, members are told
-UNKNOWN_MEMBER_ID and join again, into a later generation. Before a stop, all that wait are told NOT_COORDINATOR, so
+A group is in memory while it has members. Its generation and protocol type are made durable (see `record`) before a
+generation is announced; its committed offsets are durable too (see `offsets`). After a restart, members get
+UNKNOWN_MEMBER_ID and join again, into a later generation. Before a stop, all waiting members get NOT_COORDINATOR, so
 that they ask again.
 
 All methods belong to the loop. Source: kafka.md §2.
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.kafka")
 
-#: How often groups are looked for that have been empty for too long.
+#: How often expired empty groups are looked for.
 SWEEP_S: Final = 600
-#: Of a client's id, what goes into the ids of its members.
+#: Ids of members contain no more of the client's id.
 _SHOWN_CHARS: Final = 128
 
 Answered = TypeVar("Answered", JoinAnswer, SyncAnswer)
@@ -54,7 +54,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coordinator:
-    """See the module. `retention_ms`: how long offsets of a group outlive its last member; 0: for ever."""
+    """See the module. `retention_ms`: how long offsets of a group outlive its last member; 0: forever."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Coordinator:
         self._retention_ms = retention_ms
         self._max_groups = max_groups
         self._hosted: dict[str, Hosted] = {}
-        #: Groups that are no members' but have committed offsets since they were last written, and when.
+        #: Groups without members that have committed offsets since they were last written, and when.
         self._used_ms: dict[str, int] = {}
         self._due: list[tuple[int, str]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -87,11 +87,11 @@ class Coordinator:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """When the engine is ready: empty groups expire from here on."""
+        """When the engine is ready: empty groups expire from now on."""
         self._sweeping = asyncio.create_task(self._keep_sweeping())
 
     async def close(self) -> None:
-        """All that wait are answered, and nobody is let in any more. May be called again, and unstarted."""
+        """Answer all waiting members and admit no more. May be called again, and without `start`."""
         self._stopped = True
         for handle in (self._timer, self._sweeping):
             if handle is not None:
@@ -106,15 +106,15 @@ class Coordinator:
     # -- members -------------------------------------------------------------------------------------------------------
 
     async def join(self, group_id: str, asked: Join, prefixes: tuple[str, ...] = ()) -> JoinAnswer:
-        """The answer to a JoinGroup, when there is one. Cancelled: whoever joined is not there any more.
+        """The answer to a JoinGroup, when it is known. Cancelled: the joining client is gone.
 
-        `prefixes`: of the key that joins, whose the group is where nobody has made it before.
+        `prefixes`: of the key of the client. They become the group's when it is new.
         """
         error = self.refusal(group_id)
         if error is ErrorCode.NONE and not asked.member_id and self._is_one_too_many(group_id):
             error = ErrorCode.GROUP_MAX_SIZE_REACHED
         if error is ErrorCode.NONE and not self._can_save():
-            # Before the group hears of it: who is in it goes on with the generation there is.
+            # Checked before the group changes: its members continue in the current generation.
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
             return JoinAnswer(token=None, error=error, member_id=asked.member_id)
@@ -131,7 +131,7 @@ class Coordinator:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> SyncAnswer:
-        """The answer to a SyncGroup, when there is one."""
+        """The answer to a SyncGroup, when it is known."""
         error = self.refusal(group_id)
         if error is not ErrorCode.NONE:
             return SyncAnswer(None, error)
@@ -155,7 +155,7 @@ class Coordinator:
 
     @staticmethod
     def fresh_id(client_id: str, instance_id: str | None) -> str:
-        """For a member that has none yet."""
+        """An id for a member that has none yet."""
         return f"{(client_id if instance_id is None else instance_id)[:_SHOWN_CHARS]}-{uuid4()}"
 
     # -- offsets -------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Coordinator:
     async def admit_commit(
         self, group_id: str, member_id: str, generation: int, instance_id: str | None, prefixes: tuple[str, ...] = ()
     ) -> ErrorCode:
-        """Whether these may commit offsets now; the group is known for certain then. `prefixes` as of `join`."""
+        """Whether these members may commit offsets now; the group then exists in memory. `prefixes` as in `join`."""
         error = self._at_once(
             group_id,
             lambda group: group.commit(member_id, generation, instance_id, self._now_ms()),
@@ -189,7 +189,7 @@ class Coordinator:
     # -- groups as a whole ---------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> Described:
-        """Dead: there is none of that id."""
+        """Dead: no group has that id."""
         hosted = self._hosted.get(group_id)
         if hosted is not None:
             group = hosted.group
@@ -214,12 +214,12 @@ class Coordinator:
         )
 
     def topics(self, group_id: str) -> frozenset[str]:
-        """Those that members are subscribed to or have been assigned."""
+        """Topics that members are subscribed to or have been assigned."""
         hosted = self._hosted.get(group_id)
         return frozenset() if hosted is None else hosted.topics()
 
     def owner(self, group_id: str) -> tuple[str, ...] | None:
-        """The prefixes of the key that made the group, () for a key without any; None: not known, or there is none."""
+        """The prefixes of the key that created the group, () for a key without any; None: unknown, or no such group."""
         hosted = self._hosted.get(group_id)
         if hosted is not None:
             return hosted.owner
@@ -227,15 +227,16 @@ class Coordinator:
         return None if record is None else record.owner
 
     def known(self) -> set[str]:
-        """Those with members, and those that are remembered."""
+        """Groups with members, and groups with a durable record."""
         return {*(group_id for group_id, _ in self._engine.states.items(KIND)), *self._hosted}
 
     def all_groups(self) -> list[Described]:
-        """By id: those that are known, and those that have committed offsets."""
+        """By id: the known groups, and groups with committed offsets."""
         return [self.describe(group_id) for group_id in sorted(self.known() | self._offsets.groups())]
 
     async def delete(self, group_id: str) -> ErrorCode:
-        """The group and its offsets. Durable on return. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or what stands against."""
+        """Delete the group and its offsets. Durable on return. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or the error
+        that prevents it."""
         error = self.refusal(group_id)
         if error is ErrorCode.NONE and self.describe(group_id).state is State.DEAD:
             error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -247,7 +248,7 @@ class Coordinator:
             self._settle(hosted)
             return error
         try:
-            # Until the end it is in the way of anybody who would begin it anew.
+            # Until the end, nobody can create the group anew.
             if hosted.saving is not None:
                 await asyncio.wait([hosted.saving])
             await self._offsets.delete_all(group_id)
@@ -260,7 +261,7 @@ class Coordinator:
         return ErrorCode.NONE
 
     def refusal(self, group_id: str) -> ErrorCode:
-        """Why nothing can be asked of a group of that id now; NONE: it can."""
+        """Why groups of that id are not available now; NONE: they are."""
         if self._stopped or self._engine.closing:
             return ErrorCode.NOT_COORDINATOR
         if not self._engine.ready:
@@ -281,7 +282,7 @@ class Coordinator:
         self.begun += not record.empty_ms
 
     def _can_save(self) -> bool:
-        """Whether another generation could be made durable, as far as is known: the shard goes on, and has room."""
+        """Whether a generation could be made durable, as far as is known: the shard accepts writes and has room."""
         try:
             self._engine.shards[0].refuse_when_full()
         except Unavailable:
@@ -289,7 +290,7 @@ class Coordinator:
         return True
 
     def _host(self, group_id: str, prefixes: tuple[str, ...] | None = None) -> Hosted:
-        """`prefixes`: of a key that makes the group, if nobody has."""
+        """`prefixes`: of the key that creates the group, if it is new."""
         hosted = self._hosted.get(group_id)
         if hosted is None:
             record = self._record(group_id)
@@ -307,7 +308,7 @@ class Coordinator:
         return len(there) >= self._max_groups
 
     def _at_once(self, group_id: str, ask: Callable[[Group], ErrorCode], *, moves: bool = True) -> ErrorCode:
-        """`moves`: whether members may come or go by it."""
+        """`moves`: whether it may change the membership."""
         error = self.refusal(group_id)
         if error is ErrorCode.NONE:
             hosted = self._host(group_id)
@@ -316,7 +317,7 @@ class Coordinator:
         return error
 
     async def _answer(self, hosted: Hosted, begin: Callable[[Token], None]) -> Answered:
-        """What is answered to the token that `begin` is given."""
+        """The answer for the token that `begin` gets."""
         waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         begin(waiting)
         self._settle(hosted)
@@ -328,7 +329,7 @@ class Coordinator:
             raise
 
     def _settle(self, hosted: Hosted, *, moves: bool = True) -> None:
-        """Something has happened to it: answers go out, its next deadline is known, or it is forgotten."""
+        """After an event: send answers, note its next deadline, or forget it."""
         if moves:
             hosted.moved()
         hosted.pass_on(self._settle)
@@ -351,7 +352,7 @@ class Coordinator:
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
     def _tick(self) -> None:
-        """One timer for all groups: those whose time has come are looked at."""
+        """One timer for all groups: examine those whose deadline has passed."""
         now_ms, self._timer = self._now_ms(), None
         while self._due and self._due[0][0] <= now_ms:
             due_ms, group_id = heappop(self._due)
@@ -363,7 +364,7 @@ class Coordinator:
             self._set_timer()
 
     def _look_at(self, hosted: Hosted, now_ms: int) -> None:
-        """A defect that shows in one group must not stop the time of the others: its members begin anew."""
+        """A defect in one group must not stop the timers of the others: its members begin anew."""
         try:
             hosted.group.tick(now_ms)
         except Exception as error:
@@ -382,7 +383,7 @@ class Coordinator:
                 _log.warning("kafka_groups_not_swept", error=str(error))
 
     async def sweep(self) -> None:
-        """Forget groups that have been empty for too long, offsets and all; note since when the others are."""
+        """Delete groups that have been empty for too long, with their offsets; note since when the others are empty."""
         now_ms = self._engine.now_ms()
         for group_id, _ in self._engine.states.items(KIND):
             record = self._record(group_id)
@@ -393,7 +394,7 @@ class Coordinator:
                 error = await self.delete(group_id)
                 _log.info("kafka_group_expired", group=group_id, error=error.name)
             elif empty_ms != record.empty_ms or not empty_ms:
-                # Its members were there when the process ended, or it has committed offsets without any.
+                # It had members when the process ended, or it has committed offsets without any.
                 hosted = self._host(group_id)
                 hosted.add(Save(record.generation, record.protocol_type, empty=True))
                 self._settle(hosted)

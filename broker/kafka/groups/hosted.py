@@ -1,7 +1,7 @@
-"""A group while somebody deals with it: its answers go out in order, each behind what has to be durable before it.
+"""A group in memory: its answers are sent in order, each after the record that must be durable first.
 
-What could not be made durable is told to nobody: all who wait for it get COORDINATOR_NOT_AVAILABLE and ask again, and
-the members join again, into a later generation.
+When a record cannot be made durable, nothing is announced: all waiting members get COORDINATOR_NOT_AVAILABLE and ask
+again, and the members join again, into a later generation.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Write: TypeAlias = Callable[[str, GroupRecord], Awaitable[None]]
 
 
 class Hosted:
-    """A machine and what it has said. `record`: the newest that is durable, None: there is none."""
+    """A machine and its output. `record`: the newest durable one; None: there is none."""
 
     __slots__ = ("_now_ms", "_queue", "_topics", "_write", "due_ms", "group", "owner", "record", "saving")
 
     def __init__(self, group: Group, record: GroupRecord | None, write: Write, now_ms: Callable[[], int]) -> None:
         self.group = group
         self.record = record
-        #: The prefixes of the key whose member made it; None: not known.
+        #: The prefixes of the key whose member created it; None: unknown.
         self.owner = None if record is None else record.owner
-        #: What `topics` said last; None: it may be something else by now.
+        #: The last result of `topics`; None: it may have changed.
         self._topics: frozenset[str] | None = None
-        #: When the coordinator looks at it next; None: it need not.
+        #: When the coordinator examines it next; None: not needed.
         self.due_ms: int | None = None
         self.saving: asyncio.Task[None] | None = None
         self._queue: deque[Output] = deque()
@@ -47,12 +47,12 @@ class Hosted:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing would be lost by forgetting it: what is durable tells all there is."""
+        """Whether forgetting it would lose nothing, because all of it is durable."""
         group = self.group
         return group.state is State.EMPTY and not group.roster.pending and not self._queue and self.saving is None
 
     def topics(self) -> frozenset[str]:
-        """Those that members are subscribed to or have been assigned, where they are consumers."""
+        """Topics that members are subscribed to or have been assigned, if they are consumers."""
         if self._topics is None:
             found: set[str] = set()
             if self.group.protocol_type == consumer_protocol.TYPE:
@@ -63,11 +63,11 @@ class Hosted:
         return self._topics
 
     def moved(self) -> None:
-        """Members have come or gone, or say something else."""
+        """The membership, or a subscription, has changed."""
         self._topics = None
 
     def pass_on(self, then: Callable[[Hosted], None]) -> None:
-        """Carry out what the machine has said meanwhile; `then` is called each time that it goes on later."""
+        """Carry out the machine's output; `then` is called each time that it continues later."""
         self._queue.extend(self.group.outbox)
         self.group.outbox.clear()
         while self._queue and self.saving is None:
@@ -78,11 +78,11 @@ class Hosted:
                 _give(output.token, output)
 
     def add(self, *outputs: Output) -> None:
-        """As if the machine had said it."""
+        """As if the machine had put it out."""
         self.group.outbox.extend(outputs)
 
     def break_off(self, error: ErrorCode) -> None:
-        """Nothing more comes of it: all that wait are told so."""
+        """Stop it: all waiting members get an error."""
         self.group.disband(error)
         waiting, self._queue = [*self._queue, *self.group.outbox], deque[Output]()
         self.group.outbox.clear()

@@ -1,8 +1,8 @@
-"""One classic group: who is in it, which generation, who waits. Pure: time is an argument, answers go to `outbox`.
+"""One classic group: members, generation, waiting requests. Pure: time is an argument, answers go to `outbox`.
 
-`states.TABLE` says what follows from what; here it is done. Whoever calls takes the outbox afterwards, in order, and
-calls `tick` when `deadline` has come. Every wait ends: a join by the rebalance timeout, a sync by the leader's or by
-the same timeout behind the barrier, and the session of a member that waits for nothing by its session timeout.
+`states.TABLE` decides what follows from an event; this module does it. The caller then takes the outbox, in order,
+and calls `tick` at `deadline`. Every wait ends: a join by the rebalance timeout, a sync by the leader's or by the
+same timeout after the barrier, and the session of a member that waits for nothing by its session timeout.
 
 Source: kafka.md §2; Kafka's group membership protocol.
 """
@@ -17,7 +17,7 @@ from broker.kafka.groups.roster import Roster
 from broker.kafka.groups.states import Action, Event, State, action
 from broker.kafka.groups.values import Join, JoinAnswer, Limits, Member, Output, Save, SyncAnswer, Token
 
-#: An id that was given out is used at once, or the client asks for another one.
+#: A new id must be used within this time; otherwise the client asks for another one.
 PENDING_MS: Final = 10_000
 
 _REFUSALS: Final = {
@@ -29,12 +29,12 @@ _REFUSALS: Final = {
 }
 _ADMISSIONS: Final = (Action.ADMIT_FIRST, Action.ADMIT, Action.ADMIT_AND_REBALANCE)
 _REPLACEMENTS: Final = (Action.REPLACE, Action.REPLACE_IN_PLACE, Action.REPLACE_AND_REBALANCE)
-#: What ends the generation there is.
+#: Actions that end the current generation.
 _REBALANCING: Final = (Action.ADMIT_AND_REBALANCE, Action.REPLACE_AND_REBALANCE, Action.UPDATE_AND_REBALANCE)
 
 
 class Group:
-    """See the module. `generation`: the last one that was ever begun; the next one is greater."""
+    """See the module. `generation`: the last one begun; the next one is greater."""
 
     __slots__ = (
         "_limits",
@@ -55,21 +55,21 @@ class Group:
         self._limits = limits
         self.generation = generation
         self.protocol_type = protocol_type
-        #: What the members of this generation go by; "": there is none.
+        #: The protocol of this generation; "": there is none.
         self.protocol = ""
         self.state = State.EMPTY
         self.roster = Roster()
         self.outbox: list[Output] = []
-        #: The barrier: since when, and until when newcomers are waited for in any case.
+        #: The barrier: since when, and until when new members are waited for in any case.
         self._prepared_ms = 0
         self._not_before_ms = 0
-        #: Behind the barrier: until when everybody has to have synced.
+        #: After the barrier: until when all members must have synced.
         self._sync_by_ms = 0
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def join(self, token: Token, asked: Join, now_ms: int) -> None:
-        """A member joins, for the first time or again. Answered in the outbox, now or later."""
+        """A member joins, for the first time or again. The answer is put into the outbox, now or later."""
         known = self.roster.joining(asked)
         error = known if isinstance(known, ErrorCode) else self._refusal(asked, known)
         if error is not ErrorCode.NONE or isinstance(known, ErrorCode):
@@ -103,9 +103,10 @@ class Group:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> None:
-        """A member wants its assignment; the leader brings everybody's. Answered in the outbox, now or later.
+        """A member asks for its assignment; the leader brings all assignments. The answer is put into the outbox,
+        now or later.
 
-        What it says of the group's protocol has to be so; None: it says nothing of it.
+        The protocol that it names must be the group's; None: it names none.
         """
         member = self._of_generation(member_id, generation, instance_id)
         if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
@@ -118,7 +119,7 @@ class Group:
         if then in _REFUSALS:
             self.outbox.append(SyncAnswer(token, _REFUSALS[then]))
             return
-        self._drop_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)  # it has sent it again
+        self._drop_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)  # the client has sent it again
         member.synced = True
         member.sync = token
         if then is Action.ASSIGN:
@@ -130,17 +131,17 @@ class Group:
             self._tell_assignment(member, now_ms)
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> ErrorCode:
-        """NONE, or what the member has to do about it. Either way its session goes on, if it has one."""
+        """NONE, or the error that tells the member what to do. A session continues in either case."""
         return self._from_member(Event.HEARTBEAT, member_id, generation, instance_id, now_ms)
 
     def commit(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> ErrorCode:
-        """Whether offsets may be committed by this one; generation -1: by somebody that is no member."""
+        """Whether this member may commit offsets; generation -1: a client outside of any group."""
         if generation < 0 and not member_id:
             return _REFUSALS[action(self.state, Event.COMMIT_OUTSIDE)]
         return self._from_member(Event.COMMIT, member_id, generation, instance_id, now_ms)
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> ErrorCode:
-        """A member goes; by its group.instance.id alone, somebody else sends it away."""
+        """A member leaves. With its group.instance.id alone, somebody else removes it."""
         roster = self.roster
         if member_id in roster.pending:
             del roster.pending[member_id]
@@ -155,7 +156,7 @@ class Group:
         return ErrorCode.NONE
 
     def delete(self) -> ErrorCode:
-        """NONE: nobody is in it, and nobody comes any more."""
+        """NONE: the group has no members, and accepts none any more."""
         then = action(self.state, Event.DELETE)
         if then is not Action.DIE:
             return _REFUSALS[then]
@@ -164,9 +165,9 @@ class Group:
         return ErrorCode.NONE
 
     def hung_up(self, token: Token, now_ms: int) -> None:
-        """Whoever waited with this token is not there any more: its session runs from now on.
+        """The client that waited with this token is gone: its session timeout runs from now on.
 
-        It stays where it is in the barrier: it may come again, and the others need not wait for it.
+        It stays in the barrier: it may come back, and the others need not wait for it.
         """
         for each in self.roster.members.values():
             if token in (each.join, each.sync):
@@ -174,7 +175,7 @@ class Group:
                 self._touch(each, now_ms)
 
     def disband(self, error: ErrorCode) -> None:
-        """All members are strangers from now on, and those that wait are told so with `error`."""
+        """Remove all members; those that wait get `error`."""
         for each in self.roster.members.values():
             self._drop_waits(each, error)
         self.roster.clear()
@@ -184,7 +185,7 @@ class Group:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> int | None:
-        """When `tick` has something to do, as things stand; None: never."""
+        """When `tick` must run next; None: never."""
         times = [*self.roster.pending.values()]
         times += [each.expires_ms for each in self.roster.members.values() if not each.waits]
         if self.state is State.PREPARING:
@@ -199,7 +200,7 @@ class Group:
         for member_id in [member_id for member_id, until in pending.items() if until <= now_ms]:
             del pending[member_id]
         for each in list(self.roster.members.values()):
-            # It may have gone with the one before, whose going was all that a barrier waited for.
+            # It may have left with the one before, whose departure was all that a barrier waited for.
             if each.expires_ms <= now_ms and not each.waits and self.roster.members.get(each.member_id) is each:
                 self._gone(each, now_ms)
         late = self._late()
@@ -254,7 +255,7 @@ class Group:
         leader = self.roster.leader
         new = self.roster.replace(old, asked, now_ms + asked.session_ms)
         if then is Action.REPLACE_IN_PLACE and self.roster.choose_protocol() == self.protocol:
-            # With the leader's old id, so that this one does not take itself for it and assigns to nobody.
+            # With the leader's old id, so that this member does not take itself for the leader and assigns to nobody.
             self._tell_joined(token, new, leader)
             return
         if then is not Action.REPLACE:
@@ -271,7 +272,7 @@ class Group:
 
     def _wait(self, token: Token, member: Member, now_ms: int) -> None:
         """It has joined the barrier, and waits for the others."""
-        if member.join is not None:  # it has sent it again
+        if member.join is not None:  # the client has sent it again
             self._drop_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.join, member.joined = token, True
         self._look(now_ms)
@@ -279,7 +280,7 @@ class Group:
     # -- the barrier ---------------------------------------------------------------------------------------------------
 
     def _prepare(self, now_ms: int) -> None:
-        """Everybody has to join again."""
+        """All members have to join again."""
         self.state = State.PREPARING
         self._prepared_ms = self._not_before_ms = now_ms
         for each in self.roster.members.values():
@@ -296,7 +297,7 @@ class Group:
         return bool(self.roster.pending) or not all(each.joined for each in self.roster.members.values())
 
     def _look(self, now_ms: int) -> None:
-        """The next generation begins, if nobody is waited for any more."""
+        """Begin the next generation, if nobody is waited for any more."""
         if self.state is not State.PREPARING:
             return
         if now_ms < self._barrier_ms and (now_ms < self._not_before_ms or self._waiting_for()):
@@ -309,7 +310,7 @@ class Group:
         for each in [each for each in roster.members.values() if not each.joined and each.instance_id is None]:
             self._remove(each)
         if roster.members and not any(each.joined for each in roster.members.values()):
-            self._prepared_ms = now_ms  # static members all: they come back, or their sessions end
+            self._prepared_ms = now_ms  # all are static members: they come back, or their sessions end
             return
         self.generation += 1
         self.outbox.append(Save(self.generation, self.protocol_type, empty=not roster.members))
@@ -328,7 +329,7 @@ class Group:
                 self._tell_joined(token, each)
 
     def _late(self) -> list[Member]:
-        """Those that have not synced in this generation."""
+        """Members that have not synced in this generation."""
         if self.state not in (State.COMPLETING, State.STABLE):
             return []
         return [each for each in self.roster.members.values() if not each.synced]

@@ -1,9 +1,9 @@
-"""Committed offsets: cursors of the consumers that a group has, one in each partition it has committed for.
+"""Committed offsets: cursors of a group's consumers, one in each partition that it has committed for.
 
-An offset is the next one to be read, and so the seq of the last record that is done with. What was committed is
-durable, whatever the class of the topic, with its metadata and leader epoch; `/v0` sees the consumer, reads as it and
-seeks it, and clients of the group go on from there. As in Kafka, any number is taken: of one that is negative or beyond
-the head, the cursor says where records are kept for it, and clients decide by `auto.offset.reset`.
+An offset is the next one to read, and so the seq of the last record that is done. A commit is durable whatever the
+class of the topic, with its metadata and leader epoch. `/v0` sees the consumer, reads with it and seeks it, and the
+group's clients continue from there. As in Kafka, any number is accepted: for one that is negative or beyond the
+head, the cursor decides which records are retained, and clients apply `auto.offset.reset`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from storage.engine import Engine
 
 
-#: Groups whose topics are remembered: keys with prefixes ask for them with every heartbeat.
+#: Groups whose topics are cached: keys with prefixes need them at every heartbeat.
 _MAX_REMEMBERED: Final = 10_000
 
 
 class Committed(NamedTuple):
-    """What a group has committed for a partition."""
+    """The commit of a group for a partition."""
 
     topic: str
     partition: int
@@ -34,21 +34,21 @@ class Committed(NamedTuple):
 
 
 class Offsets:
-    """Of all groups of an engine. The methods take ids that `consumer_name` has a name for."""
+    """Offsets of all groups of an engine. The methods take ids that `consumer_name` has a name for."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: What `topics` found, by group, as long as no consumer is made or deleted.
+        #: Results of `topics` by group, valid while no consumer is created or deleted.
         self._topics: dict[str, set[str]] = {}
         self._topics_of = -1
 
     async def commit(
         self, group_id: str, topic: str, partition: int, offset: int, metadata: str, leader_epoch: int = -1
     ) -> None:
-        """Durable on return, over any crash. Also back: the group has said so.
+        """Durable on return, and after any crash. May move back.
 
-        Raises TopicNotFound, LimitReached, Unavailable; TopicIncompatible for a queue, InvalidRequest for a topic in
-        memory only or more metadata than is kept.
+        Raises TopicNotFound, LimitReached, Unavailable; TopicIncompatible for a queue; InvalidRequest for an
+        ephemeral topic or too much metadata.
         """
         where = self._place(topic, partition)
         kept = metadata.encode() if metadata else None
@@ -59,13 +59,13 @@ class Offsets:
         """None: nothing is committed. Raises TopicNotFound."""
         try:
             found = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
-        except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, of which nobody commits
+        except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, for which nobody commits
             return None
         epoch = -1 if found.leader_epoch is None else found.leader_epoch
         return Committed(topic, partition, found.seq, (found.metadata or b"").decode(), epoch)
 
     def all(self, group_id: str) -> list[Committed]:
-        """Everything a group has committed, by topic and partition."""
+        """All commits of a group, by topic and partition."""
         found = [self.fetch(group_id, *split(where)) for where in self._addresses(group_id)]
         return sorted(each for each in found if each is not None)
 
@@ -79,7 +79,7 @@ class Offsets:
         return found is not None and name in found.log.consumers.by_name
 
     def topics(self, group_id: str) -> set[str]:
-        """Those that it has committed offsets for."""
+        """The topics that it has committed offsets for."""
         changes = self._engine.catalog.consumer_changes
         if changes != self._topics_of or len(self._topics) >= _MAX_REMEMBERED:
             self._topics.clear()
@@ -90,7 +90,7 @@ class Offsets:
         return found
 
     def topics_of_all(self) -> dict[str, set[str]]:
-        """The same of all groups that have committed any, by id."""
+        """The same for all groups with commits, by id."""
         found: dict[str, set[str]] = {}
         for where, topic in self._engine.catalog.topics.items():
             for consumer in topic.log.consumers.named(GROUP_PREFIX):
@@ -100,11 +100,11 @@ class Offsets:
         return found
 
     def groups(self) -> set[str]:
-        """All that have committed offsets."""
+        """All groups that have committed offsets."""
         return {*self.topics_of_all()}
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
-        """False: there was nothing. Durable on return. Raises TopicNotFound, Unavailable."""
+        """False: there was nothing to delete. Durable on return. Raises TopicNotFound, Unavailable."""
         return await self._engine.consumers.delete(self._place(topic, partition), _name(group_id))
 
     async def delete_all(self, group_id: str) -> None:
@@ -118,7 +118,7 @@ class Offsets:
         return [where for where, topic in topics.items() if name in topic.log.consumers.by_name]
 
     def _place(self, topic: str, partition: int) -> str:
-        """Raises TopicNotFound for a partition that is not there."""
+        """Raises TopicNotFound for a partition that does not exist."""
         where = address(topic, partition)
         found = self._engine.catalog.topics.get(where) if partition >= 0 else None
         if found is None or found.provisional or "/" in topic:

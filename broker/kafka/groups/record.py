@@ -28,5 +28,5 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, value: bytes) -> GroupRecord:
-        """Raises ValueError for what no broker wrote."""
+        """Raises ValueError for bytes that no broker has written."""
         return msgspec.msgpack.decode(value, type=cls)

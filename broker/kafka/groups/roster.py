@@ -1,4 +1,4 @@
-"""Who is in a group: members by id, static members by instance, ids given out and not yet used; and what they agree on.
+"""The members of a group: by id, static members by instance, ids not used yet; and the protocols they agree on.
 
 Pure. Source: kafka.md §2.
 """
@@ -12,7 +12,7 @@ from broker.kafka.groups.values import Join, Listed, Member, Protocols
 
 
 class Roster:
-    """`members` are in the order in which they came; `leader` is one of them, or "" until one is elected."""
+    """`members` are in the order of arrival; `leader` is one of them, or "" until one is elected."""
 
     __slots__ = ("instances", "leader", "members", "pending")
 
@@ -20,12 +20,12 @@ class Roster:
         self.members: dict[str, Member] = {}
         #: Member id by group.instance.id.
         self.instances: dict[str, str] = {}
-        #: Ids given out that nobody has joined with yet: when they are forgotten.
+        #: Ids given out that no member has used yet: when they expire.
         self.pending: dict[str, int] = {}
         self.leader = ""
 
     def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
-        """The member, or why it is none: not known, or another process has its group.instance.id by now."""
+        """The member, or why it is none: unknown, or another process has its group.instance.id now."""
         if instance_id is not None:
             known = self.instances.get(instance_id)
             if known is None:
@@ -35,7 +35,7 @@ class Roster:
         return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
 
     def joining(self, asked: Join) -> Member | ErrorCode | None:
-        """The member that joins, None for a new one, or why it may not."""
+        """The joining member, None for a new one, or why it may not join."""
         if not asked.member_id:
             return self.members.get(self.instances.get(asked.instance_id or "", ""))
         if asked.member_id in self.pending and asked.instance_id is None:
@@ -59,7 +59,7 @@ class Roster:
         return member
 
     def replace(self, old: Member, asked: Join, expires_ms: int) -> Member:
-        """The same static member under a new id: what it was assigned stays its own."""
+        """The same static member under a new id; it keeps its assignment."""
         was_leader = self.leader == old.member_id
         self.remove(old)
         new = self.add(asked.fresh_id, asked, expires_ms)
@@ -84,17 +84,17 @@ class Roster:
     # -- what they agree on --------------------------------------------------------------------------------------------
 
     def agrees(self, protocols: Protocols, but: str) -> bool:
-        """Whether one of these is had by all members, the one with the id `but` aside."""
+        """Whether all members, except the one with the id `but`, support one of these protocols."""
         names = {name for name, _ in protocols}
         return bool(names & self._common(but) if self._others(but) else names)
 
     def bytes_with(self, protocols: Protocols, instead_of: Member | None) -> int:
-        """What all of them say of themselves, one of whom says this from now on."""
+        """The size of all members' metadata when one of them has this."""
         others = [each.protocols for each in self.members.values() if each is not instead_of]
         return sum(len(name) + len(metadata) for each in (protocols, *others) for name, metadata in each)
 
     def choose_protocol(self) -> str:
-        """What most members like best of what all of them have; among equals, what the leader likes best."""
+        """The protocol that all members support and most prefer; among equals, the one that the leader prefers."""
         common = self._common()
         votes = Counter(next(name for name, _ in each.protocols if name in common) for each in self.members.values())
         first = self.members.get(self.leader) or next(iter(self.members.values()))
@@ -113,15 +113,15 @@ class Roster:
 
     @property
     def rebalance_ms(self) -> int:
-        """How long the slowest of them may take to join; 0: there is nobody."""
+        """How long the slowest member may take to join; 0: no members."""
         return max((each.rebalance_ms for each in self.members.values()), default=0)
 
     def elect(self) -> None:
-        """The leader goes on if it has joined; else the first that has."""
+        """The leader stays if it has joined; else the first one that has."""
         leader = self.members.get(self.leader)
         if leader is None or not leader.joined:
             self.leader = next(each.member_id for each in self.members.values() if each.joined)
 
     def listed(self, protocol: str) -> list[Listed]:
-        """As the leader is shown them."""
+        """The list for the leader."""
         return [Listed(each.member_id, each.instance_id, each.metadata(protocol)) for each in self.members.values()]

@@ -15,7 +15,7 @@ from typing import Final
 
 
 class State(enum.StrEnum):
-    """Named as DescribeGroups and ListGroups say them."""
+    """The names are those of DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -25,46 +25,46 @@ class State(enum.StrEnum):
 
 
 class Event(enum.Enum):
-    """What can happen. Of joins: who is it that joins."""
+    """What can happen. For joins: which member joins."""
 
-    #: Nobody that is a member yet.
+    #: A client that is not a member yet.
     JOIN_NEW = enum.auto()
-    #: A static member under a new member id: its process was started again.
+    #: A static member under a new member id: its process was restarted.
     JOIN_REPLACED = enum.auto()
-    #: A member, with the metadata it has; with others; the leader with those it has.
+    #: A member, with unchanged metadata; with changed metadata; the leader with unchanged metadata.
     JOIN_AGAIN = enum.auto()
     JOIN_CHANGED = enum.auto()
     JOIN_LEADER = enum.auto()
     SYNC = enum.auto()
     SYNC_LEADER = enum.auto()
     HEARTBEAT = enum.auto()
-    #: A member has left, or its session has ended.
+    #: A member has left, or its session has expired.
     GONE = enum.auto()
-    #: Everybody has joined, or the rebalance timeout has passed.
+    #: All members have joined, or the rebalance timeout has passed.
     BARRIER = enum.auto()
-    #: The rebalance timeout has passed since the barrier, and there are members that have not synced.
+    #: The rebalance timeout has passed since the barrier, and some members have not synced.
     SYNC_LATE = enum.auto()
-    #: Offsets of a member of this generation; of somebody outside of any group.
+    #: Offsets of a member of this generation; of a client outside of any group.
     COMMIT = enum.auto()
     COMMIT_OUTSIDE = enum.auto()
     DELETE = enum.auto()
 
 
 class Action(enum.Enum):
-    """What follows: done by `machine.Group`."""
+    """What follows; `machine.Group` does it."""
 
-    #: The first member: others are waited for a little.
+    #: The first member: the group waits a little for others.
     ADMIT_FIRST = enum.auto()
     ADMIT = enum.auto()
     ADMIT_AND_REBALANCE = enum.auto()
     REPLACE = enum.auto()
-    #: Answered with the generation there is, unless the protocol would be another one.
+    #: Answered with the current generation, unless the protocol would change.
     REPLACE_IN_PLACE = enum.auto()
     REPLACE_AND_REBALANCE = enum.auto()
     #: It joins the barrier.
     UPDATE = enum.auto()
     UPDATE_AND_REBALANCE = enum.auto()
-    #: The answer to its join was lost: it gets it again.
+    #: The answer to its join was lost: it is sent again.
     TELL_AGAIN = enum.auto()
     #: Its sync waits for the leader's.
     PARK = enum.auto()
@@ -75,21 +75,21 @@ class Action(enum.Enum):
     NEXT_GENERATION = enum.auto()
     REMOVE_LATE = enum.auto()
     ACCEPT = enum.auto()
-    #: It has to join again.
+    #: It must join again.
     REFUSE_REBALANCING = enum.auto()
     REFUSE_UNKNOWN = enum.auto()
     REFUSE_NOT_EMPTY = enum.auto()
-    #: The group is being deleted: whoever asks again finds another one.
+    #: The group is being deleted: a retry finds a new one.
     REFUSE_UNAVAILABLE = enum.auto()
     DIE = enum.auto()
 
 
 class ImpossibleEvent(Exception):
-    """Something happened that cannot happen in this state: a defect of the broker."""
+    """An event that cannot occur in this state: a defect of the broker."""
 
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = State
-#: A pair that is not here cannot come: an empty or dead group has no members that anything could come from.
+#: A pair that is missing here cannot occur: an empty or dead group has no members that could cause it.
 TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_EMPTY, Event.JOIN_NEW): Action.ADMIT_FIRST,
     (_PREPARING, Event.JOIN_NEW): Action.ADMIT,
@@ -97,9 +97,9 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_STABLE, Event.JOIN_NEW): Action.ADMIT_AND_REBALANCE,
     (_DEAD, Event.JOIN_NEW): Action.REFUSE_UNAVAILABLE,
     (_PREPARING, Event.JOIN_REPLACED): Action.REPLACE,
-    # The assignment that is being made names the old member id.
+    # The assignment in progress names the old member id.
     (_COMPLETING, Event.JOIN_REPLACED): Action.REPLACE_AND_REBALANCE,
-    # The point of static members: back within its session, it costs the others nothing.
+    # The purpose of static members: a restart within the session costs the others nothing.
     (_STABLE, Event.JOIN_REPLACED): Action.REPLACE_IN_PLACE,
     (_PREPARING, Event.JOIN_AGAIN): Action.UPDATE,
     (_COMPLETING, Event.JOIN_AGAIN): Action.TELL_AGAIN,
@@ -109,14 +109,14 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_STABLE, Event.JOIN_CHANGED): Action.UPDATE_AND_REBALANCE,
     (_PREPARING, Event.JOIN_LEADER): Action.UPDATE,
     (_COMPLETING, Event.JOIN_LEADER): Action.TELL_AGAIN,
-    # It has seen something that members cannot see: partitions, for one.
+    # The leader may have seen a change that the group cannot see, for example in partitions.
     (_STABLE, Event.JOIN_LEADER): Action.UPDATE_AND_REBALANCE,
     (_PREPARING, Event.SYNC): Action.REFUSE_REBALANCING,
     (_COMPLETING, Event.SYNC): Action.PARK,
     (_STABLE, Event.SYNC): Action.TELL_ASSIGNMENT,
     (_PREPARING, Event.SYNC_LEADER): Action.REFUSE_REBALANCING,
     (_COMPLETING, Event.SYNC_LEADER): Action.ASSIGN,
-    # Sent twice: one generation has one assignment.
+    # Sent twice: a generation has one assignment.
     (_STABLE, Event.SYNC_LEADER): Action.TELL_ASSIGNMENT,
     (_PREPARING, Event.HEARTBEAT): Action.REFUSE_REBALANCING,
     # Clients begin to send them before they have synced.
@@ -128,7 +128,7 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_PREPARING, Event.BARRIER): Action.NEXT_GENERATION,
     (_COMPLETING, Event.SYNC_LATE): Action.REMOVE_LATE,
     (_STABLE, Event.SYNC_LATE): Action.REMOVE_LATE,
-    # What was read before the partitions go elsewhere: the generation is still the one they were given in.
+    # Records read before the partitions are reassigned: the generation is still the one of their assignment.
     (_PREPARING, Event.COMMIT): Action.ACCEPT,
     (_COMPLETING, Event.COMMIT): Action.REFUSE_REBALANCING,
     (_STABLE, Event.COMMIT): Action.ACCEPT,
@@ -146,7 +146,7 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
 
 
 def action(state: State, event: Event) -> Action:
-    """What follows. Raises ImpossibleEvent."""
+    """The action. Raises ImpossibleEvent."""
     try:
         return TABLE[state, event]
     except KeyError:

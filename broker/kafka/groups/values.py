@@ -1,4 +1,4 @@
-"""What a group is asked and what it answers: plain values, no behaviour but what they say of themselves."""
+"""Requests to a group and its answers: plain values."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TypeAlias
 
 from broker.kafka.errors import ErrorCode
 
-#: Whoever waits for an answer. A group hands it back and does nothing else with it.
+#: Identifies a waiting request. A group returns it and does nothing else with it.
 Token: TypeAlias = Hashable
-#: What a member can do, by name, in the order it likes them: (name, metadata that only clients understand).
+#: The protocols of a member in its order of preference: (name, metadata that only clients understand).
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Times in ms. `max_members`: 0 = no limit. `max_bytes`: of what all members of a group say of themselves."""
+    """Times in ms. `max_members`: 0 = no limit. `max_bytes`: of the metadata of all members of a group."""
 
     min_session_ms: int = 6_000
     max_session_ms: int = 1_800_000
@@ -27,9 +27,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A JoinGroup request. `member_id` "": a new one is asked for; `round_trip`: and has to be used in another join.
+    """A JoinGroup request. `member_id` "": it asks for a new one; `round_trip`: which must be used in another join.
 
-    `fresh_id`: the id a new member gets. `rebalance_ms`: how long the others wait for this one in a rebalance.
+    `fresh_id`: the id for a new member. `rebalance_ms`: how long the others wait for this one in a rebalance.
     """
 
     member_id: str
@@ -46,7 +46,7 @@ class Join:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One of a group. `expires_ms`: when its session ends, unless it waits for an answer here."""
+    """One member of a group. `expires_ms`: when its session expires, unless it is waiting for an answer."""
 
     member_id: str
     instance_id: str | None
@@ -60,23 +60,23 @@ class Member:
     #: It has joined the barrier; it has synced in this generation.
     joined: bool = False
     synced: bool = False
-    #: Its join, or its sync, waits.
+    #: Its waiting join, or sync.
     join: Token | None = None
     sync: Token | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for an answer: it is there, and its session does not end meanwhile."""
+        """Whether it waits for an answer: it is connected, and its session does not expire meanwhile."""
         return self.join is not None or self.sync is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """Of a protocol that it has."""
+        """The metadata of a protocol that it supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A member as its leader is shown it."""
+    """A member in the list for the leader."""
 
     member_id: str
     instance_id: str | None
@@ -85,13 +85,13 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
-    """`members`: for the leader only, who assigns."""
+    """`members`: for the leader only, which assigns partitions."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
     member_id: str = ""
     generation: int = -1
-    #: None where there is an error.
+    #: None with an error.
     protocol_type: str | None = None
     protocol: str = ""
     leader: str = ""
@@ -103,19 +103,19 @@ class SyncAnswer:
     token: Token
     error: ErrorCode
     assignment: bytes = b""
-    #: What the group goes by; None where there is an error.
+    #: The protocol of the group; None with an error.
     protocol_type: str | None = None
     protocol: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """What has to be durable before anything that follows is told to anybody. `empty`: nobody is in it."""
+    """A record that must be durable before the outputs that follow are sent. `empty`: the group has no members."""
 
     generation: int
     protocol_type: str
     empty: bool
 
 
-#: In the order in which they have to be carried out.
+#: In the order in which they must be carried out.
 Output: TypeAlias = JoinAnswer | SyncAnswer | Save

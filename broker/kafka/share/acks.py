@@ -27,25 +27,25 @@ class AckType(enum.IntEnum):
     RENEW = 4
 
 
-#: From this version of the requests on a lease can be renewed.
+#: From this version of the requests on, a lease can be renewed.
 RENEW_SINCE: Final = 2
 
 
 class InvalidBatches(Exception):
-    """These are no batches of acknowledgements; says why."""
+    """These batches of acknowledgements are malformed; the message says why."""
 
 
 class Plan(NamedTuple):
-    """Seqs by what is to become of them. `unknown`: some that are said something of are not held."""
+    """Seqs by what happens to them. `unknown`: some acknowledged offsets are not held."""
 
     seqs: dict[AckType, list[int]]
     unknown: bool
 
 
 def plan(batches: Sequence[AcknowledgementBatch], held: Mapping[int, int], version: int) -> Plan:
-    """What to do about these batches. `held`: tokens by seq. Raises InvalidBatches, then nothing is to be done.
+    """What to do about these batches. `held`: tokens by seq. Raises InvalidBatches; then nothing must be done.
 
-    Costs no more than what was sent and what is held, however far the ranges go.
+    The cost depends on what was sent and what is held, not on the size of the ranges.
     """
     check(batches, version)
     seqs: dict[AckType, list[int]] = {}

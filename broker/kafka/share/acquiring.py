@@ -1,6 +1,8 @@
-"""What one fetch acquires: jobs of the queues of its session, in turn, waiting where there are none.
+"""One share fetch: acquires jobs from the queues of its session, one queue after another, and waits when there are
+none.
 
-At most so many jobs and about so many bytes: what was claimed beyond that goes back at once, not held against it.
+An answer has a limited number of jobs and about a limited number of bytes: jobs claimed beyond that are released at
+once, without counting as a delivery.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ if TYPE_CHECKING:
     from storage.state.catalog import Topic
     from storage.state.queues.values import ClaimedJob
 
-#: No answer has more, but for one job.
+#: No answer is larger, except for a single job.
 MAX_BYTES: Final = 64 << 20
-#: How far the offsets of one batch may go, and how often a job can be said to have been delivered.
+#: The largest range of offsets in one batch, and the largest delivery count.
 _MAX_DELTA: Final = 1 << 30
 _MAX_COUNT: Final = (1 << 15) - 1
 
 
 class Room(NamedTuple):
-    """What an answer may have."""
+    """The limits of an answer."""
 
     jobs: int
     bytes: int
@@ -38,7 +40,7 @@ class Room(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Of one queue: its jobs, or why there are none."""
+    """The result for one queue: its jobs, or why there are none."""
 
     topic: Topic
     jobs: Sequence[ClaimedJob] = ()
@@ -46,7 +48,7 @@ class Acquired(NamedTuple):
 
 
 async def acquire(shares: Shares, session: Session, topics: Sequence[Topic], room: Room) -> list[Acquired]:
-    """Jobs of these queues; those of which there is nothing to be said are left out."""
+    """Jobs of these queues; queues without a result are omitted."""
     found: list[Acquired] = []
     for topic in topics:
         left = room.jobs - sum(len(each.jobs) for each in found)
@@ -58,7 +60,7 @@ async def acquire(shares: Shares, session: Session, topics: Sequence[Topic], roo
 
 
 async def _one(shares: Shares, session: Session, topic: Topic, room: Room) -> Acquired:
-    # Not many more than fit, as far as the queue's mean tells.
+    # About as many as fit, judging by the mean size in the queue.
     log = topic.log
     fitting = room.bytes * log.count // log.bytes if log.count and log.bytes else MAX_JOBS
     count = max(1, min(room.jobs, fitting, MAX_JOBS))
@@ -69,7 +71,7 @@ async def _one(shares: Shares, session: Session, topic: Topic, room: Room) -> Ac
 
 
 async def _first(shares: Shares, session: Session, topics: Sequence[Topic], room: Room) -> list[Acquired]:
-    """Wait until one of them has something."""
+    """Wait until one of them has jobs."""
     if len(topics) == 1:
         return [await _one(shares, session, topics[0], room)]
     tasks = [asyncio.ensure_future(_one(shares, session, topic, room)) for topic in topics]
@@ -77,13 +79,13 @@ async def _first(shares: Shares, session: Session, topics: Sequence[Topic], room
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
-            task.cancel()  # which has claimed nothing, unless it is done
+            task.cancel()  # it has claimed nothing, unless it is done
         done = await asyncio.gather(*tasks, return_exceptions=True)
     return [each for each in done if isinstance(each, Acquired)]
 
 
 def _fitting(shares: Shares, session: Session, found: Sequence[Acquired], room: Room) -> list[Acquired]:
-    """What is within the bounds; the rest goes back."""
+    """The jobs within the limits; the rest is released."""
     kept: list[Acquired] = []
     jobs_left, bytes_left, empty = room.jobs, min(room.bytes, MAX_BYTES), True
     for each in found:
@@ -117,7 +119,7 @@ def batches_of(jobs: Sequence[ClaimedJob]) -> list[bytes]:
 
 
 def ranges_of(jobs: Sequence[ClaimedJob]) -> list[AcquiredRecords]:
-    """Their offsets: jobs in a row that were delivered equally often are one range."""
+    """Ranges of their offsets: consecutive jobs with the same delivery count are one range."""
     ranges: list[AcquiredRecords] = []
     for job in jobs:
         offset, count = job.record.seq - 1, min(job.deliveries, _MAX_COUNT)

@@ -1,7 +1,7 @@
-"""What is set of share groups, durably: until it is set otherwise, over the deletion of a group, as in Kafka.
+"""Configs of share groups: durable until changed, even after the group is deleted, as in Kafka.
 
-What a key with prefixes has set holds for topics with these alone: ids of groups have no prefixes, and a group of that
-id may be somebody else's, whose jobs it must not delete.
+A config set by a key with prefixes applies only to topics with these prefixes. Ids of groups have no prefixes, and a
+group of that id may belong to others, whose jobs it must not delete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return not prefixes or bool(self.prefixes and all(each.startswith(prefixes) for each in self.prefixes))
 
     def is_shown_to(self, prefixes: tuple[str, ...]) -> bool:
-        """What was set for everybody's topics is seen by everybody."""
+        """A config for all topics is visible to everybody."""
         return not self.prefixes or self.is_within(prefixes)
 
 
@@ -41,14 +41,14 @@ _NOTHING: Final = Kept()
 
 
 class Configs:
-    """Of the groups of an engine. All methods belong to the loop."""
+    """Configs of the groups of an engine. All methods belong to the loop."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._changing = asyncio.Lock()
 
     def of(self, group_id: str, topics: Collection[str]) -> GroupConfig:
-        """What holds of a group as far as it is about these topics."""
+        """The part of a group's config that applies to these topics."""
         kept = self.kept(group_id)
         holds = not kept.prefixes or all(name.startswith(kept.prefixes) for name in topics)
         return kept.set if holds else _NOTHING.set
@@ -58,13 +58,14 @@ class Configs:
         return _NOTHING if found is None else _decoded(found)
 
     def groups(self) -> list[tuple[str, Kept]]:
-        """Those of which something is set."""
+        """Groups with a config."""
         return [(group_id, _decoded(value)) for group_id, value in self._engine.states.items(KIND)]
 
     async def change(
         self, group_id: str, prefixes: tuple[str, ...], changed: Callable[[GroupConfig], GroupConfig]
     ) -> bool:
-        """For a key with these prefixes. Durable on return; False: it was set by a key that is for more, and stays.
+        """Change a config for a key with these prefixes. Durable on return; False: it was set by a key with wider
+        prefixes, and stays.
 
         Raises what `changed` raises, LimitReached, StorageError.
         """

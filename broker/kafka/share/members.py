@@ -19,7 +19,7 @@ from typing import Final
 
 from broker.kafka.errors import ErrorCode
 
-#: Of all groups together; and the topics that one may want.
+#: Of all groups together; and the topics that one member may want.
 MAX_MEMBERS: Final = 10_000
 MAX_TOPICS: Final = 1_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
@@ -27,7 +27,7 @@ SESSION_TIMEOUT_MS: Final = 45_000
 
 
 class Member:
-    """One of a group. `wanted`: names; `told`: the ids of the topics that it was told it has."""
+    """One member of a group. `wanted`: names; `told`: the ids of the topics announced to it."""
 
     __slots__ = ("client_host", "client_id", "due_ms", "epoch", "told", "wanted")
 
@@ -35,14 +35,14 @@ class Member:
         self.epoch = 1
         self.wanted: tuple[str, ...] = ()
         self.told: tuple[bytes, ...] | None = None
-        #: As its last heartbeat has said it, for those who look at the group.
+        #: As of its last heartbeat, for descriptions of the group.
         self.client_id = ""
         self.client_host = ""
-        #: When it counts as gone.
+        #: When its session expires.
         self.due_ms = due_ms
 
     def tell(self, topic_ids: Sequence[bytes]) -> bool:
-        """These are its topics now; whether it has to be told."""
+        """Set its topics; returns whether it must be told."""
         ids = tuple(topic_ids)
         if ids == self.told:
             return False
@@ -52,7 +52,7 @@ class Member:
 
 
 class Members:
-    """Of all groups, by (group id, member id)."""
+    """Members of all groups, by (group id, member id)."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -63,11 +63,11 @@ class Members:
         return len(self._members)
 
     def size(self, group_id: str) -> int:
-        """Members of that group."""
+        """The number of members of that group."""
         return self._sizes.get(group_id, 0)
 
     def groups(self) -> set[str]:
-        """Those that have members."""
+        """Groups that have members."""
         return {*self._sizes}
 
     def wanted(self, group_id: str) -> set[str]:
@@ -75,7 +75,7 @@ class Members:
         return {name for _, member in self.of(group_id) for name in member.wanted}
 
     def of(self, group_id: str) -> list[tuple[str, Member]]:
-        """Members of that group, by their ids."""
+        """Members of that group, by id."""
         if group_id not in self._sizes:
             return []
         return sorted((member_id, member) for (group, member_id), member in self._members.items() if group == group_id)
@@ -89,7 +89,7 @@ class Members:
         now_ms: int,
         session_ms: int = SESSION_TIMEOUT_MS,
     ) -> Member | ErrorCode:
-        """See the table, for epochs from 0 on. `wanted` None: as before; `session_ms`: how long it may be silent."""
+        """See the table, for epochs from 0 on. `wanted` None: unchanged; `session_ms`: the session timeout."""
         key = (group_id, member_id)
         member = self._members.get(key)
         if epoch == 0:
@@ -103,14 +103,14 @@ class Members:
         elif epoch not in (member.epoch, member.epoch - 1):
             return ErrorCode.FENCED_MEMBER_EPOCH
         elif epoch != member.epoch:
-            member.told = None  # it is told again
+            member.told = None  # it is announced again
         if wanted is not None:
             member.wanted = tuple(dict.fromkeys(wanted))
         member.due_ms = now_ms + session_ms
         return member
 
     def leave(self, group_id: str, member_id: str) -> bool:
-        """Whether it was there."""
+        """Whether it was a member."""
         if self._members.pop((group_id, member_id), None) is None:
             return False
         self._sizes[group_id] -= 1
@@ -119,5 +119,5 @@ class Members:
         return True
 
     def overdue(self, now_ms: int) -> Iterator[tuple[str, str]]:
-        """Those that have not been heard of for too long."""
+        """Members whose session has expired."""
         return iter([key for key, member in self._members.items() if member.due_ms < now_ms])

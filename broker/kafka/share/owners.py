@@ -1,6 +1,8 @@
-"""Which share group a queue belongs to: the first that has fetched from it, over restarts, until the group is deleted.
+"""The share group of each queue: the first one that has fetched from it, also after restarts, until the group is
+deleted.
 
-A queue hands out each job once, so two groups on it would take jobs from each other, where Kafka gives each group all.
+A queue delivers each job once. Two groups on one queue would take jobs from each other, whereas in Kafka each group
+gets all.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ KIND: Final = "share_group"
 
 
 class Owners:
-    """Of the queues of an engine. All methods belong to the loop."""
+    """Owners of an engine's queues. All methods belong to the loop."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -30,9 +32,9 @@ class Owners:
         return None if found is None else found.decode()
 
     async def take(self, topic: Topic, group_id: str, begin: Callable[[Topic], Awaitable[None]] | None = None) -> str:
-        """The group that it belongs to, which is this one if there was none; durable on return. Raises StorageError.
+        """The group that it belongs to: this one if it had none; durable on return. Raises StorageError.
 
-        `begin` is done before that, if there was none; a crash in between, and it is done again.
+        In that case `begin` runs first; after a crash in between it runs again.
         """
         found = self.owner(topic)
         if found is not None:
@@ -51,18 +53,18 @@ class Owners:
         return [topic for owner, topic in self.all() if owner == group_id]
 
     def all(self) -> list[tuple[str, Topic]]:
-        """Every queue that belongs to a group, behind the id of the group."""
+        """Every queue that belongs to a group, by the id of the group."""
         by_id = self._engine.catalog.by_id
         return [(value.decode(), by_id[int(key)]) for key, value in self._all() if int(key) in by_id]
 
     async def release(self, group_id: str) -> None:
-        """Its queues belong to nobody; durable on return. Raises StorageError."""
+        """Its queues belong to no group; durable on return. Raises StorageError."""
         async with self._taking:
             for topic in self.queues(group_id):
                 await self._engine.states.delete(KIND, str(topic.topic_id))
 
     async def release_one(self, topic: Topic, group_id: str) -> None:
-        """That queue belongs to nobody, if it was this group's; durable on return. Raises StorageError."""
+        """That queue belongs to no group, if it was this group's; durable on return. Raises StorageError."""
         async with self._taking:
             if self.owner(topic) == group_id:
                 await self._engine.states.delete(KIND, str(topic.topic_id))

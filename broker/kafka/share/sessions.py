@@ -20,13 +20,13 @@ from broker.kafka.errors import ErrorCode
 
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-#: Of one session.
+#: Queues of one session.
 MAX_QUEUES: Final = 1_000
 _MAX_EPOCH: Final = (1 << 31) - 1
 
 
 class Step(enum.Enum):
-    """What a request is to its session."""
+    """How a request relates to its session."""
 
     OPEN = enum.auto()
     GO_ON = enum.auto()
@@ -34,7 +34,7 @@ class Step(enum.Enum):
 
 
 class Holding:
-    """The leases that a member has of one queue, as the queue tells of their end (its `Holder`)."""
+    """A member's leases in one queue; as their `Holder` it learns when they end."""
 
     __slots__ = ("leases",)
 
@@ -43,12 +43,12 @@ class Holding:
         self.leases: dict[int, int] = {}
 
     def lease_ended(self, seq: int) -> None:
-        """It was settled, has run out, or its record is gone with its topic."""
+        """It was settled, has expired, or its record or topic is deleted."""
         self.leases.pop(seq, None)
 
 
 class Session:
-    """One member's. `queues`: topic ids, in the order in which they are asked next; `held`: by topic id."""
+    """The session of one member. `queues`: topic ids in the order of the next fetch; `held`: by topic id."""
 
     __slots__ = ("closed", "group_id", "held", "member_id", "next_epoch", "queues")
 
@@ -58,7 +58,7 @@ class Session:
         self.next_epoch = FIRST_EPOCH + 1
         self.queues: list[bytes] = []
         self.held: dict[bytes, Holding] = {}
-        #: It was ended while one of its requests was still waiting: what that is given goes back.
+        #: It ended while one of its requests was waiting: jobs acquired by that are released.
         self.closed = False
 
     def holding(self, topic_id: bytes) -> Holding:
@@ -77,17 +77,17 @@ class Session:
         return True
 
     def forget(self, topic_id: bytes) -> None:
-        """It is not asked any more; leases of it stand."""
+        """The queue is no longer fetched from; its leases stand."""
         if topic_id in self.queues:
             self.queues.remove(topic_id)
 
     def turn(self) -> None:
-        """The queue that was asked first is asked last."""
+        """The first queue becomes the last one."""
         self.queues.append(self.queues.pop(0))
 
 
 def judge(session: Session | None, epoch: int) -> Step | ErrorCode:
-    """See the table; the session is moved on."""
+    """See the table; the session advances."""
     if epoch == FIRST_EPOCH:
         return Step.OPEN
     if session is None:

@@ -1,9 +1,10 @@
-"""The share groups of a broker: sessions and members, and what they hold of queues.
+"""The share groups of a broker: sessions, members, and the leases they hold.
 
-A job that a member acquires is a lease of the node `share:<member id>`. Leases go back to the queue when the member
-leaves or ends its session (not held against the job), and when its connection ends or it is not heard of any more (as
-a nack: what kills its worker shall get to the dead letters). Which group has a queue is durable (see `owners`), and so
-are leases where the queue has them so; sessions and members are not: after a restart clients begin anew by themselves.
+A job that a member acquires is leased to the node `share:<member id>`. When the member leaves or ends its session,
+its leases are released without counting as deliveries. When its connection breaks or its session expires, they are
+released like a nack, because a job that kills its worker must reach the dead letter topic. The group of a queue is
+durable (see `owners`), and so are leases if the queue's are. Sessions and members are not: after a restart clients
+begin anew by themselves.
 
 All methods belong to the loop. Source: kafka.md §2.
 """
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 #: Sessions of all groups together, as in Kafka (group.share.max.share.sessions).
 MAX_SESSIONS: Final = 2000
-#: How long who leaves may take to say what became of its jobs.
+#: How long a leaving member may take to acknowledge its jobs.
 LEAVE_GRACE_S: Final = 2.0
-#: What a rejected job has as its reason, where it goes.
+#: The reason of a rejected job, in the dead letter topic.
 REJECTED: Final = "rejected by its share group"
 
 
@@ -58,7 +59,7 @@ class Shares:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """From here on members that are not heard of are taken as gone."""
+        """From now on sessions of members expire."""
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def close(self) -> None:
@@ -77,7 +78,7 @@ class Shares:
                 self.end((group_id, member_id), forgiven=False)
 
     def now_ms(self) -> int:
-        """A time that only goes on."""
+        """A time that never goes back."""
         return self._engine.clock.monotonic_ns() // 1_000_000
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -87,7 +88,8 @@ class Shares:
         return len(self._sessions)
 
     def session(self, group_id: str, member_id: str, epoch: int, peer: Peer) -> tuple[Session, Step] | ErrorCode:
-        """The session of a request with this epoch, and what the request is to it. It is the peer's from here on."""
+        """The session of a request with this epoch, and its relation to the request. From now on it belongs to the
+        peer."""
         key = (group_id, member_id)
         session = self._sessions.get(key)
         step = judge(session, epoch)
@@ -106,7 +108,7 @@ class Shares:
         return session, step
 
     def is_peer(self, group_id: str, member_id: str, peer: Peer) -> bool:
-        """Whether a session of that member is the peer's."""
+        """Whether a session of that member belongs to the peer."""
         return self._peers.get((group_id, member_id)) is peer
 
     def _opened(self, key: tuple[str, str], before: Session | None) -> Session | None:
@@ -119,11 +121,11 @@ class Shares:
         return session
 
     def _gone(self, key: tuple[str, str]) -> None:
-        # When it is the broker that goes, its members are not to be blamed.
+        # When the broker itself stops, its members are not at fault.
         self.end(key, forgiven=self._engine.queues.leaving)
 
     def end(self, key: tuple[str, str], *, forgiven: bool) -> None:
-        """End the session of (group id, member id), if there is one: all that it holds goes back."""
+        """End the session of (group id, member id), if there is one: release all its leases."""
         session, peer = self._sessions.pop(key, None), self._peers.pop(key, None)
         if peer is not None:
             peer.when_gone.pop(key, None)
@@ -134,8 +136,8 @@ class Shares:
             self.give_back(session, topic_id, list(holding.leases.items()), forgiven=forgiven)
 
     def leave(self, group_id: str, member_id: str) -> bool:
-        """The member says that it goes; whether it was there. Its session ends with it, if it does not end it itself:
-        it says so on another connection, behind which its last acknowledgements may still be on their way."""
+        """The member leaves; returns whether it was a member. Its session ends too, unless it does so itself: the
+        request may come on another connection than its last acknowledgements, which may still be in flight."""
         key = (group_id, member_id)
         session = self._sessions.get(key)
         if session is not None:
@@ -152,7 +154,7 @@ class Shares:
     def give_back(
         self, session: Session, topic_id: bytes, leases: Sequence[tuple[int, int]], *, forgiven: bool
     ) -> None:
-        """These leases, (seq, token), of one of its queues."""
+        """Release these leases, (seq, token), of one of its queues."""
         topic = cluster.with_uuid(self._engine, topic_id)
         if topic is not None and leases:
             self._engine.queues.give_back(topic.name, node_of(session), leases, forgiven=forgiven)
@@ -160,14 +162,14 @@ class Shares:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def groups(self) -> dict[str, set[str]]:
-        """Those that somebody is in, and those that have queues: the names of these, by the id of the group."""
+        """Groups with members or queues: the names of their queues, by the id of the group."""
         found = {group_id: set[str]() for group_id in self.members.groups()}
         for group_id, topic in self.owners.all():
             found.setdefault(group_id, set()).add(topic.name)
         return found
 
     def topics(self, group_id: str) -> set[str]:
-        """Its queues, and what its members want."""
+        """Its queues, and the topics its members want."""
         return {topic.name for topic in self.owners.queues(group_id)} | self.members.wanted(group_id)
 
     def lock_ms(self, group_id: str, topic: Topic) -> int:
@@ -175,8 +177,8 @@ class Shares:
         return settings.lock_ms(self.configs.of(group_id, [topic.name])) or topic.config.lease_ms
 
     async def take(self, topic: Topic, group_id: str) -> str:
-        """The group that a queue belongs to, which is this one if there was none: then it begins where the group is
-        set to. Durable on return. Raises StorageError."""
+        """The group that a queue belongs to: this one if it had none. Then it begins at the position that the
+        group's config sets. Durable on return. Raises StorageError."""
 
         async def begin(topic: Topic) -> None:
             now_ms = self._engine.now_ms()
@@ -191,7 +193,7 @@ class Shares:
         return await self.owners.take(topic, group_id, begin)
 
     async def begin_at(self, topic: Topic, offset: int) -> None:
-        """Delete the jobs in front of that offset: a queue has no other place to begin at than its first job."""
+        """Delete the jobs before that offset: a queue can only begin at its first job."""
         if offset > log_start_offset(topic):
             await self._engine.delete_records(topic.name, before_seq=offset + 1)
 
@@ -200,7 +202,7 @@ class Shares:
     async def claim(self, session: Session, topic: Topic, count: int, wait_ms: int) -> list[ClaimedJob]:
         """Up to `count` jobs (1000 at most) of that queue, by seq; the session holds them on return.
 
-        Raises as `Queues.claim`. A cancelled call has claimed nothing.
+        Raises what `Queues.claim` raises. A cancelled call has claimed nothing.
         """
         holding = session.holding(cluster.uuid_of(topic))
         claimed = await self._engine.queues.claim(
@@ -219,9 +221,10 @@ class Shares:
         return jobs
 
     async def settle(self, session: Session, topic: Topic, plan: Plan) -> bool:
-        """Do what the member says; whether all leases stood. On return it is as durable as the queue is.
+        """Carry out the member's acknowledgements; returns whether all leases stood. On return the result is as
+        durable as the queue.
 
-        Raises as `Queues.ack`: then some may be done and some not.
+        Raises what `Queues.ack` raises: then some may be done and some not.
         """
         leases = session.holding(cluster.uuid_of(topic)).leases
         work = [
@@ -251,5 +254,5 @@ class Shares:
 
 
 def node_of(session: Session) -> str:
-    """Who holds its leases, as everybody sees it."""
+    """The node that holds its leases."""
     return f"share:{session.member_id}"

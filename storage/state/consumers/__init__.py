@@ -1,1 +1,1 @@
-"""Consumers of a partition and their cursors, as the log has them. Pure."""
+"""Consumers of a partition and their cursors, as recorded in the log. Pure."""

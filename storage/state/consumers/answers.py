@@ -1,8 +1,8 @@
-"""The newest answer of a consumer over a clean stop: what is kept of it with the cursor, and taken from there. Pure.
+"""Keeps a consumer's newest answer over a clean stop. Pure.
 
-A clean stop is no sign that an answer has arrived. So the cursor is written as it was before that answer, and behind
-it, in the same batch, where the answer ended and for which attempt_key it was. The next process goes on behind the
-answer for everybody but that key, to which it gives the same records again. docs/format.md has the bytes.
+A clean stop does not mean that the answer has arrived. So the cursor is written as it was before that answer. Behind
+it, in the same batch, stands where the answer ended and which attempt_key it had. The next process continues after
+the answer for all readers except that key, which gets the same records again. docs/format.md has the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Answer(msgspec.Struct, kw_only=True):
 
 
 def remembered(consumer: Consumer, awaited: Awaited) -> control.State:
-    """The frame that stands behind that of the cursor."""
+    """The frame that follows the cursor frame."""
     value = _Answer(
         consumer_id=consumer.consumer_id, key=awaited.key, cursor=consumer.confirmed_seq, **awaited.span._asdict()
     )
@@ -34,7 +34,7 @@ def remembered(consumer: Consumer, awaited: Awaited) -> control.State:
 
 
 def resume(consumer: Consumer, states: StateTable | None, head_seq: int, now_ms: int) -> None:
-    """Take up the answer that the last stop found unconfirmed, if any: its key has the whole time from now on."""
+    """Restore the answer that was unconfirmed at the last stop, if there is one. Its key has its full time again."""
     raw = states.get(ATTEMPT, consumer.name) if states is not None else None
     if raw is None:
         return
@@ -46,5 +46,5 @@ def resume(consumer: Consumer, states: StateTable | None, head_seq: int, now_ms:
 
 
 def has_one(states: StateTable | None, name: str) -> bool:
-    """Whether a frame is needed to be rid of it, though the cursor is where it shall be."""
+    """Whether a frame is needed to clear it, although the cursor does not move."""
     return states is not None and states.get(ATTEMPT, name) is not None

@@ -1,8 +1,8 @@
-"""Answers that may have got lost, for readers that ask again with the same attempt_key. In memory, bounded.
+"""Remembers answers for readers that retry with the same attempt_key. In memory, bounded.
 
-An empty answer is one, too: a first try that comes in late, behind its repetition, must not be given records under a
-key that nobody asks for again. Over the limit the records of the oldest answers are let go first, and read again when
-they are asked for: where an answer began and ended takes little. docs/guarantees.md says what a reader may rely on.
+Empty answers are remembered too: a first try that arrives after its retry must not get records under a key that
+nobody will use again. Over the limit, the records of the oldest answers are dropped, and read again for a retry; the
+range of an answer takes little memory. docs/guarantees.md says what a reader may rely on.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from storage.state.consumers.values import ConsumerRead
 
 KEPT_MS = 60_000
-#: Of an answer, and of a record in it, beside its bytes; of an answer whose records have been let go.
+#: Bytes counted for an answer, for each of its records (beside their bytes), and for an answer without records.
 _OVERHEAD, _RECORD_OVERHEAD, _BARE = 1024, 200, 400
 
 
 class Span(NamedTuple):
-    """Where an answer began (exclusive) and ended (inclusive), and by what limits it ended there.
+    """The range of an answer, from exclusive, to inclusive, and the limits it was read with.
 
-    `limit` 0: it was empty.
+    `limit` 0: the answer was empty.
     """
 
     from_seq: int
@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An answer, or only where it was."""
+    """An answer, or only its range."""
 
     until_ms: int
     size: int
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
 
 
 class Attempts:
-    """Answers by (consumer_id, attempt_key), the oldest first; those over the limit are forgotten early.
+    """Answers by (consumer_id, attempt_key), oldest first. Over the limit the oldest are forgotten early.
 
     Times are monotonic ms.
     """
@@ -47,10 +47,10 @@ class Attempts:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._kept: OrderedDict[tuple[int, str], Kept] = OrderedDict()
-        #: Those whose records are here, the oldest first.
+        #: Answers whose records are in memory, oldest first.
         self._whole: OrderedDict[tuple[int, str], None] = OrderedDict()
         self.bytes = 0
-        #: Answers given again, and answers forgotten for want of room, since the start.
+        #: Answers repeated, and answers forgotten for lack of room, since the start.
         self.repeated = 0
         self.forgotten = 0
 
@@ -60,11 +60,11 @@ class Attempts:
     def remember(
         self, consumer_id: int, key: str, span: Span, answer: ConsumerRead | None, now_ms: int, until_ms: int = 0
     ) -> None:
-        """The answer is about to be given, or (None) was before a clean stop."""
+        """Remember an answer that is about to be returned; None: it was returned before a clean stop."""
         self._drop((consumer_id, key))
         size = _BARE
         if answer is not None and span.limit:
-            # Made now, so that no more is kept than is counted.
+            # A copy, so that no more memory is held than is counted.
             records = answer.result.records = [*answer.result.records]
             size = _OVERHEAD + sum(len(record.body) + _RECORD_OVERHEAD for record in records)
             self._whole[consumer_id, key] = None
@@ -79,7 +79,7 @@ class Attempts:
                 self.forgotten += 1
 
     def find(self, consumer_id: int, key: str, now_ms: int) -> Kept | None:
-        """The answer of an earlier read with this key, if it is not too long ago."""
+        """The answer of an earlier read with this key, unless it has expired."""
         kept = self._kept.get((consumer_id, key))
         if kept is None or kept.until_ms <= now_ms:
             return None
@@ -87,7 +87,7 @@ class Attempts:
         return kept
 
     def expire(self, now_ms: int) -> None:
-        """Forget what nobody may ask for any more."""
+        """Forget expired answers."""
         while self._kept:
             key, kept = next(iter(self._kept.items()))
             if kept.until_ms > now_ms:
@@ -95,7 +95,7 @@ class Attempts:
             self._drop(key)
 
     def _let_go(self, key: tuple[int, str]) -> None:
-        """Of the records of an answer; where it was stays known."""
+        """Drop the records of an answer and keep its range."""
         del self._whole[key]
         kept = self._kept[key]
         self._kept[key] = kept._replace(size=_BARE, answer=None)

@@ -1,18 +1,18 @@
-"""One consumer's cursor: what was handed out, what is durable of it, what has to be written when. Pure.
+"""One consumer's cursor: what was handed out, what is durable, and what must be written when. Pure.
 
-    durable_seq        the last cursor frame that is synced: where a crash takes it back to
-    confirmed_seq      what the reader has for certain: it has come again since
-    cursor_seq         what was handed out, the newest answer included
+    durable_seq        the last cursor frame that is synced: a crash takes the cursor back to it
+    confirmed_seq      what the reader has received for certain: it has read again since
+    cursor_seq         what was handed out, including the newest answer
 
-At least once, nothing beyond `confirmed_seq` is written while readers come: an answer on its way may be lost in the
-crash that follows. The next read, a commit or a seek says that it has arrived. Without an attempt_key so do a second of
-silence and a clean stop; with one, only the end of the time in which the key may come again (`awaited`).
-At most `persist_every` records stand between `durable_seq` and `cursor_seq`, the newest answer included.
+With at_least_once, nothing beyond `confirmed_seq` is written while readers come, because a crash may lose the newest
+answer on its way. The next read, a commit or a seek confirms it. Without an attempt_key, a second of idleness or a
+clean stop confirms it as well; with one, only the end of the time in which the key may be used again (`awaited`).
+At most `persist_every` records lie between `durable_seq` and `cursor_seq`, including the newest answer.
 
-Strictly at once, the cursor is durable before an answer is given: `durable_seq` is `cursor_seq`, but for what was
-passed over without being handed out.
+With strictly_once, the cursor is durable before an answer is returned: `durable_seq` equals `cursor_seq`, except for
+records that were skipped without being handed out.
 
-One frame is on its way at a time, so they need no order of their own. Source: api.md §7; storage.md §9.
+Only one frame is in flight at a time, so frames need no order of their own. Source: api.md §7; storage.md §9.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from storage.state.consumers.attempts import Span
 from storage.state.consumers.values import Consistency, ConsumerConfig
 
-#: So many seqs may be passed over, nothing of them handed out, before the log is told while readers come.
+#: While readers come, a cursor frame is written after this many skipped seqs.
 PASSED_SEQS = 10_000
 
 
 class Awaited(NamedTuple):
-    """The newest answer, given to an attempt_key that may come again until then (monotonic ms)."""
+    """The newest answer; its attempt_key may be used again until then (monotonic ms)."""
 
     key: str
     span: Span
@@ -35,7 +35,8 @@ class Awaited(NamedTuple):
 
 
 class Consumer:
-    """A named reader of one log. `durable_seq` and `config` are what the log says, all else is of this process."""
+    """A named reader of one log. `durable_seq` and `config` are what the log says; the rest is known to this process
+    only."""
 
     __slots__ = (
         "awaited",
@@ -58,14 +59,14 @@ class Consumer:
         self.durable_seq = durable_seq
         self.confirmed_seq = durable_seq
         self.cursor_seq = durable_seq
-        #: Records handed out behind `durable_seq`, up to `confirmed_seq` and up to `cursor_seq`.
+        #: Records handed out after `durable_seq`: up to `confirmed_seq`, and up to `cursor_seq`.
         self.confirmed = 0
         self.unpersisted = 0
-        #: What keeps silence from confirming the newest answer.
+        #: The answer that idleness must not confirm.
         self.awaited: Awaited | None = None
-        #: A cursor frame is on its way: how many records it covers that no frame before it does. None: there is none.
+        #: Records covered by the cursor frame in flight that no earlier frame covers. None: no frame is in flight.
         self.writing: int | None = None
-        #: Where an engine serves it; None: nobody has asked yet.
+        #: The engine's writer for it; None until it is first used.
         self.desk: Any = None
 
     @property
@@ -74,52 +75,52 @@ class Consumer:
 
     @property
     def behind(self) -> bool:
-        """Whether the log does not know all of it, nor is being told."""
+        """Whether the log lacks some of it, and no frame in flight adds it."""
         return self.writing is None and self.cursor_seq != self.durable_seq
 
     def reset(self) -> None:
-        """A crash, or a seek: the log is right."""
+        """Go back to what the log says: after a crash, or at a seek."""
         self.confirmed_seq = self.cursor_seq = self.durable_seq
         self.confirmed = self.unpersisted = 0
         self.awaited = None
 
     def resume(self, awaited: Awaited) -> None:
-        """A clean stop found this answer unconfirmed: it is so again."""
+        """This answer was unconfirmed at the clean stop, and is unconfirmed again."""
         self.cursor_seq = max(self.cursor_seq, awaited.span.to_seq)
         self.unpersisted = awaited.span.limit if self.cursor_seq > self.durable_seq else 0
         self.awaited = awaited
 
     def awaits(self, now_ms: int) -> Awaited | None:
-        """The newest answer, if its key may still come again."""
+        """The newest answer, if its key may still be used again."""
         return self.awaited if self.awaited is not None and self.awaited.until_ms > now_ms else None
 
     def confirm(self) -> None:
-        """The reader has come again, or is done: what it was handed has reached it."""
+        """The reader has read again or is done: its last answer has arrived."""
         self.confirmed_seq = self.cursor_seq
         self.confirmed = self.unpersisted
         self.awaited = None
 
     @property
     def due(self) -> bool:
-        """Whether what is confirmed should be written now, with nobody waiting for it."""
+        """Whether the confirmed cursor should be written now, with nobody waiting for it."""
         if self.writing is not None or self.confirmed_seq <= self.durable_seq:
             return False
         passed = self.confirmed_seq - self.durable_seq - self.confirmed
         return self.confirmed * 2 >= self.config.persist_every or passed >= PASSED_SEQS
 
     def has_room(self, records: int) -> bool:
-        """Whether so many more may be handed out before another frame is durable."""
+        """Whether this many more records may be handed out before another frame is durable."""
         return not records or not self.unpersisted or self.unpersisted + records <= self.config.persist_every
 
     def hand_out(self, seq: int, records: int) -> None:
-        """An answer with so many records takes the cursor to `seq`; what was handed out before is confirmed."""
+        """Hand out this many records and move the cursor to `seq`. Earlier answers are confirmed by this."""
         self.cursor_seq = seq
         self.unpersisted += records
 
     def take_back(self, before_seq: int, seq: int, records: int) -> bool:
-        """The answer that took the cursor from `before_seq` to `seq` has reached nobody: as if it had not been given.
+        """The answer that moved the cursor from `before_seq` to `seq` reached nobody: undo it.
 
-        False, and nothing was done, where the cursor stands elsewhere by now. What the log knows stays for now.
+        False, and nothing was done, when the cursor has moved since. The log keeps what it knows for now.
         """
         if self.cursor_seq != seq:
             return False
@@ -130,27 +131,27 @@ class Consumer:
         return True
 
     def write(self) -> int:
-        """A frame that says what is confirmed is on its way: the seq."""
+        """A frame with the confirmed cursor is now in flight; returns its seq."""
         assert self.writing is None, "one frame at a time"
         self.writing = self.confirmed
         return self.confirmed_seq
 
     def write_other(self) -> None:
-        """A frame with another seq is on its way; once it is durable, `placed` or `reset` say what it means."""
+        """A frame with another seq is in flight. Once it is durable, `placed` or `reset` apply it."""
         assert self.writing is None, "one frame at a time"
         self.writing = 0
 
     def written(self, *, durable: bool) -> None:
-        """That frame is durable (and applied, so that `durable_seq` says so), or has failed."""
+        """That frame is durable (and applied: `durable_seq` has its value), or has failed."""
         covered, self.writing = self.writing or 0, None
         if durable:
             self.confirmed = max(0, self.confirmed - covered)
             self.unpersisted = max(0, self.unpersisted - covered)
 
     def placed(self, seq: int) -> None:
-        """The log says that it stands at `seq`, because somebody has put it there: a commit in front, or a seek.
+        """The log has a new position for the cursor: an earlier commit, or a seek.
 
-        What was handed out behind it stays handed out after a commit; a seek resets besides.
+        After a commit, records handed out behind it stay handed out. A seek also resets.
         """
         self.awaited = None
         self.cursor_seq = max(self.cursor_seq, seq)

@@ -25,27 +25,27 @@ _PREFIX: Final = re.compile(rb"\0(-?[0-9]{1,19})?,([0-9]{1,10})?\0")
 
 
 class CommittedOffset(NamedTuple):
-    """`seq`: the offset that was committed, which is the seq of the last record that is done with, or what the group
-    said instead. `leader_epoch`: None where none was committed."""
+    """`seq`: the committed offset, which is the seq of the last record that is done, or a value that names no
+    record. `leader_epoch`: None when none was committed."""
 
     seq: int
     metadata: bytes | None = None
     leader_epoch: int | None = None
 
     def check(self) -> None:
-        """Raises InvalidRequest for what has no place in the frame."""
+        """Raises InvalidRequest for values that do not fit the frame."""
         if not _MIN <= self.seq <= _MAX:
             raise InvalidRequest("seq must be a signed number of 64 bits.", field="seq")
         if self.leader_epoch is not None and not 0 <= self.leader_epoch < 1 << 31:
             raise InvalidRequest("leader_epoch must be 0 to 2147483647.", field="leader_epoch")
 
     def cursor_in(self, topic: Topic) -> int:
-        """Where the cursor stands for it now."""
+        """Where the cursor is for this offset."""
         log = topic.log
         return log.marks.live_floor - 1 if self.seq < 0 else min(self.seq, log.head)
 
     def encode(self, cursor_seq: int) -> bytes | None:
-        """What is kept beside a cursor at `cursor_seq`; None: nothing has to be."""
+        """The value stored beside a cursor at `cursor_seq`; None when none is needed."""
         metadata = self.metadata or b""
         if self.seq == cursor_seq and self.leader_epoch is None and not metadata.startswith(b"\0"):
             return self.metadata
@@ -55,7 +55,7 @@ class CommittedOffset(NamedTuple):
 
     @classmethod
     def decode(cls, cursor_seq: int, value: bytes | None) -> CommittedOffset:
-        """What was committed, of a cursor at `cursor_seq` and the value kept beside it."""
+        """What was committed, from a cursor at `cursor_seq` and the value stored beside it."""
         found = None if value is None else _PREFIX.match(value)
         if value is None or found is None:
             return cls(cursor_seq, value)

@@ -1,6 +1,6 @@
-"""What every consumer of a log has passed for good, and what of it can go. Pure. Source: storage.md §9.
+"""What all consumers of a log have consumed for good, and which segments may go. Pure. Source: storage.md §9.
 
-Only durable cursors count: those that the log's own frames say, and that a crash does not take back behind the
+Only durable cursors count: the log's own frames state them, and a crash cannot take them back behind the
 EvictWatermark that follows them in the same log.
 """
 
@@ -11,7 +11,7 @@ from storage.state.log import Log
 
 
 def passed_floor(config: TopicConfig, log: Log) -> int:
-    """Lowest seq that a consumer may still ask for; 1 where consumption decides nothing, as where there is none."""
+    """The lowest seq that a consumer may still read; 1 where consumption deletes nothing, or there is no consumer."""
     if config.retention is not Retention.CONSUMED:
         return 1
     lowest = log.consumers.lowest_durable()
@@ -19,7 +19,7 @@ def passed_floor(config: TopicConfig, log: Log) -> int:
 
 
 def reclaimable_floor(config: TopicConfig, log: Log) -> int | None:
-    """The end of the newest sealed segment that all consumers have passed; None when nothing would go by it."""
+    """The end of the newest sealed segment that all consumers have consumed; None when nothing would go."""
     passed = passed_floor(config, log)
     floor = log.held.manifest.sealed_end(passed) if passed > log.marks.live_floor else 0
     return floor if floor > log.marks.live_floor else None

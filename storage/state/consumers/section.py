@@ -1,4 +1,4 @@
-"""Consumers in the snapshot section of their log, and back. Pure. Source: storage.md §5; docs/format.md."""
+"""Consumers in the snapshot section of their log: capture and restore. Pure. Source: storage.md §5; docs/format.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConsumerSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capture(table: ConsumerTable) -> list[ConsumerSection]:
-    """By id."""
+    """The consumers, ordered by id."""
     return [
         ConsumerSection(
             consumer_id=each.consumer_id, name=each.name, config=each.config.to_map(), cursor=each.durable_seq

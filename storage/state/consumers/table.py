@@ -1,4 +1,4 @@
-"""All consumers of a log, and what each frame about them does: one `apply` for live path and recovery. Pure.
+"""All consumers of a log, and one `apply` of their frames for live path and recovery. Pure.
 
 Source: storage.md §2, §9.
 """
@@ -29,7 +29,7 @@ class ConsumerTable:
         return len(self.by_name)
 
     def named(self, prefix: str = "", after: str = "") -> Iterator[Consumer]:
-        """Consumers whose name begins with `prefix`, in bytewise order, behind the name `after`."""
+        """Consumers whose name begins with `prefix`, in bytewise order, after the name `after`."""
         first = bisect_left(self._names, prefix) if prefix > after else bisect_right(self._names, after)
         for name in islice(self._names, first, None):
             if not name.startswith(prefix):
@@ -37,9 +37,9 @@ class ConsumerTable:
             yield self.by_name[name]
 
     def lowest_durable(self) -> int | None:
-        """Every consumer is durably done with the log up to here; None: there is no consumer.
+        """The seq that every consumer has durably consumed; None when there is no consumer.
 
-        Counted anew, over all of them, only when the slowest has moved.
+        Computed anew only when the slowest consumer has moved.
         """
         if not self._known:
             self._lowest = min((each.durable_seq for each in self.by_name.values()), default=None)
@@ -47,13 +47,14 @@ class ConsumerTable:
         return self._lowest
 
     def apply(self, value: control.Consumer) -> int:
-        """Do what a committed frame says; by how many there are more now. Frames about one that is gone do nothing."""
+        """Apply a committed frame; returns the change in the number of consumers. Frames about a deleted consumer do
+        nothing."""
         known = self.by_name.get(value.name)
         if known is None or known.consumer_id != value.consumer_id:
             if value.event != "put" or value.seq is None:
                 return 0
             if known is not None and known.consumer_id > value.consumer_id:
-                return 0  # only where salvage has lost the frames in between
+                return 0  # only when salvage has lost the frames in between
             before = self._drop(known) if known is not None else 0
             config = ConsumerConfig.from_map(value.config or {})
             return before + self.add(Consumer(value.consumer_id, value.name, config, value.seq))
@@ -66,7 +67,7 @@ class ConsumerTable:
         return 0
 
     def add(self, consumer: Consumer) -> int:
-        """Enter a new one."""
+        """Add a new consumer."""
         self.by_name[consumer.name] = consumer
         insort(self._names, consumer.name)
         self._known = False
@@ -79,7 +80,7 @@ class ConsumerTable:
         return -1
 
     def set_durable(self, consumer: Consumer, seq: int) -> None:
-        """The log says that the consumer stands at `seq`."""
+        """The log says that the consumer is at `seq`."""
         if self._lowest is None or seq < self._lowest or consumer.durable_seq == self._lowest:
             self._known = False
         consumer.durable_seq = seq

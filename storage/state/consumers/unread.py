@@ -1,4 +1,4 @@
-"""How much of a log is still to be read. Source: storage.md §9 (unread counts)."""
+"""Counts the unread records of a log. Source: storage.md §9 (unread counts)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from storage.state.log import Log
 
 
 def unread(log: Log, cursor_seq: int) -> int:
-    """Live records behind a cursor. Costs no more where records are retained that lie in front of it."""
+    """Live records after a cursor. Retained records before it add no cost."""
     seq = max(cursor_seq + 1, log.marks.live_floor)
     if seq > log.head:
         return 0

@@ -1,4 +1,4 @@
-"""What goes into consumers and what comes out: plain values, no behaviour. Source: api.md §7; storage.md §9."""
+"""Arguments and results of consumer operations: plain values, no behaviour. Source: api.md §7; storage.md §9."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import msgspec
 
 from storage.records.values import ReadResult
 
-#: Where a cursor is put. A seq counts as done, as `from_seq` of a read does: the first record handed out is the next
-#: one. "earliest": in front of the oldest record there is; "head": behind the newest.
+#: A position for a cursor. A seq counts as done, like `from_seq` of a read: the next record is the first one handed
+#: out. "earliest": before the oldest record; "head": after the newest.
 Start: TypeAlias = int | Literal["earliest", "head"]
 
 
 class Consistency(enum.StrEnum):
-    """What a crash of the broker does to a consumer: some records come again, or none does."""
+    """What a crash of the broker does to a consumer: some records are delivered again, or none."""
 
     AT_LEAST_ONCE = "at_least_once"
     STRICTLY_AT_ONCE = "strictly_at_once"
 
 
 class ConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer's settings. `persist_every` counts records handed out, at least 1; at_least_once only.
+    """A consumer's settings. `persist_every` counts records handed out, at least 1; for at_least_once only.
 
-    After a crash at most so many come again, and one read hands out no more than that.
+    After a crash at most that many records are delivered again, and one read returns no more than that.
     """
 
     consistency: Consistency = Consistency.AT_LEAST_ONCE
     persist_every: int = 1000
 
     def to_map(self) -> dict[str, Any]:
-        """As stored in frames and snapshots, and as echoed: every field by name."""
+        """As stored in frames and snapshots, and as shown: every field by name."""
         return msgspec.to_builtins(self)
 
     @classmethod
     def from_map(cls, value: dict[str, Any]) -> ConsumerConfig:
-        """Reads what `to_map` made; fields it does not know are ignored, missing ones take their defaults."""
+        """Reads the result of `to_map`. Ignores unknown fields; missing ones get their defaults."""
         return msgspec.convert(value, cls)
 
 
 class ConsumerState(msgspec.Struct, kw_only=True):
     """A consumer as it is now.
 
-    `cursor_seq`: everything up to here was handed out, left out or committed. `durable_seq`: where a crash takes the
-    cursor back to. `unread`: live records behind the cursor. `lag`: head_seq - cursor_seq.
+    `cursor_seq`: everything up to here was handed out, skipped or committed. `durable_seq`: a crash takes the cursor
+    back to it. `unread`: live records after the cursor. `lag`: head_seq - cursor_seq.
     """
 
     topic: str
@@ -60,10 +60,10 @@ class ConsumerState(msgspec.Struct, kw_only=True):
 
 
 class ConsumerRead(msgspec.Struct, kw_only=True):
-    """What a read gave. `cursor_seq` and `unread` are the consumer's behind it (a peek does not change them).
+    """The result of a read. `cursor_seq` and `unread` are the consumer's after it (a peek does not change them).
 
-    `repeated`: the answer of an earlier read with the same attempt_key, given again, `cursor_seq` and all.
-    `take_back`: what `undo` does; None where there is nothing to be undone.
+    `repeated`: this is the answer of an earlier read with the same attempt_key, including `cursor_seq`. `take_back`:
+    what `undo` calls; None when there is nothing to undo.
     """
 
     result: ReadResult
@@ -74,9 +74,9 @@ class ConsumerRead(msgspec.Struct, kw_only=True):
     take_back: Callable[[], None] | None = None
 
     def undo(self) -> None:
-        """For an answer that certainly reaches nobody: the next reader is given it, unless one was given more already.
+        """The answer reached nobody: the next reader gets it, unless later records were handed out already.
 
-        One with an attempt_key stands, for its repetition.
+        An answer with an attempt_key stays, for its retry.
         """
         if self.take_back is not None:
             self.take_back()

@@ -1,1 +1,1 @@
-"""Jobs of a queue and their leases, as the log has them. Pure."""
+"""Jobs of a queue and their leases, as recorded in the log. Pure."""

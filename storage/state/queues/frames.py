@@ -1,4 +1,4 @@
-"""What is known of the jobs of a queue as Lease frames. Pure. Source: storage.md §2 (Lease)."""
+"""The state of a queue's jobs as Lease frames. Pure. Source: storage.md §2 (Lease)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from storage.format.control import Lease
 from storage.state.queues.job import DELAYED, LEASED, READY, Attempt, JobRow
 from storage.state.queues.leases import LeaseTable
 
-#: Jobs in one of the frames that `lease_frames` makes.
+#: Jobs in one frame of `lease_frames`.
 _FRAME_JOBS = 10_000
 
 
 def lease_frames(table: LeaseTable) -> list[tuple[Lease, str]]:
-    """(frame, node): all that is known of the jobs of a table of which nothing is on its way."""
+    """(frame, node): the whole state of a table that has nothing in flight."""
     found: list[tuple[Lease, str]] = []
     leased: dict[tuple[str, Attempt | None], list[JobRow]] = {}
     others: list[JobRow] = []

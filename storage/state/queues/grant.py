@@ -1,7 +1,7 @@
-"""Jobs that were claimed together, for the first time, and of which all that is known is the same.
+"""Jobs that were claimed together for the first time, and that still have the same state.
 
-Most jobs live like that: claimed by the hundred, acked by the hundred. As long as nothing happens to one of them
-alone, a grant stands for them all, and what is done to them is done in columns. See `JobTable.take_apart` for the rest.
+Most jobs are like that: claimed and acked by the hundred. As long as nothing happens to one of them alone, a grant
+represents them all, and operations work on columns. `JobTable.take_apart` handles the rest.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 from storage.state.queues.job import CLAIMING, Attempt, Holder, Job, JobRow
 
-#: Seqs, lease_ids, and the deadline of all.
+#: Seqs, lease_ids, and the common deadline.
 Columns: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class Grant:
     """Jobs with these ascending seqs, each delivered once: CLAIMING, or LEASED to `node`.
 
-    `busy` as of a Job. `sizes`: payload bytes of each, if they are known.
+    `busy` as in Job. `sizes`: payload bytes of each, if known.
     """
 
     __slots__ = ("attempt", "busy", "deadline", "holder", "lease_ids", "node", "seqs", "singles", "sizes", "state")
@@ -34,11 +34,11 @@ class Grant:
         self.sizes: Sequence[int] | None = None
         self.attempt: Attempt | None = None
         self.holder: Holder | None = None
-        #: Its jobs, once they have been taken apart: from then on they are what counts.
+        #: Its jobs, after it was taken apart: from then on they have the state.
         self.singles: list[Job] | None = None
 
     def jobs(self) -> list[Job]:
-        """Its jobs, each by itself: made anew by every call."""
+        """Its jobs as Job objects, created by every call."""
         return [*map(self.job_at, range(len(self.seqs)))]
 
     def job_at(self, index: int) -> Job:
@@ -55,7 +55,7 @@ class Grant:
 
 
 class Rows(list[JobRow]):
-    """What `rows` makes, and of what: whoever applies it need not take it apart again. Never changed."""
+    """The result of `rows`, with its columns, so that `apply` need not parse it again. Never changed."""
 
     __slots__ = ("columns",)
 
@@ -63,9 +63,9 @@ class Rows(list[JobRow]):
 
 
 def rows(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: int) -> Rows:
-    """What a Lease frame says of the jobs of a grant, ascending, that are claimed together for the first time.
+    """The entries of a Lease frame for the jobs of a grant, ascending, claimed together for the first time.
 
-    Raises ValueError where there is not a lease_id for each.
+    Raises ValueError unless there is a lease_id for each.
     """
     if len(seqs) != len(lease_ids):
         raise ValueError(f"{len(lease_ids)} lease_ids for {len(seqs)} jobs")
@@ -75,7 +75,7 @@ def rows(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: int) -> Ro
 
 
 def alike(jobs: Sequence[JobRow]) -> Columns | None:
-    """Of rows that `rows` could have made, ascending; None of others."""
+    """The columns of entries that `rows` could have made, ascending; None for others."""
     if isinstance(jobs, Rows):
         return jobs.columns
     seqs, lease_ids, deadlines, deliveries, ready_ats, forgiven = zip(*jobs, strict=True)

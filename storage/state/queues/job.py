@@ -16,10 +16,11 @@ from typing import Protocol, TypeAlias
 
 from storage.state.queues.values import JobState
 
-# The published states, then the two that are decided but not yet committed.
+# The published states, then two for decisions that are not committed yet.
 READY, LEASED, DELAYED, DEAD, CLAIMING, HELD = range(6)
 SHOWN = (JobState.READY, JobState.LEASED, JobState.DELAYED, JobState.DEAD, JobState.LEASED, JobState.READY)
-#: Where each event may come from and what it leads to (a release with a wait: delayed; one too many: dead).
+#: For each event, the states it may occur in and the state it leads to (a release with a wait: delayed; after too many
+#: deliveries: dead).
 TABLE: dict[str, tuple[frozenset[int], int]] = {
     "claimed": (frozenset({READY, CLAIMING}), LEASED),
     "extended": (frozenset({LEASED}), LEASED),
@@ -33,13 +34,13 @@ JobRow: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class Holder(Protocol):
-    """Somebody who wants to know when a lease of theirs has ended, however."""
+    """Wants to know when a lease of its own has ended, for whatever reason."""
 
     def lease_ended(self, seq: int) -> None: ...
 
 
 class Attempt:
-    """The jobs that one claim with an attempt_key was given: (seq, lease_id), and how many are still leased."""
+    """The jobs given to one claim with an attempt_key: (seq, lease_id), and how many are still leased."""
 
     __slots__ = ("jobs", "key", "left", "node")
 
@@ -51,7 +52,7 @@ class Attempt:
 
 
 class Job:
-    """One job. `deliveries` - `forgiven` is what counts against it; `size`: payload bytes, -1 unknown."""
+    """One job. `deliveries` - `forgiven` counts against its limit; `size`: payload bytes, -1 unknown."""
 
     __slots__ = (
         "attempt",
@@ -80,9 +81,9 @@ class Job:
         self.ready_at = 0
         self.node = ""
         self.size = -1
-        #: A frame about this lease is on its way: until it settles the job neither expires nor changes hands.
+        #: A frame about this lease is in flight: until it completes, the job neither expires nor changes its holder.
         self.busy = False
-        #: Its record is lost or deleted; only the lease is left.
+        #: Its record is lost or deleted; only the lease remains.
         self.gone = False
         self.attempt: Attempt | None = None
         self.holder: Holder | None = None

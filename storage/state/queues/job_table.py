@@ -1,8 +1,8 @@
-"""The jobs of one queue by where they stand, and in which order they come up. Pure: no I/O, no clock.
+"""The jobs of one queue by state, and the order in which they become ready. Pure: no I/O, no clock.
 
-What comes next is found in heaps (given back, due, running out, lowest seq). What is no longer so stays in them until
-it comes up, and is passed over then: nothing is ever looked for in the middle. A job that was touched has a Job, or is
-one of a Grant: never both. Source: api.md §6.
+Heaps contain what comes next (given back, due, expiring, lowest seq). Outdated entries stay in them until they reach
+the top, and are skipped then: nothing is searched for in the middle. A job that was touched has a Job or is part of
+a Grant, never both. Source: api.md §6.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from storage.state.queues.grant import Grant
 from storage.state.queues.job import CLAIMING, DEAD, DELAYED, LEASED, READY, Attempt, Job
 from storage.state.queues.policy import Limits
 
-#: A heap with this many more entries than jobs is made anew.
+#: A heap with this many more entries than jobs is rebuilt.
 _SLACK = 1024
-#: Live records that are looked at together for one that nobody has claimed.
+#: Live records examined at a time when looking for one that nobody has claimed.
 _STRIDE = 256
 
 
 class JobTable:
-    """See the module; `LeaseTable` says what moves a job from one state to another."""
+    """See the module; `LeaseTable` moves jobs from one state to another."""
 
     __slots__ = (
         "_back",
@@ -51,16 +51,17 @@ class JobTable:
         #: Live records from here on without a Job or a Grant are ready and were never claimed.
         self.taken = 0
         self.attempts: dict[tuple[str, str], Attempt] = {}
-        #: Jobs by state.
+        #: Number of jobs by state.
         self.counts = [0] * 6
-        #: Of those, jobs whose record is not there any more: all leased or being claimed.
+        #: Among them, jobs whose record no longer exists: all are leased or being claimed.
         self.gone = 0
-        #: Ever: jobs moved to the dead letter topic; lost to cap or ttl.
+        #: Totals: jobs moved to the dead letter topic; jobs lost to cap or ttl.
         self.dead_lettered = 0
         self.lost = 0
-        #: Jobs that have become dead and that nobody has begun to move.
+        #: Dead jobs whose move has not begun.
         self.dying: set[int] = set()
-        # Heaps of seqs, or (time, seq); what is no longer so is passed over when it comes up. Of a grant: its first.
+        # Heaps of seqs, or (time, seq); outdated entries are skipped when they reach the top. A grant is entered by its
+        # first seq.
         self._back: list[int] = []
         self._due: list[tuple[int, int]] = []
         self._ends: list[tuple[int, int]] = []
@@ -84,26 +85,26 @@ class JobTable:
         return bool(self.jobs or self.grants)
 
     def knows_any(self, seqs: Iterable[int]) -> bool:
-        """Whether anything is known of one of these."""
+        """Whether anything is known of one of these jobs."""
         jobs, grants = self.jobs, self.grants
         return bool((jobs and not jobs.keys().isdisjoint(seqs)) or (grants and not grants.keys().isdisjoint(seqs)))
 
     def everything(self) -> Iterator[Job]:
-        """All jobs that were touched, to be looked at: those of a grant are no more than its image."""
+        """All jobs that were touched, for reading only: those of a grant are copies."""
         yield from self.jobs.values()
         for seq, grant in self.grants.items():
             if seq == grant.seqs[0]:
                 yield from grant.jobs()
 
     def first_back(self) -> int | None:
-        """The lowest ready seq of those that have a Job."""
+        """The lowest ready seq of a job with a Job."""
         back = self._back
         while back and not self._is_ready(back[0]):
             heappop(back)
         return back[0] if back else None
 
     def first_fresh(self, live_seqs: Callable[[int, int], Sequence[int]]) -> int | None:
-        """The lowest live seq that nothing is known of. Those below it are not looked at again, by nobody."""
+        """The lowest live seq of which nothing is known. Seqs below it are not examined again."""
         while seqs := live_seqs(self.taken, _STRIDE):
             for seq in seqs:
                 self.taken = seq
@@ -113,7 +114,7 @@ class JobTable:
         return None
 
     def look(self, seq: int) -> Job | None:
-        """What is known of a job, to be looked at: one of a grant is no more than its image."""
+        """What is known of a job, for reading only: one of a grant is a copy."""
         grant = self.grants.get(seq)
         return self.jobs.get(seq) if grant is None else grant.job_at(bisect_left(grant.seqs, seq))
 
@@ -122,7 +123,7 @@ class JobTable:
         return job is not None and job.state == READY
 
     def next_change(self) -> int | None:
-        """When time alone changes something next: a delay that is over, a lease that has expired. None: never."""
+        """When time alone causes the next change: the end of a delay, or the expiry of a lease. None: never."""
         due, ends, jobs = self._due, self._ends, self.jobs
         while due and not ((job := jobs.get(due[0][1])) and job.state == DELAYED and job.ready_at == due[0][0]):
             heappop(due)
@@ -134,12 +135,12 @@ class JobTable:
         return min(due[0][0], ended) if due else ended
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a delay may be over by now, or a lease. Surely not where the answer is False."""
+        """Whether a delay or a lease may have ended by now. False is certain."""
         due, ends = self._due, self._ends
         return bool((due and due[0][0] <= now_ms) or (ends and ends[0][0] < now_ms))
 
     def _running_out(self, deadline: int, seq: int) -> Job | Grant | None:
-        """What is leased until then by this entry of the heap, if it still is and time decides about it."""
+        """The jobs leased until then by this heap entry, if it is still valid and only time decides about them."""
         held = self.jobs.get(seq) or self.grants.get(seq)
         if held is None or held.state != LEASED or held.busy or held.deadline != deadline:
             return None
@@ -156,7 +157,7 @@ class JobTable:
         return grant
 
     def take_apart(self, grant: Grant) -> list[Job]:
-        """Its jobs, each by itself from now on. Nothing else changes."""
+        """Turn the grant into single jobs. Nothing else changes."""
         if grant.singles is not None:
             return grant.singles
         singles = grant.singles = grant.jobs()
@@ -182,7 +183,7 @@ class JobTable:
         return grant if grant is not None and grant.seqs == tuple(seqs) else None
 
     def _end_together(self, grant: Grant) -> None:
-        """The leases of all its jobs end, as `_end_lease` of each."""
+        """End the leases of all its jobs, like `_end_lease` of each."""
         grant.busy = False
         if grant.attempt is not None:
             attempt, grant.attempt = grant.attempt, None
@@ -200,7 +201,7 @@ class JobTable:
     # -- for those who move them ---------------------------------------------------------------------------------------
 
     def find(self, seq: int) -> Job | None:
-        """The job by itself, if anything is known of it: something is about to happen to it alone."""
+        """The job as a Job, if anything is known of it: something is about to happen to it alone."""
         job = self.jobs.get(seq)
         if job is None and (grant := self.grants.get(seq)) is not None:
             self.take_apart(grant)
@@ -260,7 +261,7 @@ class JobTable:
         return [seq for seq, grant in self.grants.items() if seq == grant.seqs[0]]
 
     def _settle_in(self, job: Job) -> None:
-        """A job that nobody holds: dead, delayed or ready, as its numbers say."""
+        """Put an unheld job where its fields say: dead, delayed or ready."""
         if job.gone:
             self._drop(job)
         elif self.limits.exhausted(job.deliveries, job.forgiven):

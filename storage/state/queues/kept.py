@@ -1,6 +1,6 @@
-"""Records kept for claims to come: runs of consecutive seqs, taken out piece by piece. Pure.
+"""Records read ahead for later claims: ranges of consecutive seqs, taken out piece by piece. Pure.
 
-A run stays as it was read, mostly a `Stretch`: to take a hundred records out of it costs what taking one does.
+A range stays as it was read, mostly a `Stretch`: taking a hundred records out of it costs as much as taking one.
 Source: api.md §6 (claim order).
 """
 
@@ -17,7 +17,7 @@ from storage.records.values import StoredRecord
 
 
 class _Run(NamedTuple):
-    """Records of seq `first_seq` and those behind it. `age` grows with each that is added."""
+    """Consecutive records from `first_seq` on. `age` grows with each range added."""
 
     first_seq: int
     age: int
@@ -40,12 +40,12 @@ class _Run(NamedTuple):
 
 
 class Kept:
-    """At most so many records, and bytes of bodies: over that, the runs that were added first go."""
+    """At most this many records and bytes of bodies; beyond that, the ranges added first are dropped."""
 
     def __init__(self, max_records: int, max_bytes: int) -> None:
         self._max_records = max_records
         self._max_bytes = max_bytes
-        #: Ascending, none overlapping another.
+        #: Ascending, without overlaps.
         self._runs: list[_Run] = []
         self._age = 0
 
@@ -54,11 +54,11 @@ class Kept:
 
     @property
     def bytes(self) -> int:
-        """Of all bodies."""
+        """Bytes of all bodies."""
         return sum([run.size() for run in self._runs])
 
     def add(self, records: Sequence[StoredRecord]) -> None:
-        """Keep these records, ascending; what was kept of the same seqs goes."""
+        """Add these records, ascending; they replace those with the same seqs."""
         self._age += 1
         for part in parts_of(records):
             for run in self._runs_of(part):
@@ -74,13 +74,13 @@ class Kept:
             size -= size_of_it
 
     def take(self, seqs: Sequence[int]) -> Sequence[StoredRecord] | None:
-        """The records of these ascending seqs, no longer kept; None, and nothing is taken, unless all are there."""
+        """Remove and return the records of these ascending seqs; None, and nothing is removed, unless all are here."""
         begin, end = seqs[0], seqs[-1] + 1
         at = self._behind(begin) - 1
         if at < 0:
             return None
         run = self._runs[at]
-        if end - begin == len(seqs) and end <= run.end_seq:  # what is nearly always asked for
+        if end - begin == len(seqs) and end <= run.end_seq:  # the common case
             self._runs[at : at + 1] = [*self._rest(run, run.first_seq, begin), *self._rest(run, end, run.end_seq)]
             return run.between(begin, end)
         return self._take_pieces([*stretches(seqs)])
@@ -100,7 +100,7 @@ class Kept:
         return joined(found)
 
     def drop(self, first_seq: int, end_seq: int) -> None:
-        """Keep none of [first_seq, end_seq)."""
+        """Drop all records in [first_seq, end_seq)."""
         at = max(0, self._behind(first_seq) - 1)
         while at < len(self._runs) and self._runs[at].first_seq < end_seq:
             run = self._runs[at]
@@ -112,7 +112,7 @@ class Kept:
             at += len(rest)
 
     def _behind(self, seq: int) -> int:
-        """The number of the first run that begins behind this seq."""
+        """The number of the first range that begins after this seq."""
         return bisect_right(self._runs, seq, key=lambda run: run.first_seq)
 
     def _rest(self, run: _Run, first_seq: int, end_seq: int) -> Iterator[_Run]:

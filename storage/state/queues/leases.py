@@ -1,9 +1,10 @@
-"""The jobs of one queue that have been touched: who holds them, until when, which come next. Pure: no I/O, no clock.
+"""The jobs of one queue that have been touched: holders, deadlines, order. Pure: no I/O, no clock.
 
 A job that nobody has claimed yet and that is not delayed needs nothing here: it is a live record of the log from
-`taken` on. Everything else has a `Job`, or is one of a `Grant`. Two kinds of change: `apply` takes what a Lease frame
-says, live and in recovery alike; what is decided but not yet committed (CLAIMING, HELD, `busy`) is taken back by
-`put_back` when its frame fails. Every operation costs O(log jobs) a job. Source: api.md §6; storage.md §2 (Lease).
+`taken` on. Every other job has a `Job` or is part of a `Grant`. There are two kinds of change. `apply` takes a Lease
+frame, on the live path and in recovery. A decision that is not committed yet (CLAIMING, HELD, `busy`) is undone by
+`put_back` when its frame fails. Every operation costs O(log jobs) for each job. Source: api.md §6; storage.md §2
+(Lease).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class LeaseTable(JobTable):
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def advance(self, now_ms: int) -> bool:
-        """Delays that are over by now are over; whether there were any."""
+        """End the delays that are over; returns whether there were any."""
         due, came = self._due, False
         while due and due[0][0] <= now_ms:
             ready_at, seq = heappop(due)
@@ -38,7 +39,7 @@ class LeaseTable(JobTable):
         return came
 
     def take_together(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> Grant | None:
-        """Up to `count` jobs as `take`, if all that come next were never touched; None: `take` has to tell."""
+        """Up to `count` jobs like `take`, if all that come next were never touched; None: use `take`."""
         if self.first_back() is not None:
             return None
         found: list[int] = []
@@ -48,8 +49,8 @@ class LeaseTable(JobTable):
         return self.put_together(tuple(found)) if found else None
 
     def take(self, count: int, live_seqs: Callable[[int, int], Sequence[int]], below: int | None = None) -> list[Job]:
-        """Up to `count` ready jobs in claim order, now CLAIMING. `live_seqs(seq, n)` gives the next n live seqs from
-        `seq` on; with `below` only jobs with a lower seq are taken."""
+        """Up to `count` ready jobs in claim order, now CLAIMING. `live_seqs(seq, n)` returns the next n live seqs
+        from `seq` on; with `below`, only jobs with a lower seq are taken."""
         taken: list[Job] = []
         back, jobs = self._back, self.jobs
         while len(taken) < count and (seq := self.first_back()) is not None:
@@ -98,18 +99,18 @@ class LeaseTable(JobTable):
         return found
 
     def hold(self, jobs: Iterable[Job]) -> None:
-        """Jobs just taken are held for something else than a lease."""
+        """Jobs just taken are held for a purpose other than a lease."""
         for job in jobs:
             self._to(job, HELD)
 
     def hold_seqs(self, seqs: Iterable[int]) -> list[Job]:
-        """These jobs, which are ready, are held for something else than a lease."""
+        """These ready jobs are held for a purpose other than a lease."""
         jobs = [self._job(seq) for seq in seqs]
         self.hold(jobs)
         return jobs
 
     def put_back(self, jobs: Iterable[Job]) -> None:
-        """What was decided about these did not happen: they are what they were. Of a grant: `put_back_together`."""
+        """Undo a decision about these jobs: they are as before. For a grant: `put_back_together`."""
         for job in jobs:
             if self.jobs.get(job.seq) is not job:
                 continue
@@ -130,7 +131,7 @@ class LeaseTable(JobTable):
             self.put_back(self.take_apart(grant))
 
     def put_off(self, job: Job, ready_at: int) -> None:
-        """A job just taken cannot be handed out before then."""
+        """A job just taken cannot be delivered before then."""
         job.ready_at = ready_at
         self._settle_in(job)
 
@@ -146,15 +147,15 @@ class LeaseTable(JobTable):
         return found
 
     def held_by(self, seq: int, node: str, lease_id: int, now_ms: int) -> Job | None:
-        """The job if `node` holds it now, under this token (0: whatever it is)."""
+        """The job if `node` holds it now, under this token (0: any token)."""
         job = self.find(seq)
         if job is None or job.state != LEASED or job.node != node or now_ms > job.deadline:
             return None
         return job if lease_id in (0, job.lease_id) else None
 
     def held_together(self, seqs: Sequence[int], lease_ids: Sequence[int], node: str, now_ms: int) -> Grant | None:
-        """The grant of exactly these jobs if `node` holds all of them now, under these tokens (none: whatever they
-        are), and nothing is on its way about them. None: each has to be looked at."""
+        """The grant of exactly these jobs if `node` holds all of them now, under these tokens (none: any), and
+        nothing about them is in flight. None: check each of them."""
         grant = self.whole(seqs)
         if grant is None or grant.state != LEASED or grant.busy or grant.node != node or now_ms > grant.deadline:
             return None
@@ -171,7 +172,7 @@ class LeaseTable(JobTable):
     # -- what is committed -------------------------------------------------------------------------------------------
 
     def apply(self, value: Lease, node: str) -> None:
-        """Take what a Lease frame says; the same again changes nothing."""
+        """Apply a Lease frame; repeating it changes nothing."""
         match value.event:
             case "claimed":
                 self._claimed(value, node)
@@ -189,7 +190,7 @@ class LeaseTable(JobTable):
                     job = self._job(row[0])
                     job.deliveries, job.forgiven, job.reason = row[3], row[5], value.reason
                     self._end_lease(job)
-                    if job.gone:  # deleted while this was on its way: there is nothing to be moved
+                    if job.gone:  # deleted while this was in flight: there is nothing to move
                         self._drop(job)
                         continue
                     self._to(job, DEAD)
@@ -227,7 +228,7 @@ class LeaseTable(JobTable):
     def lease_together(
         self, grant: Grant, lease_ids: tuple[int, ...], deadline: int, node: str, attempt_key: str | None
     ) -> None:
-        """What a `claimed` frame of exactly these jobs says."""
+        """Apply a `claimed` frame of exactly these jobs."""
         if grant.state == LEASED:
             self._lease_anew(grant, same=grant.lease_ids == lease_ids)
         self.counts[grant.state] -= len(grant.seqs)
@@ -239,8 +240,8 @@ class LeaseTable(JobTable):
         self._trim()
 
     def _lease_anew(self, held: Job | Grant, *, same: bool) -> None:
-        """What is leased is about to be leased. The `same` again (a frame that says how things are) goes on: who
-        holds it is not told of an end, nor is what is on its way about it forgotten."""
+        """The leased jobs are about to be leased. The `same` lease again (from a frame that states the present)
+        continues: its holder is not told of an end, and frames in flight stay valid."""
         holder, busy = (held.holder, held.busy) if same else (None, False)
         if same:
             held.holder = None
@@ -267,7 +268,7 @@ class LeaseTable(JobTable):
             self._settle_in(job)
 
     def delay(self, delays: Iterable[tuple[int, int]]) -> None:
-        """Records were appended that are not to be handed out before their time: (seq, ms since the epoch)."""
+        """Records were appended that must not be delivered before their time: (seq, ms since the epoch)."""
         for seq, ready_at in delays:
             if not self.knows_any((seq,)):
                 job = self._job(seq)
@@ -295,7 +296,7 @@ class LeaseTable(JobTable):
                 self.deleted(seq)
 
     def deleted(self, seq: int) -> None:
-        """The record is gone. Who holds its lease goes on holding it."""
+        """The record is gone. The holder of its lease keeps the lease."""
         job = self.find(seq)
         if job is None or job.gone:
             return
@@ -316,7 +317,7 @@ class LeaseTable(JobTable):
             self.deleted(heappop(low))
 
     def review(self, limits: Limits) -> None:
-        """Other limits hold: what has been delivered too often is dead, what has not is no longer."""
+        """The limits have changed: jobs delivered too often are dead now, others no longer are."""
         self.limits = limits
         for job in list(self.jobs.values()):
             if job.state in (READY, DELAYED):
@@ -337,8 +338,8 @@ class LeaseTable(JobTable):
         self.dying.discard(seq)
 
     def forget_leases(self) -> None:
-        """After a crash of a queue whose leases are not durable: none is held, nothing was delivered yet. What an
-        append delayed stays so; open moves are the caller's to put back (`die`)."""
+        """After a crash of a queue whose leases are not durable: no job is held, nothing was delivered yet. Delays
+        set by an append remain; the caller restores open moves (`die`)."""
         delayed = [(job.seq, job.ready_at) for job in self.jobs.values() if not job.deliveries and job.ready_at]
         lost, dead_lettered = self.lost, self.dead_lettered
         LeaseTable.__init__(self, self.limits)
@@ -346,12 +347,12 @@ class LeaseTable(JobTable):
         self.delay(delayed)
 
     def prune(self, holds: Callable[[int], bool]) -> None:
-        """Recovery is over: of records that are not there only leases are left."""
+        """Recovery is over: of records that do not exist, only leases remain."""
         for seq in [seq for seq in (*self.jobs, *self.grants) if not holds(seq)]:
             self.deleted(seq)
 
     def put(self, job: Job) -> None:
-        """Take in a job as a snapshot has it."""
+        """Add a job from a snapshot."""
         self.jobs[job.seq] = job
         heappush(self._low, job.seq)
         self.counts[READY] += 1

@@ -25,7 +25,7 @@ class Move(NamedTuple):
 
 
 class Moves:
-    """What one log is a source of, and what came to it whose source may still be there."""
+    """Open moves out of one log, and copies in it whose source may still exist."""
 
     __slots__ = ("came", "out")
 
@@ -39,7 +39,7 @@ class Moves:
         return bool(self.out or self.came)
 
     def take(self, value: Lease) -> None:
-        """What a Lease frame says of moves out of this log."""
+        """Apply a Lease frame about moves out of this log."""
         if value.event == "dead" and value.dest_id is not None:
             for seq, _, _, deliveries, _, _ in value.jobs:
                 self.out[seq] = Move(value.dest_id, deliveries, value.reason)
@@ -47,12 +47,12 @@ class Moves:
             self.end([row[0] for row in value.jobs])
 
     def end(self, seqs: Iterable[int]) -> None:
-        """Of these records no move is open any more."""
+        """Close the moves of these records."""
         for seq in seqs if self.out else ():
             self.out.pop(seq, None)
 
     def forget_finished(self, is_open: Callable[[int, int], bool]) -> bool:
-        """Let go of copies whose source is gone for good; whether there were any."""
+        """Forget copies whose source is gone for good; returns whether there were any."""
         kept = {key for key in self.came if is_open(*key)}
         changed = len(kept) != len(self.came)
         self.came = kept

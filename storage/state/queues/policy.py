@@ -1,4 +1,4 @@
-"""What becomes of a job when its lease ends. Pure: time and chance are arguments. Source: api.md §2, §6."""
+"""What happens to a job when its lease ends. Pure: time and chance are arguments. Source: api.md §2, §6."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from storage.config import TopicConfig
 
-#: Of a wait at least so much is left by the jitter, which spreads what fell due together.
+#: The jitter leaves at least this share of a wait; it spreads jobs that fell due together.
 _LEAST = 0.5
 
 
 class Limits(NamedTuple):
-    """What a queue's settings say about deliveries."""
+    """A queue's settings for deliveries."""
 
     max_deliveries: int = 0
     dead_letter: str | None = None
@@ -26,10 +26,10 @@ def limits_of(config: TopicConfig) -> Limits:
 
 
 def backoff_ms(config: TopicConfig, counted: int, chance: float) -> int:
-    """How long a job waits that was delivered `counted` times (forgiven ones aside). `chance` in [0, 1) is the jitter:
-    the wait is between half of min(max, base * 2^(counted - 1)) and all of it."""
+    """How long a job waits that was delivered `counted` times (without forgiven ones). `chance` in [0, 1) is the
+    jitter: the wait is between half of min(max, base * 2^(counted - 1)) and all of it."""
     if not config.retry_backoff_ms or counted < 1:
         return 0
-    # 2^63 ms is more than any maximum can say; the exponent is bounded before the power is taken.
+    # 2^63 ms exceeds every maximum; the exponent is bounded before the power is computed.
     wait = min(config.retry_backoff_max_ms, config.retry_backoff_ms << min(counted - 1, 63))
     return int(wait * (1 - (1 - _LEAST) * chance))

@@ -1,4 +1,4 @@
-"""A queue in a snapshot, and back. Pure. Source: storage.md §5; docs/format.md (Queue section)."""
+"""A queue in a snapshot: capture and restore. Pure. Source: storage.md §5; docs/format.md (Queue section)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.state.queues.moves import Move, Moves
 
 
 class Attempted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a claim with an attempt_key was given."""
+    """The jobs given to a claim with an attempt_key."""
 
     node: str
     key: str
@@ -22,7 +22,8 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue. One row a job that was touched, in columns: u64 but for u32 deliveries, forgiven and holders."""
+    """A queue. Columns with one value for each job that was touched: u64, but u32 for deliveries, forgiven and
+    holders."""
 
     taken: int
     lost: int
@@ -39,14 +40,14 @@ class QueueSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MovesSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Open moves out of a log, and copies whose source may still be there."""
+    """Open moves out of a log, and copies whose source may still exist."""
 
     out: list[tuple[int, int, int, str | None]]
     came: list[tuple[int, int]]
 
 
 def capture(table: LeaseTable, *, leases: bool) -> QueueSection:
-    """The table as it is; without `leases` only what outlasts a crash of a queue whose leases are not durable."""
+    """The table as it is; without `leases`, only what survives a crash of a queue whose leases are not durable."""
     jobs = [job for job in table.everything() if leases or (not job.deliveries and job.ready_at)]
     nodes: dict[str, int] = {}
     return QueueSection(
@@ -68,7 +69,7 @@ def capture(table: LeaseTable, *, leases: bool) -> QueueSection:
 
 
 def restore(table: LeaseTable, section: QueueSection) -> None:
-    """Into an empty table."""
+    """Restore into an empty table."""
     table.taken, table.lost, table.dead_lettered = section.taken, section.lost, section.dead_lettered
     columns = zip(
         _array("Q", section.seqs),

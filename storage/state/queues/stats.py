@@ -1,12 +1,11 @@
-"""What has happened to jobs since the start, over all queues."""
+"""Counts of events of jobs since the start, over all queues."""
 
 from __future__ import annotations
 
 
 class QueueStats:
-    """Counters. `claims` that were given something; `redelivered`: jobs among the `claimed` that had been given out
-    before; `unreadable`: jobs whose record failed its check.
-    """
+    """Counters. `claims` that got jobs; `redelivered`: jobs among the `claimed` that had been delivered before;
+    `unreadable`: jobs whose record failed its check."""
 
     __slots__ = (
         "acked", "claimed", "claims", "expired", "extended", "moved", "nacked", "redelivered", "rejected", "unreadable",

@@ -1,4 +1,4 @@
-"""What goes into queue operations and what comes out: plain values. Times are ms since the epoch, engine time."""
+"""Arguments and results of queue operations: plain values. Times are ms since the epoch, engine time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.records.values import StoredRecord
 
 
 class JobState(enum.StrEnum):
-    """Where a job that is not acked stands. `dead`: on its way to the dead letter topic."""
+    """The state of a job that is not acked. `dead`: on its way to the dead letter topic."""
 
     READY = "ready"
     LEASED = "leased"
@@ -23,7 +23,7 @@ class JobState(enum.StrEnum):
 
 
 class ClaimedJob(NamedTuple):
-    """One job handed out. `lease_id` is the token of this lease, not 0; expired iff now > deadline."""
+    """One job given to a claim. `lease_id` is the token of this lease, not 0; expired iff now > deadline."""
 
     record: StoredRecord
     lease_id: int
@@ -31,12 +31,12 @@ class ClaimedJob(NamedTuple):
     deliveries: int
 
 
-#: As calling the type, without a call in Python.
+#: Creates the tuple without a Python call.
 _claimed_job: Callable[[Iterable[Any]], ClaimedJob] = partial(tuple.__new__, ClaimedJob)  # pyright: ignore
 
 
 class ClaimedTogether(Sequence[ClaimedJob]):
-    """Jobs that one claim was given, each for the first time. Each is made when it is looked at, and none is kept."""
+    """The jobs given to one claim, each for the first time. Each is created on access, and not kept."""
 
     __slots__ = ("deadline", "lease_ids", "records")
 
@@ -67,8 +67,8 @@ class ClaimedTogether(Sequence[ClaimedJob]):
 
 
 class Settled(msgspec.Struct, kw_only=True):
-    """What an ack, nack or extend did: to which jobs, and which it passed over because the lease is not (or no longer)
-    the caller's. `deadlines` by seq, of an extend."""
+    """The outcome of an ack, nack or extend: the jobs, and those it skipped because the lease is not (or no longer)
+    the caller's. `deadlines` by seq, for an extend."""
 
     topic: str
     done: list[int]
@@ -79,7 +79,7 @@ class Settled(msgspec.Struct, kw_only=True):
 
 
 class JobView(msgspec.Struct, kw_only=True):
-    """A job as a listing shows it. `deadline` of a lease, `ready_at` of a delay."""
+    """A job in a listing. `deadline` of a lease, `ready_at` of a delay."""
 
     seq: int
     state: JobState
@@ -90,7 +90,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
 
 class Redriven(msgspec.Struct, kw_only=True):
-    """What a redrive moved (or, dry run, would move), and how many more there are."""
+    """What a redrive moved (or, in a dry run, would move), and how many jobs remain."""
 
     moved: int
     remaining: int

@@ -1,1 +1,1 @@
-"""Routers and how far each has come, as the log has them. Pure."""
+"""Routers and their progress, as recorded in the log. Pure."""

@@ -1,4 +1,4 @@
-"""Circles among routers. Pure. Source: api.md §4 (router_cycle)."""
+"""Finds cycles of routers. Pure. Source: api.md §4 (router_cycle)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def find_cycle(edges: Iterable[tuple[str, str]], source: str, dest: str) -> list[str] | None:
-    """The shortest circle that source → dest would close: [source, dest, …, source]; None when it closes none."""
+    """The shortest cycle that source → dest would close: [source, dest, …, source]; None when it closes none."""
     following: dict[str, list[str]] = {}
     for start, end in edges:
         following.setdefault(start, []).append(end)

@@ -1,4 +1,4 @@
-"""A router: what it is to do, and how far it has come. Values and state, no I/O. Source: api.md §4."""
+"""A router: its definition and its progress. Values and state, no I/O. Source: api.md §4."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import msgspec
 from storage.records.values import TagMatch
 from storage.state.lookup import tag_match
 
-#: A record that has been copied so often is not copied again: what runs in a circle comes to rest.
+#: A record that has been copied this often is not copied again: this ends copies in a cycle.
 MAX_HOPS = 7
 
 
 class Guarantee(enum.StrEnum):
-    """What a definition asks for. Both are served alike: a copy and the cursor are one batch."""
+    """The guarantee of a definition. Both are served alike: a copy and the cursor are one batch."""
 
     AT_LEAST_ONCE = "at_least_once"
     EXACTLY_ONCE = "exactly_once"
 
 
 class Start(enum.StrEnum):
-    """Where a new router begins: with what comes from now on, or with the oldest record there is."""
+    """Where a new router begins: at the head, or at the oldest record."""
 
     HEAD = "head"
     EARLIEST = "earliest"
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from"}):
-    """What was asked for. `filter` is a tag predicate as Delete frames have it: ["tag", "Eq" or "Glob", text]."""
+    """The definition as requested. `filter` is a tag predicate as in Delete frames: ["tag", "Eq" or "Glob", text]."""
 
     source: str
     dest: str
@@ -44,24 +44,24 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "fr
 
     @property
     def match(self) -> TagMatch | None:
-        """Which records are copied; None: all."""
+        """The records to copy; None: all."""
         return None if self.filter is None else tag_match(self.filter)
 
     def to_map(self) -> dict[str, Any]:
-        """As stored in frames and snapshots, and as echoed: every field by name."""
+        """As stored in frames and snapshots, and as shown: every field by name."""
         return msgspec.to_builtins(self)
 
     @classmethod
     def from_map(cls, value: dict[str, Any]) -> Definition:
-        """Reads what `to_map` made; fields it does not know are ignored."""
+        """Reads the result of `to_map`; unknown fields are ignored."""
         return msgspec.convert(value, cls)
 
 
 class Router:
-    """One router. `cursor` and `forwarded` are what the log says, all else is of this process.
+    """One router. `cursor` and `forwarded` are what the log says; the rest belongs to this process.
 
-    `cursor`: everything of the source up to here is copied, or is not to be. `position` is never below it: what was
-    examined since and is not to be copied moves it alone; the log is told of that later.
+    `cursor`: everything in the source up to here is copied, or does not match. `position` is never below it: records
+    examined since that do not match move only the position; the log is told later.
     """
 
     __slots__ = (
@@ -89,20 +89,20 @@ class Router:
         self.source_id = source_id
         self.dest_id = dest_id
         self.cursor = self.position = cursor
-        #: Copies made, ever.
+        #: Copies made, in total.
         self.forwarded = 0
-        #: Loss ranges written to dest, and records not copied for having come too far, since the start.
+        #: Loss ranges written to dest, and records not copied because of MAX_HOPS, since the start.
         self.lost = 0
         self.hop_limited = 0
-        #: Code of the error that keeps it from going on; None: nothing does.
+        #: Code of the error that blocks it; None: it is not blocked.
         self.blocked: str | None = None
-        #: Its deletion is on its way to the log.
+        #: Its deletion is in flight.
         self.leaving = False
-        #: (position waited for, who waits).
+        #: (position waited for, its future).
         self.waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def move(self, position: int) -> None:
-        """Everything up to here has been examined, and what was to be copied is published at dest."""
+        """Everything up to here has been examined, and the copies are published at dest."""
         self.position = max(self.position, position)
         if self.waiters:
             reached = [waiter for target, waiter in self.waiters if target <= self.position]
@@ -110,7 +110,7 @@ class Router:
             _tell(reached)
 
     def give_up_waiters(self) -> None:
-        """It will not come that far soon: it is blocked, or gone."""
+        """It will not get there soon, because it is blocked or gone."""
         waiters, self.waiters = [waiter for _, waiter in self.waiters], []
         _tell(waiters)
 

@@ -1,8 +1,8 @@
-"""All routers of an engine, and what each frame about them does: one `apply` for live path and recovery.
+"""All routers of an engine, and one `apply` of their frames for live path and recovery.
 
-No I/O and no clock. During a recovery the logs of different shards come one after the other, so a router may be here
-whose source or dest is not (yet, or any more), and two of one name: `settle` sorts that out at its end.
-Source: storage.md §2, §6.
+No I/O and no clock. Recovery reads the logs of different shards one after the other. So a router may be here whose
+source or dest does not exist (yet, or any more), and two routers may have one name. `storage.recovery.routers`
+resolves that at the end. Source: storage.md §2, §6.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from storage.state.routers.router import Definition, Router
 
 
 class Routes:
-    """Routers by id, by name, by the topic_ids of source and dest."""
+    """Routers by id, by name, and by the topic_ids of source and dest."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, Router] = {}
@@ -25,11 +25,11 @@ class Routes:
         #: Routers out of a topic, and into it. No entry is empty.
         self.out_of: dict[int, list[Router]] = {}
         self.into: dict[int, list[Router]] = {}
-        #: Called with each router that goes.
+        #: Called with each router that is removed.
         self.on_drop: Callable[[Router], None] | None = None
 
     def named(self, prefix: str = "", after: str = "") -> Iterator[Router]:
-        """Routers whose name begins with `prefix`, in bytewise order, behind the name `after`."""
+        """Routers whose name begins with `prefix`, in bytewise order, after the name `after`."""
         first = bisect_left(self._names, prefix) if prefix > after else bisect_right(self._names, after)
         for name in islice(self._names, first, None):
             if not name.startswith(prefix):
@@ -37,7 +37,7 @@ class Routes:
             yield self.by_name[name]
 
     def create(self, dest_id: int, value: control.RouterCreate) -> Router:
-        """A RouterCreate frame in the log `dest_id`: a new router, or another definition of one there is."""
+        """Apply a RouterCreate frame in the log `dest_id`: a new router, or a new definition of an existing one."""
         router = self.by_id.get(value.router_id)
         definition = Definition.from_map(value.definition)
         if router is not None:
@@ -46,7 +46,7 @@ class Routes:
         return self.add(Router(value.router_id, value.name, definition, value.source_id, dest_id, value.source_cursor))
 
     def add(self, router: Router) -> Router:
-        """Enter a router; of two of one name that with the higher id is found by it."""
+        """Add a router; of two with one name, the higher id is found by it."""
         self.by_id[router.router_id] = router
         self.out_of.setdefault(router.source_id, []).append(router)
         self.into.setdefault(router.dest_id, []).append(router)
@@ -58,14 +58,14 @@ class Routes:
         return router
 
     def moved(self, value: control.RouterCursor, copies: int) -> None:
-        """A RouterCursor frame behind so many copies. The last one counts."""
+        """Apply a RouterCursor frame that follows this many copies. The last one counts."""
         router = self.by_id.get(value.router_id)
         if router is not None:
             router.cursor = value.source_seq
             router.forwarded += copies
 
     def drop(self, router: Router) -> None:
-        """The router is gone."""
+        """The router was deleted."""
         if self.by_id.pop(router.router_id, None) is None:
             return
         _leave(self.out_of, router.source_id, router)
@@ -77,7 +77,7 @@ class Routes:
             self.on_drop(router)
 
     def forget_topic(self, topic_id: int) -> list[Router]:
-        """The topic is gone, and with it the routers out of it and into it, which are returned."""
+        """The topic was deleted, and with it the routers out of it and into it; returns those."""
         gone = [*self.out_of.get(topic_id, ()), *self.into.get(topic_id, ())]
         for router in gone:
             self.drop(router)

@@ -1,4 +1,5 @@
-"""Routers in the snapshot section of the log they lead into, and back. Pure. Source: storage.md §5; docs/format.md."""
+"""Routers in the snapshot section of their dest's log: capture and restore. Pure. Source: storage.md §5;
+docs/format.md."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class RouterSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capture(routers: Iterable[Router]) -> list[RouterSection]:
-    """By id."""
+    """The routers, ordered by id."""
     return [
         RouterSection(
             router_id=each.router_id,
