@@ -23,7 +23,7 @@ def quick_start() -> list[Step]:
 
 
 def api_examples() -> list[Step]:
-    return steps(section((ROOT / "docs/api.md").read_text(), "examples"))
+    return steps(section((ROOT / "docs/reference/api.md").read_text(), "examples"))
 
 
 def run(terminal: Terminal, step: Step) -> None:
@@ -53,7 +53,7 @@ def test_the_examples_of_the_api_do_what_they_show(terminal: Terminal) -> None:
 
 
 def test_the_examples_of_the_rest_proxy_do_what_they_show(terminal: Terminal) -> None:
-    examples = steps(section((ROOT / "docs/kafka-rest.md").read_text(), "examples"))
+    examples = steps(section((ROOT / "docs/guides/rest-proxy.md").read_text(), "examples"))
     assert len(examples) > 10
     for step in examples:
         run(terminal, step)

@@ -15,8 +15,8 @@ from broker.http.errors import CODES
 from tests.tidy.tree import ROOT
 
 COMMAND: Final = "python -m tests.support.reference"
-OPERATIONS: Final = ROOT / "docs/operations.md"
-API: Final = ROOT / "docs/api.md"
+OPERATIONS: Final = ROOT / "docs/guides/operate.md"
+API: Final = ROOT / "docs/reference/api.md"
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

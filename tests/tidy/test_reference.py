@@ -14,8 +14,8 @@ from broker.settings import PREFIX, Settings
 from tests.support import reference
 from tests.tidy.tree import ROOT
 
-OPERATIONS = ROOT / "docs/operations.md"
-API = ROOT / "docs/api.md"
+OPERATIONS = ROOT / "docs/guides/operate.md"
+API = ROOT / "docs/reference/api.md"
 
 
 def shown_default(value: Any) -> str:
@@ -51,7 +51,7 @@ def test_every_setting_that_a_document_names_exists() -> None:
         "TOPICS_TEST_BACKEND",
         "TOPICS_TEST_JITTER_MS",
     }
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     named = {name for page in pages for name in re.findall(r"TOPICS_[A-Z_]*[A-Z]", page.read_text())}
     assert named <= known
 
