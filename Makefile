@@ -49,7 +49,7 @@ format: $(VENV)/.test ## rewrite the sources the way lint wants them
 
 docs: $(VENV)/.docs build/mermaid/mermaid.esm.min.mjs ## build the documentation as a site in build/docs
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
-	@echo "Open build/docs/index.html."
+	@echo "Built build/docs. To read it: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/docs"
 
 demo: $(VENV)/.demo ## a walk through the broker with real data
 	@exec $(BIN)/python -m demo $(ARGS)

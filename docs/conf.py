@@ -19,6 +19,7 @@ html_theme = "furo"
 html_title = "topics"
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 4
@@ -30,7 +31,9 @@ MERMAID: Final = Path(__file__).resolve().parent.parent / "build" / "mermaid"
 html_static_path = [str(MERMAID)] if MERMAID.is_dir() else []
 mermaid_use_local = "mermaid.esm.min.mjs"
 mermaid_fullscreen = False
+mermaid_width = "auto"
 mermaid_height = "auto"
+mermaid_init_config = {"startOnLoad": False, "flowchart": {"wrappingWidth": 360}}
 
 #: The navigation: titles, and the pages below each.
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -67,7 +70,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
 
 def _navigation() -> str:
     tables = [
-        f":::{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(pages) + "\n:::\n"
+        f"```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(pages) + "\n```\n"
         for title, pages in SECTIONS.items()
     ]
     return "\n".join(["", *tables])
@@ -75,7 +78,7 @@ def _navigation() -> str:
 
 def _decisions() -> str:
     pages = sorted(path.stem for path in Path(__file__).parent.glob("adr/[0-9]*.md"))
-    return "\n:::{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n:::\n"
+    return "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
 
 
 def _prepared(_: Any, name: str, source: list[str]) -> None:

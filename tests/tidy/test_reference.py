@@ -32,7 +32,11 @@ def test_every_setting_that_a_document_names_exists() -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields} | {
         "TOPICS_URL",
         "TOPICS_TOKEN",
-        "TOPICS_TEST_SOAK",
+        "TOPICS_NODE",
+        "TOPICS_JOB_SEQ",
+        "TOPICS_JOB_TAG",
+        "TOPICS_JOB_DELIVERIES",
+        "TOPICS_TEST_LONG",
         "TOPICS_TEST_BACKEND",
         "TOPICS_TEST_JITTER_MS",
     }
