@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer.main
+
 from broker import logged, metric_table
 from broker.http.errors import CODES
 from broker.settings import PREFIX, Settings
@@ -109,9 +110,7 @@ def settings_rows() -> dict[str, str]:
 def with_settings(page: str) -> str:
     """The page with every row of a setting as it is in the program. Rows of settings that are gone stay, for a test."""
     rows = settings_rows()
-    return re.sub(
-        rf"^\| `({PREFIX}\w+)` \|.*$", lambda row: rows.get(row[1], row[0]), page, flags=re.MULTILINE
-    )
+    return re.sub(rf"^\| `({PREFIX}\w+)` \|.*$", lambda row: rows.get(row[1], row[0]), page, flags=re.MULTILINE)
 
 
 #: By name: the page it is on, and what makes it.

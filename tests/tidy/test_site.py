@@ -1,4 +1,4 @@
-"""The documentation builds as a site without a warning, every link in it leads somewhere, and it loads nothing from elsewhere."""
+"""The documentation builds as a site without a warning; its links lead somewhere; it loads nothing from elsewhere."""
 
 from __future__ import annotations
 
