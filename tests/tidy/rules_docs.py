@@ -11,6 +11,7 @@ from tests.tidy.tree import Source
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CITATION = re.compile(r"(?<![\w./*\"'-])((?:[\w-]+/)*[A-Za-z][\w-]*\.md)(#[\w-]+)?( §)?")
+PATH = re.compile(r"`((?:broker|client|demo|docs|examples|helm|loadtest|pipeline|schemas|storage|tests)/[\w./-]*)`")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -63,3 +64,12 @@ def citation_problems(source: Source, read: Callable[[str], str | None]) -> list
             elif sign:
                 problems.append(f"{where} by a number: name the part, as #part")
     return problems
+
+
+def path_problems(source: Source, read: Callable[[str], str | None]) -> list[str]:
+    """Files and folders that a page names in code type and that are not there."""
+    return [
+        f"{source.path} names {path}, which does not exist"
+        for path in PATH.findall(FENCE.sub("", source.text))
+        if read(path.rstrip("/")) is None
+    ]
