@@ -93,13 +93,15 @@ $(VENV)/.docs: $(VENV)/.created pyproject.toml $(LOCK)
 
 # Draws the diagrams in the reader's browser; served with the site, never fetched from another host by readers.
 build/mermaid/mermaid.esm.min.mjs:
-	@command -v npm >/dev/null || { echo "npm is needed once, to fetch Mermaid $(MERMAID) for the diagrams."; exit 1; }
-	@mkdir -p build/mermaid
-	@cd build && npm pack --silent mermaid@$(MERMAID) >/dev/null
-	@tar -xzf build/mermaid-$(MERMAID).tgz -C build/mermaid --strip-components=2 --wildcards \
-		package/dist/mermaid.esm.min.mjs 'package/dist/chunks/mermaid.esm.min/*.mjs'
-	@rm build/mermaid-$(MERMAID).tgz
-	@touch $@
+	@if command -v npm >/dev/null; then \
+		echo "Fetching Mermaid $(MERMAID), which draws the diagrams: 5 MB, once ..." \
+		&& mkdir -p build/mermaid && cd build && npm pack --silent mermaid@$(MERMAID) >/dev/null \
+		&& tar -xzf mermaid-$(MERMAID).tgz -C mermaid --strip-components=2 --wildcards \
+			package/dist/mermaid.esm.min.mjs 'package/dist/chunks/mermaid.esm.min/*.mjs' \
+		&& rm mermaid-$(MERMAID).tgz && touch mermaid/mermaid.esm.min.mjs; \
+	else \
+		echo "There is no npm to fetch Mermaid with: diagrams will show their source."; \
+	fi
 
 $(VENV)/.demo: $(VENV)/.run
 	@echo "Installing the data of the demonstration, and pandas, which it needs: about 170 MB, once ..."

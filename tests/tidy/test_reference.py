@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from broker import metric_table
 from broker.http.control import control_plane
 from broker.http.openapi import document
 from broker.settings import PREFIX, Settings
@@ -43,6 +44,13 @@ def test_every_setting_that_a_document_names_exists() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     named = {name for page in pages for name in re.findall(r"TOPICS_[A-Z_]*[A-Z]", page.read_text())}
     assert named <= known
+
+
+def test_every_metric_that_a_document_names_exists() -> None:
+    known = {each.exposed for each in metric_table.ALL}
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    named = {name for page in pages for name in re.findall(r"`(topics_[a-z0-9_]+)`", page.read_text())}
+    assert named - known == set()
 
 
 def test_the_endpoints_are_those_that_are_served() -> None:
