@@ -37,7 +37,7 @@ def test_every_setting_that_a_document_names_exists() -> None:
         "TOPICS_JOB_SEQ",
         "TOPICS_JOB_TAG",
         "TOPICS_JOB_DELIVERIES",
-        "TOPICS_TEST_LONG",
+        "TOPICS_TEST_SOAK",
         "TOPICS_TEST_BACKEND",
         "TOPICS_TEST_JITTER_MS",
     }
