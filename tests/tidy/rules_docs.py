@@ -1,4 +1,4 @@
-"""Links between the documents."""
+"""Links between the documents, and citations of documents in the sources."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tests.tidy.tree import Source
 
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+CITATION = re.compile(r"(?<![\w./*\"'-])((?:[\w-]+/)*[A-Za-z][\w-]*\.md)(#[\w-]+)?( §)?")
+PATH = re.compile(r"`((?:broker|client|demo|docs|examples|helm|loadtest|pipeline|schemas|storage|tests)/[\w./-]*)`")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -44,3 +46,30 @@ def normal(path: PurePosixPath) -> str:
         elif part != ".":
             parts.append(part)
     return "/".join(parts)
+
+
+def citation_problems(source: Source, read: Callable[[str], str | None]) -> list[str]:
+    """Pages named in a source file that are not there, or lack the part. A name alone is a page beside the file, or at
+    the root."""
+    problems: list[str] = []
+    for number, line in enumerate(source.text.splitlines(), 1):
+        for page, anchor, sign in CITATION.findall(line):
+            beside = normal(PurePosixPath(source.path).parent / page)
+            text = read(page) if read(page) is not None or "/" in page else read(beside)
+            where = f"{source.path}:{number} cites {page}{anchor}"
+            if text is None:
+                problems.append(f"{where}, which does not exist")
+            elif anchor and anchor[1:] not in anchors(text):
+                problems.append(f"{where}, but there is no such part")
+            elif sign:
+                problems.append(f"{where} by a number: name the part, as #part")
+    return problems
+
+
+def path_problems(source: Source, read: Callable[[str], str | None]) -> list[str]:
+    """Files and folders that a page names in code type and that are not there."""
+    return [
+        f"{source.path} names {path}, which does not exist"
+        for path in PATH.findall(FENCE.sub("", source.text))
+        if read(path.rstrip("/")) is None
+    ]

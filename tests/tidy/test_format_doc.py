@@ -1,4 +1,4 @@
-"""docs/format.md and the code say the same: types, flags, headers, fields, names, causes."""
+"""docs/reference/format.md and the code say the same: types, flags, headers, fields, names, causes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from storage.state.routers.section import RouterSection
 from storage.state.state_table import StatesSection
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
 SIZES = {"B": 1, "H": 2, "I": 4, "Q": 8}
 
 Row = dict[str, str]
@@ -42,7 +42,7 @@ Row = dict[str, str]
 def section(title: str) -> str:
     """The text below a heading, up to the next one of any level."""
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"docs/format.md has no heading {title!r}"
+    assert found is not None, f"docs/reference/format.md has no heading {title!r}"
     return found[1]
 
 
@@ -58,7 +58,7 @@ def tables(title: str) -> list[list[Row]]:
 
 
 def kind_of(annotation: Any) -> str:
-    """How docs/format.md calls the MessagePack kind of a field."""
+    """How docs/reference/format.md calls the MessagePack kind of a field."""
     if annotation is type(None):
         return "nil"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tidy.rules_docs import link_problems
+from tests.tidy.rules_docs import link_problems, path_problems
 from tests.tidy.tree import ROOT, Source, text_files
 
 
@@ -33,3 +33,18 @@ def test_a_dead_link_is_reported(target: str) -> None:
 @pytest.mark.parametrize("target", ["../README.md#top", "api.md", "api.md#read-post-diff", "https://example.org/x"])
 def test_a_link_from_a_sub_folder_is_followed(target: str) -> None:
     assert link_problems(Source("docs/y.md", f"[there]({target})"), PAGES.get) == []
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    """Decisions and measurements tell of the tree as it was."""
+    pages = [
+        source
+        for source in text_files()
+        if source.path.endswith(".md") and not source.path.startswith(("docs/adr/", "docs/benchmarks/", "CHANGELOG"))
+    ]
+    assert [problem for source in pages for problem in path_problems(source, read)] == []
+
+
+@pytest.mark.parametrize(("text", "count"), [("`docs/gone.py`", 1), ("`docs/api.md`, `docs/`, `gone.py`", 0)])
+def test_a_file_that_is_not_there_is_reported(text: str, count: int) -> None:
+    assert len(path_problems(Source("README.md", text), {"docs": "", "docs/api.md": ""}.get)) == count

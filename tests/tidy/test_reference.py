@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-import enum
 import re
-from typing import Any
 
 import pytest
 
+from broker import metric_table
 from broker.http.control import control_plane
 from broker.http.openapi import document
 from broker.settings import PREFIX, Settings
 from tests.support import reference
 from tests.tidy.tree import ROOT
 
-OPERATIONS = ROOT / "docs/operations.md"
-API = ROOT / "docs/api.md"
-
-
-def shown_default(value: Any) -> str:
-    """A default as one would set it; whole MiB are written as such."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "`true`" if value else "`false`"
-    if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:
-        return f"`{value}` ({value >> 20} MiB)"
-    return f"`{value.value if isinstance(value, enum.Enum) else value}`"
-
-
-def settings_rows() -> set[str]:
-    """The rows that the table of settings must have."""
-    return {
-        f"| `{PREFIX}{name.upper()}` | {shown_default(field.default)} | {field.description} |"
-        for name, field in Settings.model_fields.items()
-    }
+API = ROOT / "docs/reference/api.md"
 
 
 def test_the_settings_are_those_of_the_model() -> None:
-    rows = re.findall(rf"^\| `{PREFIX}.*$", OPERATIONS.read_text(), re.MULTILINE)
+    page = reference.SETTINGS.read_text()
+    rows = re.findall(rf"^\| `{PREFIX}.*$", page, re.MULTILINE)
     assert len(rows) == len(set(rows))
-    assert set(rows) == settings_rows()
+    assert set(rows) == set(reference.settings_rows().values()), f"run {reference.COMMAND}"
+
+
+def test_rows_of_settings_are_written_anew_where_they_stand() -> None:
+    page = f"# A\n| `{PREFIX}PORT` | old | text |\n# B\n| `{PREFIX}GONE` | 1 | 2 |\n"
+    row = reference.settings_rows()[f"{PREFIX}PORT"]
+    assert reference.with_settings(page) == f"# A\n{row}\n# B\n| `{PREFIX}GONE` | 1 | 2 |\n"
 
 
 def test_every_setting_that_a_document_names_exists() -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields} | {
         "TOPICS_URL",
         "TOPICS_TOKEN",
+        "TOPICS_NODE",
+        "TOPICS_JOB_SEQ",
+        "TOPICS_JOB_TAG",
+        "TOPICS_JOB_DELIVERIES",
         "TOPICS_TEST_SOAK",
         "TOPICS_TEST_BACKEND",
         "TOPICS_TEST_JITTER_MS",
     }
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     named = {name for page in pages for name in re.findall(r"TOPICS_[A-Z_]*[A-Z]", page.read_text())}
     assert named <= known
+
+
+def test_every_metric_that_a_document_names_exists() -> None:
+    known = {each.exposed for each in metric_table.ALL}
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    named = {name for page in pages for name in re.findall(r"`(topics_[a-z0-9_]+)`", page.read_text())}
+    assert named - known == set()
 
 
 def test_the_endpoints_are_those_that_are_served() -> None:
@@ -66,10 +63,10 @@ def test_the_endpoints_are_those_that_are_served() -> None:
 
 
 def test_a_default_is_shown_as_one_would_set_it() -> None:
-    assert shown_default(64 << 20) == "`67108864` (64 MiB)"
-    assert shown_default(4000) == "`4000`"
-    assert shown_default(True) == "`true`"
-    assert shown_default(None) == ""
+    assert reference.shown_default(64 << 20) == "`67108864` (64 MiB)"
+    assert reference.shown_default(4000) == "`4000`"
+    assert reference.shown_default(True) == "`true`"
+    assert reference.shown_default(None) == ""
 
 
 @pytest.mark.parametrize("name", reference.TABLES)

@@ -1,4 +1,4 @@
-"""docs/embedding.md does what it shows: its programs are run, and what they print is compared."""
+"""docs/guides/embedding.md does what it shows: its programs are run, and what they print is compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from storage.options import Options
 from tests.support.broker_process import PATIENCE_S, ROOT, environment
 
-PAGE = (ROOT / "docs/embedding.md").read_text()
+PAGE = (ROOT / "docs/guides/embedding.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
