@@ -40,7 +40,8 @@ def test_streams_are_known_by_their_type() -> None:
 @pytest.mark.parametrize("seed", [77, 1, 2024])
 @pytest.mark.parametrize("keys", ["", KEY])
 def test_what_answers_name_can_be_asked_for(tmp_path: Path, keys: str, seed: int) -> None:
-    with LiveServer(tmp_path / "data", **({"api_keys": keys} if keys else {})) as server:
+    settings: dict[str, Any] = {"api_keys": keys} if keys else {}
+    with LiveServer(tmp_path / "data", **settings) as server:
         command = [
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--phases", "stateful"),
             *("--seed", str(seed), "--max-examples", str(EXAMPLES), "--request-timeout", str(ANSWER_PATIENCE_S)),
