@@ -55,8 +55,8 @@ class Arriving:
     early: bytes = b""
 
     def begin(self, data: bytes) -> None:
-        """It is the turn of what has come."""
-        raise NotImplementedError
+        """It is the turn of what has come. Each protocol has its own."""
+        ...
 
     def begin_in_turn(self, data: bytes, cost: int) -> None:
         """Now, or in a later round of the loop."""
