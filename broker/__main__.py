@@ -14,7 +14,7 @@ import structlog
 import uvloop
 
 from broker import VERSION, log_events
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.kafka.start import Entrance, entrance
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.memory.giving import bound_heaps

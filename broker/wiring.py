@@ -6,9 +6,9 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from broker.api.sites import sites_of
 from broker.auth.gate import Gate
 from broker.heavy import Heavy
-from broker.http.sites import sites_of
 from broker.kafka.codecs import Codecs
 from broker.kafka.groups.coordinator import Coordinator
 from broker.kafka.groups.offsets import Offsets

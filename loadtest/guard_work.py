@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from broker.http import render
-from broker.http.hot_actions import BY_NAME, Action
+from broker.api import render
+from broker.api.hot_actions import BY_NAME, Action
 from loadtest.scenario import append_body, numbered
 from storage import Durability, Engine, Options, ReadQuery, TopicConfig
 from storage.config import TopicType

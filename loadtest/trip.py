@@ -36,7 +36,7 @@ import msgspec
 import structlog
 import uvloop
 
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.kafka.start import entrance
 from broker.lifecycle import Lifecycle
 from broker.server.listening import listen

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.http import render
+from broker.api import render
 from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.turns import READING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.http import render
+from broker.api import render
 from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.frames import Event

@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from broker.http.accept import weights
-from broker.http.answers import JSON
+from broker.api.accept import weights
+from broker.api.answers import JSON
 from broker.proxy.errors import FormatMismatch, NotOffered
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 import zttp
 
-from broker.http.hot import Sent, Target
+from broker.api.hot import Sent, Target
 from broker.server.hang_up import has_hung_up
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.http.hot import Target
+    from broker.api.hot import Target
 
 #: A connection remembers so many heads, of at most so many bytes each; one more, and it begins anew.
 MAX_HEADS: Final = 8

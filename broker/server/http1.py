@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the hottest requests (see `broker.http.hot`).
+"""HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the hottest requests (see `broker.api.hot`).
 
 A request that may be hot is collected here until its body is whole. If it is not taken after all, it is handed to
 uvicorn as if it had just come. One that begins with a head that came before on its connection, and is whole, is not
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
-from broker.http import errors
-from broker.http.answers import with_protection
-from broker.http.errors import HeadTooLarge
-from broker.http.request import by_name, request_id
+from broker.api import errors
+from broker.api.answers import with_protection
+from broker.api.errors import HeadTooLarge
+from broker.api.request import by_name, request_id
 from broker.server.arrivals import NEXT_COST, Arriving
 from broker.server.cycles import AgainCycle, Cycle, HotCycle
 from broker.server.heads import END, MAX_HEAD_BYTES, MAX_MORE_DIGITS, KnownHeads, message_bytes
@@ -25,7 +25,7 @@ from broker.server.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.http.hot import HotRequests
+    from broker.api.hot import HotRequests
     from broker.server.door import Door
 
 #: What zttp says of a head that it does not take.

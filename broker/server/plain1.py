@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from broker.http.errors import HeadTooLarge
+from broker.api.errors import HeadTooLarge
 from broker.server.arrivals import FIRST_COST, NEXT_COST, Arriving
 from broker.server.http1 import WEBSOCKET_PATH, can_answer, end_client_side, refusal, upgrade_with_body
 from broker.server.slow import Look, Phase, look_at_http1

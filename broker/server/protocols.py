@@ -16,7 +16,7 @@ from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
-from broker.http.errors import HeadTooLarge
+from broker.api.errors import HeadTooLarge
 from broker.server.arrivals import FIRST_COST, Arriving
 from broker.server.calm import Calm
 from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
@@ -24,7 +24,7 @@ from broker.server.plain1 import PlainProtocol
 from broker.server.slow import Look, Phase, Progress, Quota
 
 if TYPE_CHECKING:
-    from broker.http.hot import HotRequests
+    from broker.api.hot import HotRequests
     from broker.memory.budget import Hold
     from broker.server.door import Door
 

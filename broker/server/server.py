@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from uvicorn import Config, Server
 
-from broker.http.answers import Receive, Scope, Send
-from broker.http.dispatch import Dispatcher
-from broker.http.hot import HotRequests
+from broker.api.answers import Receive, Scope, Send
+from broker.api.dispatch import Dispatcher
+from broker.api.hot import HotRequests
 from broker.server.door import Door
 from broker.server.listening import CannotListen, tls_context
 from broker.server.protocols import one_port, plain

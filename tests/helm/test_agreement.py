@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from broker.api.control import control_plane
+from broker.api.openapi import document as openapi
 from broker.auth.keys import parse_file
 from broker.auth.scopes import EVERYTHING, READ
-from broker.http.control import control_plane
-from broker.http.openapi import document as openapi
 from broker.settings import PREFIX, Settings, is_loopback
 from tests.support.chart import CHART, ROOT, Document, Helm, container, find, pods, settings
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.server.cycles import AgainCycle
 from broker.settings import Settings
 from broker.wiring import Broker

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.server.listening import listen
 from broker.server.server import BrokerServer
 from broker.settings import Settings

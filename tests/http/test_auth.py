@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, Options

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from broker.api.app import build_app
+from broker.api.routes.commands import Commands
+from broker.api.routing import RouteTable
 from broker.auth.table import COMMANDS, Unruled
-from broker.http.app import build_app
-from broker.http.routes.commands import Commands
-from broker.http.routing import RouteTable
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.http.conditions import has_it, range_counts
-from broker.http.errors import PreconditionFailed
+from broker.api.conditions import has_it, range_counts
+from broker.api.errors import PreconditionFailed
 
 TAG = b'"1.1.0"'
 

@@ -328,7 +328,7 @@ async def test_an_answer_that_cannot_be_made_leaves_no_leases(server: Counted, m
 
     await server.queue(3)
     with monkeypatch.context() as patch:
-        patch.setattr("broker.http.hot_actions.render_queues.claimed", broken)
+        patch.setattr("broker.api.hot_actions.render_queues.claimed", broken)
         answer = await server.ask(post("q/claim", {"node": "n", "max": 2}))
     assert (answer.status, answer.code) == (500, "internal")
     assert server.went == 1

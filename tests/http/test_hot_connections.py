@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.http.answers import PROTECTION
-from broker.http.hot import HotRequests
+from broker.api.answers import PROTECTION
+from broker.api.hot import HotRequests
 from storage.log.append import Write
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data
@@ -253,7 +253,7 @@ async def test_an_answer_that_cannot_be_rendered_is_an_internal_error(
     def broken(*_: object, **__: object) -> bytes:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("broker.http.hot_actions.render.appended", broken)
+    monkeypatch.setattr("broker.api.hot_actions.render.appended", broken)
     answer = await server.ask(post("t", ONE))
     assert (answer.status, answer.code) == (500, "internal")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.http.dispatch import Dispatcher
+from broker.api.dispatch import Dispatcher
 from broker.service import reads
 from storage import Durability, TopicConfig
 from storage.config import TopicType

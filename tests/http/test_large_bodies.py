@@ -10,8 +10,8 @@ import httpx
 import msgspec
 import pytest
 
-from broker.http import record_count, slices, strict_json
-from broker.http.control import MAX_CONTROL_BODY_BYTES
+from broker.api import record_count, slices, strict_json
+from broker.api.control import MAX_CONTROL_BODY_BYTES
 from storage.errors import InvalidRequest
 from tests.http.calls import JSON, refused
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.server.listening import CannotListen, listen
 from broker.server.server import BrokerServer

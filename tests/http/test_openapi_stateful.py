@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.http.control import control_plane
-from broker.http.events import EVENT_STREAM
-from broker.http.openapi import document
+from broker.api.control import control_plane
+from broker.api.events import EVENT_STREAM
+from broker.api.openapi import document
 from tests.support.live_server import LiveServer
 
 KEY = "all-of-it"

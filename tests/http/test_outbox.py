@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.http import events
-from broker.http.routes import work
-from broker.http.routes.work import Outbox
+from broker.api import events
+from broker.api.routes import work
+from broker.api.routes.work import Outbox
 from broker.memory.memory import Memory
 from broker.settings import Settings
 from storage.errors import ShuttingDown

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from broker.api.answers import Answer
+from broker.api.request import Request
+from broker.api.routing import RouteTable
 from broker.auth.scopes import NOTHING
 from broker.auth.table import Rule
-from broker.http.answers import Answer
-from broker.http.request import Request
-from broker.http.routing import RouteTable
 
 RULE = Rule(NOTHING)
 

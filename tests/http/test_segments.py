@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.http.app import build_app
-from broker.http.routes import segments
+from broker.api.app import build_app
+from broker.api.routes import segments
 from broker.settings import Settings
 from broker.wiring import Broker
 from schemas.segments import SegmentsAnswer

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from broker.http import events, push
+from broker.api import events, push
 from tests.http.calls import append
 from tests.http.hot_server import HotServer, Wire
 from tests.http.test_work_stream import PATIENCE_S

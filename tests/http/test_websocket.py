@@ -13,8 +13,8 @@ import pytest
 from websockets import ConnectionClosed, InvalidStatus
 from websockets.asyncio.client import ClientConnection, connect
 
-from broker.http import events
-from broker.http.routes import commands
+from broker.api import events
+from broker.api.routes import commands
 from broker.service import appends
 from tests.http.calls import append, fill, read
 from tests.http.hot_server import HotServer

@@ -10,8 +10,8 @@ import h2.events
 import httpx
 import pytest
 
-from broker.http import events
-from broker.http.routes import work
+from broker.api import events
+from broker.api.routes import work
 from tests.http.calls import append
 from tests.http.hot_server import HotServer
 from tests.http.queue_calls import call, queue

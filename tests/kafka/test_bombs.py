@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.kafka.apis import ApiKey
 from broker.kafka.calls import produce as produce_call
 from broker.kafka.errors import ErrorCode

@@ -10,7 +10,7 @@ import confluent_kafka
 import msgspec
 import pytest
 
-from broker.http.render import shown
+from broker.api.render import shown
 from storage.config import TopicConfig, TopicType
 from storage.records.values import NewRecord, PlainBinary, ReadQuery, TagMatch
 from tests.conftest import is_soak

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from broker.http.app import build_app
+from broker.api.app import build_app
 from broker.kafka.codecs import CHANGES_APART_S, Codecs
 from broker.kafka.records.codecs import Codec
 from broker.kafka.records.header import HEADER_SIZE, read_header

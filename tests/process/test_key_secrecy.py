@@ -94,7 +94,7 @@ def test_a_mistake_of_the_broker_shows_no_key_either(
     """A traceback in the log, with the settings and the headers within reach of it."""
     (tmp_path / "keys").write_text(f"{SECRET}:r:t\n")
     (tmp_path / "sitecustomize.py").write_text(
-        "import broker.http.routes.reads as reads\n"
+        "import broker.api.routes.reads as reads\n"
         "async def fails(request, body):\n"
         "    headers, settings = request.headers, request.broker.settings\n"
         "    raise RuntimeError('a mistake')\n"

@@ -22,7 +22,7 @@ def test_each_operation_is_counted_from_its_door_to_the_log() -> None:
     for name, each in found.items():
         assert each["files"] == sorted({function.partition(":")[0] for function in each["functions"]})
         assert each["calls"] == sum(each["functions"].values())
-        door = "broker/kafka/" if name == "produce" else "broker/http"
+        door = "broker/kafka/" if name == "produce" else "broker/api"
         assert any(file.startswith(door) for file in each["files"]), name
         if name != "diff":
             assert "storage/log/shard_log.py" in each["files"], name  # the writer's thread is counted, too

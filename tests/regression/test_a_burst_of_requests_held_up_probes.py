@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.http.hot import HotRequests
+from broker.api.hot import HotRequests
 from broker.live.turns import ROUND
 from broker.server.arrivals import FIRST_COST, NEXT_COST
 from tests.http.hot_server import HotServer, Wire, post, records

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker.http.slices import LARGE_BYTES
+from broker.api.slices import LARGE_BYTES
 from broker.proxy import formats, json_stream
 from broker.proxy.json_stream import Splitter
 from tests.http.hot_server import HotServer

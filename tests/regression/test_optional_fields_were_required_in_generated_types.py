@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.http.control import control_plane
-from broker.http.openapi import document
+from broker.api.control import control_plane
+from broker.api.openapi import document
 
 DOCUMENT = document(control_plane())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]

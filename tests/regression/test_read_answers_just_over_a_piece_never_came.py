@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.http import hot
+from broker.api import hot
 from broker.memory.memory import SMALL
 from storage import Durability, TopicConfig
 from tests.http.hot_server import HotServer, post, records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.http.control import MAX_CONTROL_BODY_BYTES
+from broker.api.control import MAX_CONTROL_BODY_BYTES
 from tests.http.hot_server import HotServer, Wire, post
 
 

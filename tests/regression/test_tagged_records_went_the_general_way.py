@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.http.hot_actions import BY_NAME
+from broker.api.hot_actions import BY_NAME
 from storage import Durability, Engine, TopicConfig
 from storage.log import contents
 from storage.routers import copies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker.http.docs import DocsPages
+from broker.api.docs import DocsPages
 
 
 async def test_it_is_made_once_for_all_who_ask_at_once() -> None:

@@ -25,9 +25,9 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from broker.http.control import control_plane
-from broker.http.errors import CODES
-from broker.http.openapi import document
+from broker.api.control import control_plane
+from broker.api.errors import CODES
+from broker.api.openapi import document
 from schemas.fields import MAX_U64
 
 #: What no schema says: it depends on what is there, or on other fields. Whole messages of 400s to well-formed requests.

@@ -45,7 +45,7 @@ RULES = (
     Rule(
         scope="broker", never=("client", "demo", "loadtest", "pipeline", "tests"), why="the server needs none of them"
     ),
-    Rule(scope="broker.service", never=(*WEB, "broker.http"), why="what is done does not know how it was asked for"),
+    Rule(scope="broker.service", never=(*WEB, "broker.api"), why="what is done does not know how it was asked for"),
     Rule(scope="client", never=("broker", "storage", "pipeline", "tests"), why="it talks to any server of the API"),
     Rule(scope="pipeline", never=("broker", "tests"), why="it reads through the public API and the file formats"),
     Rule(

@@ -29,7 +29,7 @@ def test_every_import_keeps_to_the_rules() -> None:
         ("storage/state/tail.py", "import datetime"),
         ("schemas/records.py", "from storage import Engine"),
         ("broker/service/append.py", "from starlette.requests import Request"),
-        ("broker/service/append.py", "from ..http import app"),
+        ("broker/service/append.py", "from ..api import app"),
         ("client/session.py", "import storage.records.values"),
         ("pipeline/source.py", "from broker.settings import Settings"),
     ],
@@ -47,7 +47,7 @@ def test_a_forbidden_import_is_reported(path: str, text: str) -> None:
         ("storage/platform/posix.py", "import fcntl, os"),
         ("storage/platform/clock.py", "import time"),
         ("storage_more/x.py", "import broker"),
-        ("broker/http/app.py", "from fastapi import FastAPI\nfrom storage import Engine\nfrom schemas import records"),
+        ("broker/api/app.py", "from fastapi import FastAPI\nfrom storage import Engine\nfrom schemas import records"),
         ("client/http.py", "import httpx"),
     ],
 )

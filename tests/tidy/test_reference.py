@@ -7,8 +7,8 @@ import re
 import pytest
 
 from broker import metric_table
-from broker.http.control import control_plane
-from broker.http.openapi import document
+from broker.api.control import control_plane
+from broker.api.openapi import document
 from broker.settings import PREFIX, Settings
 from tests.support import reference
 from tests.tidy.tree import ROOT

@@ -56,5 +56,5 @@ def test_letting_others_run_is_not() -> None:
     ],
 )
 def test_a_status_code_elsewhere_is_reported(text: str) -> None:
-    assert len(status_problems(Source("broker/http/routes/append.py", text))) == 1
-    assert status_problems(Source("broker/http/errors.py", text)) == []
+    assert len(status_problems(Source("broker/api/routes/append.py", text))) == 1
+    assert status_problems(Source("broker/api/errors.py", text)) == []

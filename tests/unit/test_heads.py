@@ -6,8 +6,8 @@ import zttp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.http.hot import Target
-from broker.http.hot_actions import BY_NAME
+from broker.api.hot import Target
+from broker.api.hot_actions import BY_NAME
 from broker.server.heads import END, MAX_HEAD_BYTES, MAX_HEADS, KnownHeads, message_bytes
 
 TARGET = Target(BY_NAME[b""], "t", b"")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.http.record_count import LARGE_BYTES, check_count
+from broker.api.record_count import LARGE_BYTES, check_count
 from storage.errors import BatchTooLarge
 
 MOST = 1000

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.http import render, render_queues
-from broker.http.render_rows import job_rows, rows
+from broker.api import render, render_queues
+from broker.api.render_rows import job_rows, rows
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType

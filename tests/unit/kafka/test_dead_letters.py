@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.http.render import shown
+from broker.api.render import shown
 from broker.kafka.columns import columns_of
 from broker.kafka.mapping import to_kafka, to_stored
 from storage import Durability, Engine, ReadQuery, TopicConfig

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.http.render import shown
+from broker.api.render import shown
 from broker.kafka.mapping import MAX_META_BYTES, NO_TIME, all_json, is_json, to_kafka, to_stored
 from storage.format.binary import as_json, binary_body
 from storage.format.record import payload_sizes, split_body

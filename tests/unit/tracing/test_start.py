@@ -118,7 +118,7 @@ def test_the_broker_has_a_name_unless_it_is_given_one(monkeypatch: pytest.Monkey
 
 
 def test_a_broker_that_does_not_trace_imports_nothing_for_it() -> None:
-    text = "import sys, broker.__main__, broker.http.app; print(*sys.modules)"
+    text = "import sys, broker.__main__, broker.api.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, capture_output=True, text=True)
     loaded = done.stdout.split()
     assert "broker.tracing.notes" in loaded

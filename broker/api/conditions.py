@@ -1,0 +1,27 @@
+"""Requests that depend on what the client has: If-Match, If-None-Match, If-Range (RFC 9110 §13). Pure.
+
+Ours are strong tags. A tag in a header counts in its quotes only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from broker.api.errors import PreconditionFailed
+
+_TAG = re.compile(rb'(W/)?("[^"]*")')
+
+
+def has_it(headers: Mapping[bytes, bytes], tag: bytes) -> bool:
+    """Whether the client says that it has what `tag` (with its quotes) names. Raises PreconditionFailed."""
+    wanted = headers.get(b"if-match")
+    if wanted is not None and wanted.strip() != b"*" and (b"", tag) not in _TAG.findall(wanted):
+        raise PreconditionFailed(etag=tag.decode())
+    known = headers.get(b"if-none-match", b"")
+    return known.strip() == b"*" or tag in (name for _, name in _TAG.findall(known))
+
+
+def range_counts(headers: Mapping[bytes, bytes], tag: bytes) -> bool:
+    """Whether a Range is meant for what `tag` names: a client that has a part of something else wants all of it."""
+    return headers.get(b"if-range", tag).strip() == tag

@@ -1,0 +1,232 @@
+"""From an ASGI call to an answer: gate, key, route, endpoint, errors, metrics (source: api.md §1, order of checks).
+
+This stands in front of the framework: hot endpoints are called from here, and control-plane ones through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+import structlog
+
+from broker.api import errors
+from broker.api.answers import NO_CONTENT, Answer, Message, Receive, Scope, Send, Streamed, send_answer, send_streamed
+from broker.api.push import connection_of, drop, is_full, is_http2, send_last, send_now
+from broker.api.request import ClientGone, Request
+from broker.api.routes import sockets
+from broker.api.routing import Route, RouteTable
+from broker.api.sites import changes_something
+from broker.auth.scopes import READ
+from broker.memory.memory import SMALL
+from broker.memory.refusal import Overloaded
+from broker.wiring import Broker
+from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
+
+_log = structlog.get_logger("broker.http")
+
+UNMATCHED = "unmatched"
+
+#: What these answer can be asked again.
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What an answer counts with beside its bytes while its client takes nothing.
+FULL_BYTES: Final = 16 * 1024
+
+
+class Dispatcher:
+    """The ASGI application."""
+
+    def __init__(self, broker: Broker, table: RouteTable) -> None:
+        self.broker = broker
+        self.table = table
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await sockets.serve(self.broker, scope, receive, send)
+        else:
+            await _lifespan(receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith("/"):
+            scope = {**scope, "path": _origin_form(scope["path"])}
+        request = Request(self.broker, scope, receive, connection_of(send))
+        try:
+            await self._answered(request, send)
+        finally:
+            request.flight.end()
+            request.release()
+
+    async def _answered(self, request: Request, send: Send) -> None:
+        scope = request.scope
+        found = self.table.match(scope["path"])
+        template = UNMATCHED
+        refuse = errors.answer if found is None else found[0].refuse
+        try:
+            if found is None or not found[0].always:
+                await self.broker.memory.begin()
+            if found is not None:
+                route, request.values = found
+                template = route.template
+                answer = await self._routed(route, request)
+            else:
+                answer = await self._routed(None, request)
+        except ClientGone:
+            self.broker.http_metrics.client_gone(template)
+            return
+        except asyncio.CancelledError:
+            if not self.broker.stopping:
+                raise
+            # The end of a shutdown's grace. What this request did is unknown, and that is what it is told.
+            answer = refuse(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
+        except Exception as error:
+            self.broker.http_metrics.refused(error)
+            answer = refuse(error, request_id=request.request_id.decode())
+        if b"expect" in request.headers and request.awaits_continue():
+            # The client may send the body or not: what comes next on the connection would be either.
+            answer.headers = [*answer.headers, (b"connection", b"close")]
+        origin = request.headers.get(b"origin")
+        if origin is not None:
+            answer.headers = [*answer.headers, *self.broker.sites.shared_with(origin)]
+        if self.broker.tracing is not None and not (found is not None and found[0].always):
+            route_name = None if found is None else template
+            self.broker.tracing.request(
+                scope["method"], route_name, answer.status, request.started, request.headers, request.note
+            )
+        if isinstance(answer, Streamed):
+            if not await self._stream(answer, request, send, template):
+                return
+        else:
+            if len(answer.body) > SMALL or is_full(send):
+                try:
+                    answer = await self._with_room(answer, found, request, send)
+                except ClientGone:
+                    self.broker.http_metrics.client_gone(template)
+                    return
+            accept_encoding = request.headers.get(b"accept-encoding")
+            sent = await send_answer(
+                answer, send, request_id=request.request_id, accept_encoding=accept_encoding, left=request.left
+            )
+            if not sent:
+                self.broker.http_metrics.client_gone(template)
+                return
+        self.broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
+
+    async def _with_room(
+        self, answer: Answer, found: tuple[Route, list[str]] | None, request: Request, send: Send
+    ) -> Answer:
+        """The answer, its memory held; where there is none, a refusal, if what it says can be taken back. Raises
+        ClientGone: its client takes nothing, not even a refusal.
+        """
+        size = len(answer.body)
+        if found is not None and found[0].always:
+            return answer  # whether the broker lives is told in any case
+        if answer.withdraw is None and request.scope["method"] not in _SAFE and not request.is_read:
+            request.hold(size)
+            return answer
+        full = is_full(send)
+        try:
+            await request.room_for(size + FULL_BYTES if full else size, waits=not full)
+        except Overloaded as error:
+            if answer.withdraw is not None:
+                answer.withdraw()
+            if full:
+                drop(send)
+                self.broker.memory.stalled()
+                raise ClientGone from None
+            refuse = errors.answer if found is None else found[0].refuse
+            return refuse(error, request_id=request.request_id.decode())
+        return answer
+
+    async def _stream(self, answer: Streamed, request: Request, send: Send, template: str) -> bool:
+        """Send for as long as the client stays and the rest can be read; either end leaves the answer incomplete.
+
+        Returns whether the client has stayed.
+        """
+        if answer.attach is not None:
+            answer.attach(partial(self._push, send))
+        try:
+            sending = send_streamed(answer, send, request_id=request.request_id)
+            await (sending if answer.takes_body else request.unless_gone(sending))
+        except ClientGone:
+            self.broker.http_metrics.client_gone(template)
+            return False
+        except StorageError as error:
+            _log.warning("answer_cut_short", request_id=request.request_id.decode(), route=template, error=str(error))
+        except TimeoutError:
+            _log.warning("client_too_slow", request_id=request.request_id.decode(), route=template)
+            if answer.last_words is not None:
+                send_last(send, _body(answer.last_words()), {"type": "http.response.body", "body": b""})
+        return True
+
+    def _push(self, send: Send, piece: bytes) -> bool:
+        """Past the stream's own task, which sends what is large in parts: over HTTP/1.1 it may go as a whole, if there
+        is memory for all of it.
+        """
+        if len(piece) > SMALL and (
+            is_http2(send) or not self.broker.memory.answers.has_room(connection_of(send), len(piece))
+        ):
+            return False
+        return send_now(send, _body(piece))
+
+    async def _routed(self, route: Route | None, request: Request) -> Answer:
+        method: str = request.scope["method"]
+        rule = None if route is None else route.rule(method)
+        headers, sites = request.headers, self.broker.sites
+        sites.check_host(headers)
+        if b"origin" in headers or b"sec-fetch-site" in headers:
+            if (preflight := sites.preflight(method, headers)) is not None:
+                return preflight
+            changes = changes_something(method, READ if rule is None else rule.scopes)
+            sites.check_page(headers, request.scope["scheme"], changes=changes)
+        self._gate(always=route is not None and route.always)
+        gate = self.broker.gate
+        if gate is not None:
+            request.access = gate.admit(request.headers, request.scope["query_string"], rule)
+        if has_encoded_slash(request.scope.get("raw_path") or b""):
+            raise InvalidRequest("path: no name has a slash in it, percent-encoded or not.", field="path")
+        if route is None:
+            raise errors.PathNotFound
+        endpoint = route.endpoint(method)
+        if endpoint is None or rule is None:
+            if method == "OPTIONS":
+                return Answer(b"", status=NO_CONTENT, headers=[(b"allow", route.allow.encode())])
+            raise errors.MethodNotAllowed(route.allow)
+        if gate is not None:
+            if not rule.settles:
+                request.flight = request.access.enter()
+            request.access.require(rule.scopes, request.values[route.named])
+        return await endpoint(request)
+
+    def _gate(self, *, always: bool) -> None:
+        if not always and not self.broker.serving:
+            if self.broker.stopping:
+                raise ShuttingDown
+            raise NotReady(replay_progress=self.broker.engine.recovery_progress)
+
+
+def _body(piece: bytes) -> Message:
+    return {"type": "http.response.body", "body": piece, "more_body": True}
+
+
+def has_encoded_slash(raw_path: bytes) -> bool:
+    """Paths are matched decoded: a slash that a client took care to encode, within a name, would lead elsewhere."""
+    return b"%2" in raw_path and b"%2f" in raw_path.lower()
+
+
+def _origin_form(path: str) -> str:
+    """The path in a target that names the whole URL, as clients of a proxy send it (RFC 9112 §3.2.2)."""
+    scheme, _, rest = path.partition("://")
+    return "/" + rest.partition("/")[2] if scheme in ("http", "https") else path
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    # Starting and stopping the engine is `broker.lifecycle`'s: the port has to open before the engine is ready.
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,305 @@
+"""From an error to an answer: the only place that knows status codes (source: api.md §1).
+
+    ApiError                     refusals that arise in the HTTP layer itself
+      PathNotFound               404 not_found
+      MethodNotAllowed           405 method_not_allowed     Allow
+      NotAcceptable              406 not_acceptable
+      UnsupportedMediaType       415 unsupported_media_type
+      BodyTooSlow                408 request_timeout
+      PayloadTooLarge            413 payload_too_large
+      HeadTooLarge               431 header_too_large
+      PreconditionFailed         412 precondition_failed
+      RangeNotSatisfiable        416 range_not_satisfiable  Content-Range
+      Refused                    any code: what a framework refused, by its status
+
+Everything `storage.errors` raises carries its code; whatever else is raised is `internal`, logged with the request id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+import structlog
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from broker.api.answers import Answer
+from broker.auth.access import Unauthorized
+from schemas.fields import UnknownField
+from storage.errors import InvalidRequest, StorageError
+
+_log = structlog.get_logger("broker.http")
+
+
+class Code(NamedTuple):
+    """What a code says: its status, seconds for Retry-After or None, and three answers for people.
+
+    `retry` begins with yes (the same request may succeed later) or no, `effect` with nothing (was done) or unknown.
+    """
+
+    status: int
+    wait_s: int | None
+    cause: str
+    retry: str
+    effect: str = "nothing"
+
+
+_NO: Final = "no"
+_SOON: Final = "yes, after Retry-After"
+
+#: Every code that is answered. The table of docs/api.md is made of it; each is reached in a test.
+CODES: Final[dict[str, Code]] = {
+    "invalid_request": Code(
+        400, None, "a field, a name or the JSON is wrong; `detail.field` names it", _NO,
+    ),
+    "batch_too_large": Code(
+        400, None, "more records than one write may have, or more seqs than an ack, nack or extend", "no; in parts",
+    ),
+    "record_too_large": Code(
+        400, None, "a record that is over the limit, or that can never fit under the topic's cap", _NO,
+    ),
+    "unauthorized": Code(401, None, "there are [keys](#keys), and none of them was sent", "no; with a key"),
+    "forbidden": Code(
+        403, None,
+        "the key lacks `detail.scopes`, or is not for `detail.name`; or the broker does not answer to `detail.host`, "
+        "or takes nothing from [pages](#pages-of-other-sites) of `detail.origin`",
+        "no; with a key that may, or once a setting names the host or the site",
+    ),
+    "topic_not_found": Code(404, None, "there is no such topic", _NO),
+    "router_not_found": Code(404, None, "there is no such router", _NO),
+    "consumer_not_found": Code(404, None, "the topic has no such consumer", _NO),
+    "not_found": Code(404, None, "there is no such path, record or segment: `detail.reason`", _NO),
+    "method_not_allowed": Code(405, None, "the header `Allow` says what is", _NO),
+    "not_acceptable": Code(406, None, "the answer is an event stream, which `Accept` leaves out", _NO),
+    "request_timeout": Code(
+        408, None, "the body came too slowly", "no; in smaller bodies, or by a better line",
+    ),
+    "topic_exists_incompatible": Code(
+        409, None, "the setting, or a router's source or dest, cannot be changed; queues have no consumers", _NO,
+    ),
+    "router_cycle": Code(
+        409, None, "the router would lead back to its source: `detail.cycle`", "no; with `allow_cycle` if it may",
+    ),
+    "topic_not_empty": Code(409, None, "`if_empty` was asked for", "no; once it is empty"),
+    "seq_conflict": Code(
+        409, None, "`expected_seq` is not the last assigned seq", "no; read on, then with `detail.head_seq`",
+    ),
+    "idempotency_conflict": Code(
+        409, None, "the key was used with other records, and `idempotency_strict` asked for", "no; with another key",
+    ),
+    "not_a_queue": Code(409, None, "only queues have jobs", _NO),
+    "lease_lost": Code(
+        409, None, "with `strict`: a lease is not the caller's (any more): `detail.seqs`", "no; without these",
+    ),
+    "precondition_failed": Code(412, None, "it is not any more what `If-Match` names", "no; list segments anew"),
+    "payload_too_large": Code(
+        413, None, "the body is over `TOPICS_MAX_BODY_BYTES`, decompressed too; settings: over 1 MiB", "no; in parts",
+    ),
+    "unsupported_media_type": Code(415, None, "a body must be `application/json`", _NO),
+    "range_not_satisfiable": Code(416, None, "the range begins behind the end: `detail.size`", _NO),
+    "topic_full": Code(
+        422, None, "at the cap of a topic with `discard: reject`", "no; once records went, or the cap is higher",
+    ),
+    "throttled": Code(
+        429, 1, "a limit of the broker: `detail.limit`, `detail.max`; or too much is written: `detail.retry_after_ms`",
+        "yes, after Retry-After; at `max_topics`, `max_routers`, `max_consumers` and `max_total_bytes` not before "
+        "something was deleted; not at `max_partitions`",
+    ),
+    "header_too_large": Code(
+        431, None, "target and header fields are over `TOPICS_MAX_HEADER_BYTES`, or more than 100", _NO,
+    ),
+    "internal": Code(
+        500, None, "the broker's mistake; its log has more under the request id", "no; look first what was done",
+        "unknown",
+    ),
+    "segment_corrupt": Code(
+        500, None,
+        "a stored record fails its check: `detail` has topic, seq, file, offset; where a file of a segment is missing "
+        "or cut off, nothing of the seqs `from_seq` to `to_seq`, both included, is there",
+        "no; reads go on behind it with `skip_corrupt`",
+    ),
+    "not_ready": Code(503, 1, "still recovering: `detail.replay_progress`", _SOON),
+    "shutting_down": Code(
+        503, 1, "about to stop", "yes, once it is back",
+        "nothing; with `detail.outcome` `unknown` (cut off at the end of the grace) it may have been done",
+    ),
+    "wal_saturated": Code(503, 1, "the log cannot keep up", _SOON),
+    "overloaded": Code(
+        503, 1, "answers or bodies hold all the memory they may: `detail.limit`, `detail.max`", _SOON,
+    ),
+    "storage_failed": Code(
+        503, 5,
+        "a write or sync failed, and a shard of the log has stopped; or the disk, or the cold store, does not give "
+        "what is to be read: `detail` has topic, seq",
+        "yes, after a restart, or when the disk or the cold store is back",
+        "unknown: with `detail.outcome` `unknown` a write may be there after the next start; without it nothing",
+    ),
+    "storage_full": Code(507, None, "the disk is full", "yes, once there is space; it resumes by itself"),
+}  # fmt: skip
+
+#: The framework's kinds of complaint, in the words that the hot routes use.
+_PHRASES = {
+    "missing": "required",
+    "model_type": "expected an object",
+    "model_attributes_type": "expected an object",
+    "dict_type": "expected an object",
+    "int_type": "expected an integer",
+    "bool_type": "expected true or false",
+    "string_type": "expected a string",
+}
+_BY_STATUS = {400: "invalid_request", 404: "not_found", 405: "method_not_allowed", 413: "payload_too_large"}
+
+
+class ApiError(Exception):
+    """A refusal by the HTTP layer."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str | None = None, **detail: Any) -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        self.detail = detail
+        super().__init__(self.message)
+
+
+class PathNotFound(ApiError):
+    """There is nothing at this path."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(ApiError):
+    """This path does not have that method."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, allow: str) -> None:
+        super().__init__(f"This path does not have that method; it has {allow}.")
+        self.allow = allow
+
+
+class NotAcceptable(ApiError):
+    """This path answers with text/event-stream, which the Accept header leaves out."""
+
+    code = "not_acceptable"
+
+
+class UnsupportedMediaType(ApiError):
+    """A body must come with Content-Type: application/json."""
+
+    code = "unsupported_media_type"
+
+
+class PayloadTooLarge(ApiError):
+    """The body is larger than this broker takes."""
+
+    code = "payload_too_large"
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"The body is larger than {max_bytes} bytes, the most this request may have.", max=max_bytes)
+
+
+class BodyTooSlow(ApiError):
+    """The rest of the body did not come, or too slowly; nothing was done."""
+
+    code = "request_timeout"
+
+
+class HeadTooLarge(ApiError):
+    """The head of the request is longer than this broker takes."""
+
+    code = "header_too_large"
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"Target and header fields are longer than {max_bytes} bytes, or more than 100.", max=max_bytes
+        )
+
+
+class PreconditionFailed(ApiError):
+    """It is not any more what If-Match names."""
+
+    code = "precondition_failed"
+
+
+class RangeNotSatisfiable(ApiError):
+    """The range begins behind the end."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"The range has none of the {size} bytes there are.", size=size)
+        self.size = size
+
+
+def answer(error: Exception, *, request_id: str) -> Answer:
+    """The answer to a request that ended in `error`. Never raises, never leaks what an unknown error says."""
+    code, message, detail = _parts(error, request_id)
+    known = CODES.get(code, CODES["internal"])
+    headers: list[tuple[bytes, bytes]] = []
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allow.encode()))
+    if isinstance(error, RangeNotSatisfiable):
+        headers += (b"accept-ranges", b"bytes"), (b"content-range", b"bytes */%d" % error.size)
+    if isinstance(error, BodyTooSlow):
+        headers.append((b"connection", b"close"))  # the rest of the body may still come
+    if isinstance(error, Unauthorized):
+        headers.append((b"www-authenticate", b"Bearer"))
+    if known.wait_s is not None:
+        wait_ms = detail.get("retry_after_ms", known.wait_s * 1000)
+        headers.append((b"retry-after", b"%d" % max(1, -(-wait_ms // 1000))))
+    return Answer(body=envelope(code, message, detail), status=known.status, headers=headers)
+
+
+def envelope(code: str, message: str, detail: dict[str, Any]) -> bytes:
+    """`{"error": {...}}` as JSON."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if detail:
+        error["detail"] = detail
+    return msgspec.json.encode({"error": error}, enc_hook=str)
+
+
+def status_of(code: str) -> int:
+    """The status that belongs to a code."""
+    return CODES[code].status
+
+
+def _parts(error: Exception, request_id: str) -> tuple[str, str, dict[str, Any]]:
+    if isinstance(error, ApiError | StorageError) and error.code != "internal":
+        if error.code not in CODES:
+            _log.error("error_code_without_status", code=error.code, request_id=request_id)
+        return error.code, error.message, error.detail
+    if isinstance(error, RequestValidationError):
+        return _invalid(error)
+    if isinstance(error, HTTPException):
+        code = _BY_STATUS.get(error.status_code, "internal")
+        return code, f"{error.detail}.".replace("..", "."), {}
+    _log.error("request_failed", request_id=request_id, exc_info=error)
+    return "internal", "The broker made a mistake; its log has more under this request id.", {"request_id": request_id}
+
+
+def _invalid(error: RequestValidationError) -> tuple[str, str, dict[str, Any]]:
+    """Names the first field that is wrong."""
+    first = error.errors()[0]
+    refusal = wrong_model(first, (), str(first["loc"][0]))
+    return refusal.code, refusal.message, refusal.detail
+
+
+def wrong_model(error: Mapping[str, Any], within: Sequence[str], whole: str) -> InvalidRequest:
+    """A model's complaint as a refusal that begins with the field's name; `whole` when it is about all of it.
+
+    Where the field stands: behind `within`, or, without that, behind the part of the request named first.
+    """
+    location = (*within, *error["loc"]) if within else error["loc"][1:]
+    field = ""
+    for part in location:
+        field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else part
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, UnknownField):
+        path = f"{field}.{cause.field}" if field else cause.field
+        hint = "." if cause.nearest is None else f": did you mean {cause.nearest}?"
+        return InvalidRequest(f"unknown field {path}{hint}", field=path)
+    field = field or whole
+    sentence = _PHRASES.get(error["type"]) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return InvalidRequest(f"{field}: {sentence[:1].lower()}{sentence[1:].rstrip('.')}.", field=field)

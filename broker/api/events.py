@@ -1,0 +1,60 @@
+"""Server-sent events: what a stream is answered with, and what its frames look like (source: api.md §5)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from broker.api.accept import weights
+from broker.api.answers import Headers
+from broker.api.errors import NotAcceptable, status_of
+from broker.api.request import Request
+from storage.errors import ShuttingDown, StorageError
+from storage.records.partitions import split
+
+EVENT_STREAM: Final = b"text/event-stream"
+HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+#: Tells the client how long to wait before it comes again.
+RETRY: Final = b"retry: 2000\n\n"
+#: What an `error` has for a code when the broker stops.
+SHUTTING_DOWN: Final = "server_shutting_down"
+HEARTBEAT_S: Final = 15.0
+#: How long a client may take for what it is sent before its stream is closed.
+PATIENCE_S: Final = 30.0
+
+
+def check_accept(request: Request) -> None:
+    """Raises NotAcceptable when the client says that it takes no event stream."""
+    header = request.headers.get(b"accept")
+    if header is None:
+        return
+    found = weights(header)
+    if found.get("text/event-stream", found.get("text/*", found.get("*/*", 0.0))) <= 0:
+        raise NotAcceptable
+
+
+def event(name: str, data: dict[str, Any]) -> bytes:
+    """An event without an id."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+def heartbeat(now_ms: int) -> bytes:
+    """A comment, which says that the connection lives."""
+    return b": hb %d\n\n" % now_ms
+
+
+def place_of(address: str) -> dict[str, Any]:
+    """A topic in an event or message, with its partition, unless that is 0."""
+    name, partition = split(address)
+    return {"topic": name, "partition": partition} if partition else {"topic": name}
+
+
+def error_event(error: StorageError, topic: str | None = None) -> bytes:
+    """Why the stream ends, or what it gives of `topic`: `code` is the status that a request would have got, `reason`
+    the code of the API.
+    """
+    code: int | str = SHUTTING_DOWN if isinstance(error, ShuttingDown) else status_of(error.code)
+    detail: dict[str, Any] = {"detail": error.detail} if error.detail else {}
+    named = {} if topic is None else place_of(topic)
+    return event("error", {"code": code, "error": error.message, "reason": error.code, **named, **detail})

@@ -1,0 +1,170 @@
+"""Reading a body: media type, size, gzip, in that order (source: api.md §1, order of checks).
+
+Sizes are counted while reading, so that a body without a length and a small gzip of a huge one stop early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+from broker import inflate
+from broker.api.answers import Message, Receive
+from broker.api.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
+from broker.memory.bodies import BodyRoom
+from broker.server.slow import Progress, Quota
+from storage.errors import InvalidRequest
+
+_JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
+#: Above this, decompressing is done in a thread: it may grow a thousandfold.
+_GUNZIP_ON_LOOP_BYTES = 2048
+#: How often as long as itself a compressed body may become (deflate).
+_MOST_GROWTH = 1032
+#: Where a member says how long it is (RFC 1952 §2.3.1).
+_LENGTH_BYTES = 4
+
+
+def is_json_type(content_type: bytes) -> bool:
+    """Whether a Content-Type is application/json, with or without parameters."""
+    return content_type == b"application/json" or _JSON_TYPE.fullmatch(content_type) is not None
+
+
+async def read_body(
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    max_bytes: int,
+    pace: Quota,
+    is_taken: Callable[[bytes], bool],
+    room: BodyRoom,
+) -> bytes | None:
+    """The body, decompressed; b"" when there is none; None when the client left in the middle of it. `is_taken` says of
+    a Content-Type whether a body may have it.
+
+    Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (it does not keep `pace`), InvalidRequest (bad gzip),
+    Overloaded (there is no memory for it in `room`). A body that is refused is not read to its end here: the server
+    below drops the rest.
+    """
+    content_type = headers.get(b"content-type")
+    typed = content_type is not None and is_taken(content_type)
+    length = _declared_length(headers)
+    if length and not typed:
+        raise UnsupportedMediaType
+    if length > max_bytes:
+        raise PayloadTooLarge(max_bytes)
+    loop = asyncio.get_running_loop()
+    progress = Progress(pace, loop.time())
+    message = await _next(receive, progress)
+    if message["type"] == "http.disconnect":
+        return None
+    body: bytes = message.get("body", b"")
+    if message.get("more_body", False):
+        rest = await _read_on(body, typed, receive, max_bytes, progress, room)
+        if rest is None:
+            return None
+        body = rest
+    if body and not typed:
+        raise UnsupportedMediaType
+    if len(body) > max_bytes:
+        raise PayloadTooLarge(max_bytes)
+    coding = headers.get(b"content-encoding")
+    if coding is None or not body:
+        return body
+    return await _decoded(body, coding, max_bytes, room)
+
+
+async def pieces(receive: Receive, pace: Quota) -> AsyncGenerator[bytes | None]:
+    """A body as it comes, for those who work it off meanwhile; None when the client left. Raises BodyTooSlow.
+
+    The pace counts while it is waited for, not while what has come is worked on.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        message = await _next(receive, Progress(pace, loop.time()))
+        if message["type"] == "http.disconnect":
+            yield None
+            return
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body", False):
+            return
+
+
+def _declared_length(headers: Mapping[bytes, bytes]) -> int:
+    value = headers.get(b"content-length", b"0")
+    return int(value) if value.isdigit() else 0
+
+
+async def _next(receive: Receive, progress: Progress) -> Message:
+    """The next part. Raises BodyTooSlow."""
+    try:
+        async with asyncio.timeout_at(progress.deadline()):
+            return await receive()
+    except TimeoutError:
+        raise BodyTooSlow from None
+
+
+async def _read_on(
+    first: bytes, typed: bool, receive: Receive, max_bytes: int, progress: Progress, room: BodyRoom
+) -> bytes | None:
+    parts = [first]
+    got = len(first)
+    while True:
+        if got and not typed:
+            raise UnsupportedMediaType
+        if got > max_bytes:
+            raise PayloadTooLarge(max_bytes)
+        if await room.grow(got):
+            progress.begin_anew(asyncio.get_running_loop().time())
+        progress.moved(len(parts[-1]), asyncio.get_running_loop().time())
+        message = await _next(receive, progress)
+        if message["type"] == "http.disconnect":
+            return None
+        part: bytes = message.get("body", b"")
+        parts.append(part)
+        got += len(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _decoded(body: bytes, coding: bytes, max_bytes: int, room: BodyRoom) -> bytes:
+    name = coding.strip().lower()
+    if name in (b"", b"identity"):
+        return body
+    if name not in (b"gzip", b"x-gzip"):
+        raise UnsupportedMediaType("Content-Encoding: only gzip is understood.")
+    if len(body) <= _GUNZIP_ON_LOOP_BYTES:
+        return gunzip(body, max_bytes)
+    most = min(max_bytes, len(body) * _MOST_GROWTH)
+    # Its last four bytes say how long the last member is, which mostly is the only one.
+    declared = int.from_bytes(body[-_LENGTH_BYTES:], "little")
+    if declared < most:
+        try:
+            return await _unpacked(body, declared, room)
+        except PayloadTooLarge:
+            pass  # it is longer: room for as much as it may be
+    return await _unpacked(body, most, room, max_bytes)
+
+
+async def _unpacked(body: bytes, most: int, room: BodyRoom, max_bytes: int | None = None) -> bytes:
+    """What has room for `most` bytes. Raises PayloadTooLarge past that, or past `max_bytes`; Overloaded."""
+    unpacking = await room.unpack(most)
+    size: int | None = None
+    try:
+        unpacked = await asyncio.to_thread(gunzip, body, most if max_bytes is None else max_bytes)
+        size = len(unpacked)
+        return unpacked
+    finally:
+        room.unpacked(unpacking, size)
+
+
+def gunzip(body: bytes, max_bytes: int) -> bytes:
+    """All members of a gzip stream. Raises PayloadTooLarge past `max_bytes`, InvalidRequest when damaged."""
+    try:
+        return inflate.gunzip(body, max_bytes)
+    except inflate.TooLarge:
+        raise PayloadTooLarge(max_bytes) from None
+    except inflate.TooManyMembers as error:
+        raise InvalidRequest(f"body: {error}; send it as one.", field="body") from None
+    except inflate.Damaged:
+        raise InvalidRequest("body: not valid gzip, which Content-Encoding says it is.", field="body") from None

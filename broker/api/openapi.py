@@ -1,0 +1,160 @@
+"""The OpenAPI document: the framework's for its own routes, and the hot routes described from the same models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from broker import VERSION
+from broker.api.consumer_operations import CONSUMER_OPERATIONS
+from broker.api.control import ALWAYS
+from broker.api.hot_operations import HOT_OPERATIONS, HotOperation
+from broker.api.openapi_fields import say_what_null_means
+from broker.api.queue_operations import QUEUE_OPERATIONS
+from broker.api.refusals import of_any, refusals
+from broker.api.segment_operations import SEGMENT_OPERATIONS
+from broker.api.watch_operations import WATCH_OPERATIONS
+from broker.auth.table import rule_of
+from schemas.errors import ErrorAnswer
+from schemas.fields import AnswerModel, RequestModel
+
+_DESCRIPTION = """\
+Durable topics over HTTP. A topic is an append-only log of JSON records with consecutive seqs.
+
+Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
+Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
+"""
+_OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *CONSUMER_OPERATIONS, *SEGMENT_OPERATIONS, *WATCH_OPERATIONS]
+_WITH_BODY = ("post", "put", "patch")
+_REF = "#/components/schemas/{model}"
+
+
+def document(framework: FastAPI) -> dict[str, Any]:
+    """The whole document. Made once, at the start."""
+    doc = get_openapi(title="topics", version=VERSION, description=_DESCRIPTION, routes=framework.routes)
+    schemas: dict[str, Any] = doc.setdefault("components", {}).setdefault("schemas", {})
+    for operation in _OPERATIONS:
+        doc["paths"].setdefault(operation.path, {})[operation.method] = _described(operation)
+    schemas.update(_hot_schemas())
+    _drop_framework_refusals(doc)
+    _say_who_may(doc)
+    _add_refusals_of_any(doc)
+    say_what_null_means(doc)
+    _lift_examples(doc)
+    return doc
+
+
+def _hot_schemas() -> dict[str, Any]:
+    models: list[tuple[type[BaseModel], Any]] = [(ErrorAnswer, "validation")]
+    for operation in _OPERATIONS:
+        if operation.answer is not None:
+            models.append((operation.answer, "validation"))
+        if operation.request is not None:
+            models.append((operation.request, "validation"))
+    _, definitions = models_json_schema(models, ref_template=_REF)
+    return definitions["$defs"]
+
+
+def _described(operation: HotOperation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": operation.description,
+        "operationId": operation.name,
+        "parameters": operation.parameters,
+        "responses": {
+            str(status): _answer(operation, description) for status, description in operation.successes.items()
+        }
+        | {
+            str(status): _content(ErrorAnswer, refusal["description"]) for status, refusal in operation.refusals.items()
+        },
+    }
+    if operation.request is not None:
+        described["requestBody"] = {
+            "required": operation.body_required,
+            "content": {"application/json": {"schema": _reference(operation.request)}},
+        }
+    return described
+
+
+def _answer(operation: HotOperation, description: str) -> dict[str, Any]:
+    if operation.answer is not None:
+        return _content(operation.answer, description)
+    # Bytes or events: without a schema, as OpenAPI 3.1 has it.
+    return {
+        "description": description,
+        "headers": {name: {"schema": {"type": "string"}} for name in operation.headers},
+        "content": {operation.media_type: {"example": operation.example}},
+    }
+
+
+def _content(model: type[BaseModel], description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": _reference(model)}}}
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REF.format(model=model.__name__)}
+
+
+def _drop_framework_refusals(doc: dict[str, Any]) -> None:
+    """Invalid fields are 400 here; the framework thinks its own 422."""
+    for path in doc["paths"].values():
+        for operation in path.values():
+            refusal = operation["responses"].get("422", {})
+            if "HTTPValidationError" in str(refusal):
+                del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        doc["components"]["schemas"].pop(name, None)
+
+
+def _say_who_may(doc: dict[str, Any]) -> None:
+    """A key, where the broker has any, and its scopes."""
+    doc["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    for path, operations in doc["paths"].items():
+        for method, operation in operations.items():
+            rule = rule_of(method.upper(), path)
+            if not rule.probe:
+                operation["security"] = [{"key": []}, {}]
+                operation["x-scopes"] = sorted(rule.scopes)
+
+
+def _add_refusals_of_any(doc: dict[str, Any]) -> None:
+    """What does not depend on the operation but on its kind: refused before it is looked at, or a failure of ours."""
+    for path, operations in doc["paths"].items():
+        for method, operation in operations.items():
+            codes = of_any(rule_of(method.upper(), path), has_body=method in _WITH_BODY, always=path in ALWAYS)
+            for status, refusal in refusals(*codes).items():
+                answers: dict[str, Any] = operation["responses"]
+                said = answers.setdefault(str(status), _content(ErrorAnswer, ""))
+                missing = [code for code in refusal["description"].split(" or ") if code not in said["description"]]
+                said["description"] = " or ".join([said["description"], *missing] if said["description"] else missing)
+
+
+def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+def _lift_examples(doc: dict[str, Any]) -> None:
+    """Each body shows the example of its model, where viewers look for one."""
+    schemas = doc["components"]["schemas"]
+    for model in (*_models(AnswerModel), *_models(RequestModel)):
+        # From the model itself: the framework drops what is null in an example.
+        extra: Any = model.model_config.get("json_schema_extra")
+        if extra and model.__name__ in schemas:
+            schemas[model.__name__]["examples"] = extra["examples"]
+    for path in doc["paths"].values():
+        for operation in path.values():
+            bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+            for content in (body["content"] for body in bodies if "content" in body):
+                media = content.get("application/json", {})
+                name = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
+                examples = schemas.get(name, {}).get("examples")
+                if examples:
+                    media["example"] = examples[0]

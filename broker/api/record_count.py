@@ -1,0 +1,67 @@
+"""Records of a large body are counted before it is decoded: 64 MiB of tiny ones would become a gigabyte, just to be
+refused for their number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from broker.api import slices
+from broker.api.slices import LARGE_BYTES
+from storage.errors import BatchTooLarge
+
+
+class _Left:
+    """How many more may come."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+_left = _Left()
+
+
+class _Counted(msgspec.Struct, gc=False):
+    """A record of which nothing is kept."""
+
+    def __post_init__(self) -> None:
+        _left.count -= 1
+        if _left.count < 0:
+            raise _TooMany
+
+
+class _Body(msgspec.Struct):
+    records: list[_Counted]
+
+
+class _TooMany(Exception):
+    """There are more than may be."""
+
+
+_decoder: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Body)
+
+
+async def check_count(body: bytes, most: int) -> None:
+    """Raises BatchTooLarge. Whatever else is wrong with the body is found when it is decoded."""
+    if len(body) <= LARGE_BYTES:
+        return  # what is made of a smaller body is bounded by its size
+    async with slices.exclusive():
+        if body.count(b"{") > most:
+            await slices.let_others_run()
+            _check_count(body, most)
+
+
+def _check_count(body: bytes, most: int) -> None:
+    _left.count = most
+    try:
+        _decoder.decode(body)
+    except _TooMany:
+        raise BatchTooLarge(
+            f"One write takes at most {most} records, this has more.", field="records", max=most
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return

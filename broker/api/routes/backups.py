@@ -1,0 +1,58 @@
+"""Backups: begun by one request, followed by others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+
+from broker.api.refusals import refusals
+from broker.api.routes.topics import Current, StrictRoute, performance
+from broker.auth.access import Forbidden
+from broker.service.backups import BackupJob
+from schemas.backups import BackupAnswer, BackupRequest
+
+router = APIRouter(prefix="/v0/admin", tags=["operations"], route_class=StrictRoute)
+
+
+@router.post(
+    "/backup",
+    summary="Begin a backup",
+    description="Of everything as it is at one instant, while all goes on. Asked again for the same directory, it "
+    "describes the backup under way.",
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request", "throttled"),
+)
+async def begin_backup(current: Current, body: BackupRequest) -> BackupAnswer:
+    _require_all(current)
+    job = current.broker.backups.start(body.directory, include_cold=body.include_cold)
+    return _answer(current, job)
+
+
+@router.get("/backup", summary="The backup under way, or the last one", response_model_exclude_unset=True)
+async def get_backup(current: Current) -> BackupAnswer:
+    _require_all(current)
+    return _answer(current, current.broker.backups.latest())
+
+
+def _require_all(current: Current) -> None:
+    """A backup is of all topics, and tells of all."""
+    if current.access.prefixes:
+        raise Forbidden("A backup is of all topics, and this key is for some of them only.")
+
+
+def _answer(current: Current, job: BackupJob | None) -> BackupAnswer:
+    fields: dict[str, Any] = {"state": "none"}
+    if job is not None:
+        fields = {
+            "state": job.state,
+            "directory": job.directory,
+            "done_bytes": job.done_bytes,
+            "total_bytes": job.total_bytes,
+        }
+        if job.summary is not None:
+            fields |= msgspec.structs.asdict(job.summary)
+        if job.failure is not None:
+            fields["error"] = job.failure._asdict()
+    return BackupAnswer.model_validate({**fields, "performance": performance(current)})

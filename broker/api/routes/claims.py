@@ -1,0 +1,161 @@
+"""POST …/claim, …/ack, …/nack and …/extend: the hot ways of jobs."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from broker.api import lease_ids, render, render_queues, strict_json
+from broker.api.answers import Answer
+from broker.api.request import Request
+from broker.memory.memory import SMALL
+from broker.service import queues, routers
+from broker.tracing import notes
+from schemas.fields import MAX_U64
+from storage.errors import InvalidRequest
+from storage.state.queues.values import Settled
+
+#: The records of a claim, and the answer that is made of them.
+COPIES: Final = 2
+
+Natural = Annotated[int, Meta(ge=0)]
+
+
+if TYPE_CHECKING:
+    from storage.queues.claims import Claimed
+
+
+class _Claim(msgspec.Struct, kw_only=True):
+    node: str
+    max: Natural | None = None
+    lease_ms: Natural | None = None
+    wait_ms: Natural | None = None
+    attempt_key: str | None = None
+
+
+class _Settle(msgspec.Struct, kw_only=True):
+    node: str
+    seqs: list[Natural]
+    lease_ids: list[str] | str | None = None
+
+
+class _Nack(_Settle, kw_only=True):
+    delay_ms: Natural | None = None
+    penalty: bool | None = None
+    reason: str | None = None
+
+
+class _Extend(_Settle, kw_only=True):
+    lease_ms: Natural
+
+
+_claim = msgspec.json.Decoder(_Claim)
+_settle = msgspec.json.Decoder(_Settle)
+_nack = msgspec.json.Decoder(_Nack)
+_extend = msgspec.json.Decoder(_Extend)
+
+
+async def claim(request: Request) -> Answer:
+    began = monotonic()
+    body = await strict_json.decode(await request.body(), _claim)
+    for field in ("max", "lease_ms", "wait_ms"):
+        _check_u64(getattr(body, field) or 0, field)
+    asked = queues.Claim(
+        topic=request.values[0],
+        node=body.node,
+        max=1 if body.max is None else body.max,
+        lease_ms=body.lease_ms,
+        wait_ms=body.wait_ms or 0,
+        attempt_key=body.attempt_key,
+    )
+    broker = request.broker
+    waited = await routers.caught_up(broker.engine, asked.topic)
+    claimed = await queues.claim(broker.engine, asked, await _room(request, asked))
+    if asked.wait_ms and not claimed.jobs:
+        request.release_room()
+        # Many may wait for the same jobs, with no memory held: of large ones each is given one.
+        waiting = queues.claim_on(broker.engine, request.parking, asked, claimed, began, SMALL)
+        claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
+    await _counted(request, claimed)
+    if broker.tracing is not None:
+        request.note = notes.claimed(claimed)
+    text = render.routed(render_queues.claimed(claimed, request.started), waited)
+    return Answer(text, withdraw=claimed.undo)
+
+
+async def _room(request: Request, asked: queues.Claim) -> int:
+    """How many bytes of jobs may be claimed: as many as there are, and memory for. Raises Overloaded: not for one."""
+    memory = request.broker.memory
+    one, size = queues.claimable_bytes(request.broker.engine, asked.topic, asked.max)
+    if size * COPIES <= SMALL:
+        return SMALL
+    await request.room_for(one * COPIES)
+    room = await request.room(memory.most_for_one(size * COPIES))
+    await memory.turn(min(size, room))
+    return room // COPIES
+
+
+async def _counted(request: Request, claimed: Claimed) -> None:
+    """Hold the memory of what was claimed, as large as it is. Raises Overloaded: it is given back."""
+    size = sum(len(job.record.body) for job in claimed.jobs)
+    if size <= SMALL:
+        request.release_room()
+        return
+    try:
+        await request.room_for(size * COPIES)
+    except BaseException:
+        claimed.undo()
+        raise
+
+
+async def ack(request: Request) -> Answer:
+    body = await strict_json.decode(await request.body(), _settle)
+    done = await queues.ack(request.broker.engine, _asked(request, body))
+    return _settled(request, "ack", b"acked", done)
+
+
+async def nack(request: Request) -> Answer:
+    body = await strict_json.decode(await request.body(), _nack)
+    done = await queues.nack(
+        request.broker.engine,
+        _asked(request, body),
+        delay_ms=body.delay_ms,
+        penalty=body.penalty is not False,
+        reason=body.reason,
+    )
+    return _settled(request, "nack", b"nacked", done)
+
+
+async def extend(request: Request) -> Answer:
+    body = await strict_json.decode(await request.body(), _extend)
+    _check_u64(body.lease_ms, "lease_ms")
+    done = await queues.extend(request.broker.engine, _asked(request, body), body.lease_ms)
+    return _settled(request, "extend", b"extended", done)
+
+
+def _settled(request: Request, operation: str, word: bytes, done: Settled) -> Answer:
+    if request.broker.tracing is not None:
+        request.note = notes.settled(operation, done)
+    return Answer(render_queues.settled(done, word, request.started))
+
+
+def _asked(request: Request, body: _Settle) -> queues.Settle:
+    _check_u64(max(body.seqs, default=0), "seqs")
+    given = body.lease_ids
+    if isinstance(given, str) and given:
+        raise InvalidRequest("lease_ids: expected an array.", field="lease_ids")
+    return queues.Settle(
+        topic=request.values[0],
+        node=body.node,
+        seqs=body.seqs,
+        lease_ids=lease_ids.tokens(given) if given else None,
+        strict=request.query.flag("strict", False) if request.scope["query_string"] else False,
+    )
+
+
+def _check_u64(value: int, field: str) -> None:
+    if value > MAX_U64:
+        raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)

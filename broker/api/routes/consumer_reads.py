@@ -1,0 +1,127 @@
+"""POST …/consumers/{consumer}/read and …/commit: the hot ways of consumers."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from broker.api import render, render_consumers, strict_json
+from broker.api.answers import Answer
+from broker.api.render import Shape
+from broker.api.request import ClientGone, Request
+from broker.memory.memory import LOOK_BYTES, SMALL
+from broker.service import consumers, reads, routers
+from broker.tracing import notes
+from schemas.fields import MAX_U64
+from storage.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from storage.state.consumers.values import ConsumerRead
+
+Natural = Annotated[int, Meta(ge=0)]
+
+_U64_FIELDS = ("limit", "max_batch_bytes", "max_bytes", "wait_ms")
+
+
+class _Read(msgspec.Struct, kw_only=True):
+    limit: Natural | None = None
+    max_batch_bytes: Natural | None = None
+    max_bytes: Natural | None = None
+    checkpoint: bool | None = None
+    wait_ms: Natural | None = None
+    node: str | list[str] | None = None
+    attempt_key: str | None = None
+    include_tags: bool | None = None
+    include_meta: bool | None = None
+    include_data: bool | None = None
+    skip_corrupt: bool | None = None
+
+
+class _Commit(msgspec.Struct, kw_only=True):
+    seq: Natural
+
+
+_read = msgspec.json.Decoder(_Read)
+_commit = msgspec.json.Decoder(_Commit)
+
+
+async def read(request: Request) -> Answer:
+    """What is handed out is taken back when the client has gone before its answer, unless a key stands for it."""
+    began = monotonic()
+    raw = await request.body()
+    body = await strict_json.decode(raw, _read) if raw else _Read()
+    asked = _asked(request.address(), request.values[1], body)
+    broker = request.broker
+    waited = await routers.caught_up(broker.engine, asked.topic)
+    if request.left():
+        raise ClientGone  # before anything is taken that others might have had
+    memory = broker.memory
+    if memory.is_busy:
+        await memory.turn(LOOK_BYTES)
+    asked.max_batch_bytes = await request.room(
+        reads.clamped(asked.max_batch_bytes, reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES)
+    )
+    done = await consumers.read(broker.engine, asked)
+    if asked.wait_ms and reads.has_nothing(done.result):
+        request.release_room()
+        asked.max_batch_bytes = min(asked.max_batch_bytes, SMALL)
+        waiting = consumers.read_on(
+            broker.engine, request.parking, asked, done, began, partial(memory.turn, LOOK_BYTES)
+        )
+        done = await request.unless_gone(waiting, discard=lambda late: late.undo())
+    if broker.tracing is not None:
+        request.note = notes.read("consume", asked.topic, done.result.records)
+    shape = Shape(
+        tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
+    )
+    try:
+        text = await _rendered(request, asked.consumer, done, shape)
+    except BaseException:
+        done.undo()
+        raise
+    return Answer(render.routed(text, waited), withdraw=done.undo)
+
+
+async def _rendered(request: Request, consumer: str, done: ConsumerRead, shape: Shape) -> bytes:
+    """The answer; the memory of a large one is held, and it is made in turns. Raises Overloaded."""
+    result, memory, text = done.result, request.broker.memory, None
+    if result.bytes > SMALL:
+        await request.room_for(result.bytes, waits=False)
+        async with memory.rendering:
+            text = await render.records_in_turns(result.records, shape, result.bytes, memory.turn)
+    else:
+        request.release_room()
+    return render_consumers.read(consumer, done, shape, request.started, text)
+
+
+async def commit(request: Request) -> Answer:
+    topic, consumer = request.address(), request.values[1]
+    body = await strict_json.decode(await request.body(), _commit)
+    _check_u64(body.seq, "seq")
+    state = await consumers.commit(request.broker.engine, topic, consumer, body.seq)
+    return Answer(render_consumers.state(state, request.started))
+
+
+def _asked(topic: str, consumer: str, body: _Read) -> consumers.Read:
+    for field in _U64_FIELDS:
+        _check_u64(getattr(body, field) or 0, field)
+    return consumers.Read(
+        topic=topic,
+        consumer=consumer,
+        limit=body.limit or 0,
+        max_batch_bytes=body.max_batch_bytes or body.max_bytes or 0,
+        nodes=reads.several(body.node),
+        checkpoint=body.checkpoint is not False,
+        wait_ms=body.wait_ms or 0,
+        attempt_key=body.attempt_key,
+        skip_corrupt=body.skip_corrupt is True,
+    )
+
+
+def _check_u64(value: int, field: str) -> None:
+    if value > MAX_U64:
+        raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)

@@ -1,0 +1,149 @@
+"""Consumers: their control plane."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from broker.api.answers import CREATED
+from broker.api.refusals import refusals
+from broker.api.render_consumers import entry
+from broker.api.routes.topics import Current, PartitionNumber, StrictRoute, TopicName, performance
+from broker.kafka.group_reach import require_consumer
+from broker.service import consumers, partitions
+from schemas.consumers import (
+    ConsumerAnswer,
+    ConsumerChange,
+    ConsumerDeleteAnswer,
+    ConsumerListAnswer,
+    ConsumerPutAnswer,
+    ConsumerRequest,
+    SeekRequest,
+)
+from schemas.fields import QueryU64
+from schemas.names import CONSUMER_NAME_PATTERN
+
+router = APIRouter(prefix="/v0/topics/{topic}/consumers", tags=["consumers"], route_class=StrictRoute)
+
+ConsumerName = Annotated[
+    str,
+    Path(
+        description="The consumer's name.",
+        examples=["billing"],
+        json_schema_extra={"pattern": CONSUMER_NAME_PATTERN},
+    ),
+]
+_WRITES = ("wal_saturated", "storage_failed", "storage_full")
+
+
+def _place(current: Current, topic: str, partition: int | None) -> str:
+    return partitions.at(current.broker.engine, topic, partition)
+
+
+@router.put(
+    "/{consumer}",
+    summary="Make a consumer, or replace its settings",
+    response_model_exclude_unset=True,
+    description="Fields left out return to their defaults. The position of one that exists stays. 201 when the "
+    "consumer was made.",
+    responses={CREATED: {"model": ConsumerPutAnswer, "description": "The consumer was made."}}
+    | refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", *_WRITES),
+)
+async def put_consumer(
+    current: Current,
+    response: Response,
+    topic: TopicName,
+    consumer: ConsumerName,
+    body: ConsumerRequest,
+    partition: PartitionNumber = None,
+) -> ConsumerPutAnswer:
+    require_consumer(current.broker, current.access, consumer)
+    state, created = await consumers.put(current.broker.engine, _place(current, topic, partition), consumer, body)
+    if created:
+        response.status_code = CREATED
+    return ConsumerPutAnswer.model_validate({**entry(state), "created": created, "performance": performance(current)})
+
+
+@router.patch(
+    "/{consumer}",
+    summary="Change settings of a consumer",
+    response_model_exclude_unset=True,
+    description="Those that are named; all others stay, and so does its position.",
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
+    ),
+)
+async def change_consumer(
+    current: Current, topic: TopicName, consumer: ConsumerName, body: ConsumerChange, partition: PartitionNumber = None
+) -> ConsumerPutAnswer:
+    state = await consumers.change(current.broker.engine, _place(current, topic, partition), consumer, body)
+    return ConsumerPutAnswer.model_validate({**entry(state), "created": False, "performance": performance(current)})
+
+
+@router.get(
+    "/{consumer}",
+    summary="Describe a consumer",
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found"),
+)
+async def get_consumer(
+    current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
+) -> ConsumerAnswer:
+    state = await consumers.describe(current.broker.engine, _place(current, topic, partition), consumer)
+    return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})
+
+
+@router.get(
+    "",
+    summary="List the consumers of a topic",
+    description="Sorted by name, bytewise.",
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible"),
+)
+async def list_consumers(
+    current: Current,
+    topic: TopicName,
+    prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
+    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    partition: PartitionNumber = None,
+) -> ConsumerListAnswer:
+    states, next_cursor = await consumers.page(
+        current.broker.engine, _place(current, topic, partition), prefix=prefix, page_size=page_size, cursor=cursor
+    )
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "consumers": [entry(state) for state in states],
+        "performance": performance(current),
+    }
+    return ConsumerListAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})
+
+
+@router.delete(
+    "/{consumer}",
+    summary="Delete a consumer",
+    description="Its position is forgotten; no record is touched.",
+    responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", *_WRITES),
+)
+async def delete_consumer(
+    current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
+) -> ConsumerDeleteAnswer:
+    deleted = await consumers.delete(current.broker.engine, _place(current, topic, partition), consumer)
+    return ConsumerDeleteAnswer(topic=topic, consumer=consumer, deleted=deleted, performance=performance(current))
+
+
+@router.post(
+    "/{consumer}/seek",
+    summary="Go on from elsewhere",
+    response_model_exclude_unset=True,
+    description="Forward or back: behind a seq, with the first record of a time or later, at the beginning or the end.",
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
+    ),
+)
+async def seek(
+    current: Current, topic: TopicName, consumer: ConsumerName, body: SeekRequest, partition: PartitionNumber = None
+) -> ConsumerAnswer:
+    state = await consumers.seek(current.broker.engine, _place(current, topic, partition), consumer, body)
+    return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})

@@ -1,0 +1,48 @@
+"""GET /v0/metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from broker.api.accept import prefers_json
+from broker.api.answers import OK
+from broker.api.routes.topics import Current
+from broker.exposition import families, reaching
+from broker.metrics import as_json, as_text
+
+router = APIRouter(tags=["operations"])
+
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    OK: {
+        "description": "Prometheus text, or JSON where Accept prefers it.",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}, "example": "# TYPE topics_ready gauge\ntopics_ready 1\n"},
+            "application/json": {
+                "schema": {"type": "object"},
+                "example": {
+                    "metrics": [
+                        {
+                            "name": "topics_ready",
+                            "type": "gauge",
+                            "help": "Whether requests are served.",
+                            "samples": [{"name": "topics_ready", "labels": {}, "value": 1}],
+                        }
+                    ]
+                },
+            },
+        },
+    }
+}
+
+
+@router.get("/v0/metrics", summary="Counters and gauges", response_class=Response, responses=_RESPONSES)
+async def metrics(current: Current) -> Response:
+    found = [*reaching(families(current.broker), current.access)]
+    # As text they are the longer part of the work by far, and need nothing of the loop.
+    if prefers_json(current.headers.get(b"accept", b"")):
+        return Response(await asyncio.to_thread(as_json, found), media_type="application/json")
+    return Response(await asyncio.to_thread(as_text, found), media_type=_TEXT)

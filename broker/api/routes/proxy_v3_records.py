@@ -1,0 +1,143 @@
+"""REST v3: records in, a receipt for each. Source: kafka.md §3.
+
+The body of `…/records` is one object behind another, and every one is written as it comes: the receipts stream back
+while the client is still sending. A repetition is the client's to avoid, or an Idempotency-Key's, for the whole body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from broker.api.answers import JSON, Answer, Streamed
+from broker.api.errors import ApiError, UnsupportedMediaType
+from broker.api.intake import is_json_type
+from broker.api.request import Request
+from broker.api.routes.proxy_v3 import told
+from broker.api.slices import Slices, let_others_run
+from broker.proxy import producing, v3_records
+from broker.proxy.errors import BadRequest, ProxyError, answer_v3
+from broker.proxy.json_stream import Splitter
+from broker.proxy.records import Batch, Placed
+from broker.proxy.v3_records import Entry
+from storage.errors import InvalidRequest, RequestError, StorageError
+
+MULTI_STATUS: Final = 207
+#: What stands around a record, and Base64, in the longest object.
+_AROUND_BYTES: Final = 64 * 1024
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+#: A body that is there as a whole is worked on in pieces of this size.
+_PIECE_BYTES: Final = 256 * 1024
+_MAX_BATCH: Final = 1000
+
+
+async def produce(request: Request) -> Answer:
+    """One receipt a line; the status is 200 once the first record may have been written."""
+    told(request)
+    content_type = request.headers.get(b"content-type", b"application/json")
+    if not is_json_type(content_type):
+        raise UnsupportedMediaType
+    rest = None
+    if b"content-encoding" in request.headers:
+        text = await request.body()
+        rest = _receipts(request, _once(text))
+    else:
+        rest = _receipts(request, request.pieces())
+    return Streamed(b"", rest, length=None, patience_s=30.0, content_type=JSON, takes_body=True)
+
+
+async def _once(text: bytes) -> AsyncGenerator[bytes]:
+    for begin in range(0, len(text), _PIECE_BYTES):
+        yield text[begin : begin + _PIECE_BYTES]
+        await let_others_run()
+
+
+async def _receipts(request: Request, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    splitter = Splitter(2 * request.broker.engine.options.max_record_bytes + _AROUND_BYTES)
+    count = 0
+    try:
+        async for piece in pieces:
+            entries, wrong = _entries(splitter, piece)
+            if entries:
+                for receipt in await _written(request, entries, count):
+                    yield receipt
+                count += len(entries)
+            if wrong is not None:
+                raise wrong
+        splitter.end()
+        if not count:
+            raise BadRequest("The body has no records.")
+    except (ProxyError, StorageError, ApiError) as error:
+        yield answer_v3(error, request_id=request.request_id.decode()).body + b"\r\n"
+
+
+def _entries(splitter: Splitter, piece: bytes) -> tuple[list[Entry], ProxyError | StorageError | None]:
+    """Records that are whole by now, and what is wrong behind them."""
+    entries: list[Entry] = []
+    try:
+        entries.extend(map(v3_records.entry_of, splitter.feed(piece)))
+    except (ProxyError, InvalidRequest) as error:
+        return entries, error
+    return entries, None
+
+
+async def _written(request: Request, entries: Sequence[Entry], before: int) -> list[bytes]:
+    receipts = await _produced(request, entries, before)
+    return [msgspec.json.encode(each) + b"\r\n" for each in receipts]
+
+
+async def produce_batch(request: Request) -> Answer:
+    """All of them, or for each of those that were not written why not."""
+    told(request)
+    entries = await v3_records.entries_of(await request.body())
+    ids = [each.id for each in entries]
+    if not entries or len(entries) > _MAX_BATCH:
+        raise BadRequest(f"entries: 1 to {_MAX_BATCH}.")
+    if len(set(ids)) != len(ids) or not all(id and _ID.fullmatch(id) for id in ids):
+        raise BadRequest("entries: every id is 1 to 80 of A-Z a-z 0-9 _ -, and no other entry's.")
+    successes: list[dict[str, Any]] = []
+    failures: list[dict[str, Any]] = []
+    for entry, receipt in zip(entries, await _produced(request, entries, 0), strict=True):
+        if receipt["error_code"] == 200:
+            del receipt["error_code"]
+            successes.append({"id": entry.id, **receipt})
+        else:
+            failures.append({"id": entry.id, **receipt})
+    body = msgspec.json.encode({"successes": successes, "failures": failures})
+    return Answer(body, status=MULTI_STATUS)
+
+
+async def _produced(request: Request, entries: Sequence[Entry], before: int) -> list[dict[str, Any]]:
+    """A receipt for each; `before`: how many records of the request were there in front of these."""
+    cluster, topic = request.values
+    batch = Batch([], [], [], [], [])
+    refused: dict[int, dict[str, Any]] = {}
+    work = Slices()
+    for index, entry in enumerate(entries):
+        await work.done(v3_records.size_of(entry))
+        try:
+            v3_records.add(batch, entry)
+        except BadRequest as error:
+            refused[index] = {"error_code": error.number, "message": error.message}
+    placed: list[Placed] = []
+    if batch.keys:
+        key = request.headers.get(b"idempotency-key", b"").decode("utf-8", "replace")
+        key = f"{key}:{before}" if key and before else key
+        try:
+            placed = await producing.produce(request.broker, topic, batch, idempotency_key=key or None, single=True)
+        except (ProxyError, RequestError) as error:
+            told = msgspec.json.decode(answer_v3(error, request_id=request.request_id.decode()).body)
+            placed = [Placed(None, None, told["error_code"], told["message"])] * len(batch.keys)
+    written = iter(zip(placed, batch.keys, batch.values, strict=True))
+    receipts: list[dict[str, Any]] = []
+    for index, entry in enumerate(entries):
+        if index in refused:
+            receipts.append(refused[index])
+            continue
+        each, record_key, value = next(written)
+        sizes = (len(record_key or b""), len(value or b""))
+        receipts.append(v3_records.receipt(entry, each, sizes, cluster, topic))
+    return receipts

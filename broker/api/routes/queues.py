@@ -1,0 +1,110 @@
+"""Looking after queues: the control plane of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from broker.api.refusals import refusals
+from broker.api.routes.topics import Current, StrictRoute, TopicName, performance
+from broker.auth.scopes import ADMIN
+from broker.service import queues
+from schemas.fields import QueryU64, StateOfJobs
+from schemas.queues import (
+    Job,
+    LeasesAnswer,
+    PauseAnswer,
+    PurgeAnswer,
+    PurgeRequest,
+    RedriveAnswer,
+    RedriveRequest,
+)
+
+router = APIRouter(prefix="/v0/topics", tags=["queues"], route_class=StrictRoute)
+
+_REFUSALS = ("invalid_request", "topic_not_found", "not_a_queue")
+_WRITES = refusals(*_REFUSALS, "wal_saturated", "storage_failed", "storage_full")
+
+
+@router.post(
+    "/{topic}/pause",
+    summary="Hand out no more jobs",
+    description="Durable. Claims wait on; ack, nack and extend work.",
+    responses=_WRITES,
+)
+async def pause(current: Current, topic: TopicName) -> PauseAnswer:
+    paused = await queues.pause(current.broker.engine, topic)
+    return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
+
+
+@router.post("/{topic}/resume", summary="Hand out jobs again", description="Durable.", responses=_WRITES)
+async def resume(current: Current, topic: TopicName) -> PauseAnswer:
+    paused = await queues.resume(current.broker.engine, topic)
+    return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
+
+
+@router.post(
+    "/{topic}/purge",
+    summary="Delete jobs that nobody holds",
+    description="For good, and without a tombstone. Those that come after the call are not concerned.",
+    responses=_WRITES,
+)
+async def purge(current: Current, topic: TopicName, body: PurgeRequest) -> PurgeAnswer:
+    purged = await queues.purge(current.broker.engine, topic, body.states)
+    return PurgeAnswer(topic=topic, purged=purged, performance=performance(current))
+
+
+@router.post(
+    "/{topic}/redrive",
+    summary="Bring jobs back from the dead letter topic",
+    description="Only those that came from this queue; their deliveries start at 0. Each is moved exactly once, "
+    "whatever happens. When the client leaves, no further one is moved.",
+    responses=_WRITES,
+)
+async def redrive(current: Current, topic: TopicName, body: RedriveRequest) -> RedriveAnswer:
+    current.access.require(ADMIN, queues.sources(topic, body.source))
+    done = await current.unless_gone(
+        queues.redrive(
+            current.broker.engine,
+            topic,
+            source=body.source,
+            max=body.max,
+            rate_per_s=body.rate_per_s,
+            dry_run=body.dry_run,
+        )
+    )
+    return RedriveAnswer(topic=topic, moved=done.moved, remaining=done.remaining, performance=performance(current))
+
+
+@router.get(
+    "/{topic}/leases",
+    summary="List jobs and who holds them",
+    description="By seq.",
+    response_model_exclude_none=True,
+    responses=refusals(*_REFUSALS),
+)
+async def leases(
+    current: Current,
+    topic: TopicName,
+    state: Annotated[StateOfJobs | None, Query(description="Only leased, delayed, ready or dead ones.")] = None,
+    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+) -> LeasesAnswer:
+    found, next_cursor = await queues.leases(
+        current.broker.engine, topic, state=state, page_size=page_size, cursor=cursor
+    )
+    jobs = [
+        Job.model_validate(
+            {
+                "$seq": job.seq,
+                "state": job.state.value,
+                "node": job.node,
+                "deadline": job.deadline,
+                "ready_at": job.ready_at,
+                "deliveries": job.deliveries,
+            }
+        )
+        for job in found
+    ]
+    return LeasesAnswer(topic=topic, jobs=jobs, next_cursor=next_cursor, performance=performance(current))

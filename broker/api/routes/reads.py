@@ -1,0 +1,173 @@
+"""POST …/diff, GET …/records and GET …/records/{seq}: the hot way out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from broker.api import render, strict_json
+from broker.api.answers import Answer
+from broker.api.query import Query, parsed
+from broker.api.render import Shape
+from broker.api.request import Request
+from broker.memory.memory import LOOK_BYTES, SMALL
+from broker.service import reads, routers
+from broker.service.predicates import tag_match
+from broker.tracing import notes
+from schemas.fields import MAX_U64, parse_u64
+from storage.errors import InvalidRequest
+
+Natural = Annotated[int, Meta(ge=0)]
+
+_U64_FIELDS = ("from_seq", "limit", "max_batch_bytes", "max_bytes", "wait_ms", "from_ts", "epoch")
+
+
+class _Body(msgspec.Struct, kw_only=True):
+    from_seq: Natural | None = None
+    limit: Natural | None = None
+    max_batch_bytes: Natural | None = None
+    max_bytes: Natural | None = None
+    node: str | list[str] | None = None
+    include_tags: bool | None = None
+    include_meta: bool | None = None
+    include_data: bool | None = None
+    include_stored: bool | None = None
+    wait_ms: Natural | None = None
+    from_ts: Natural | None = None
+    tag: Any = None
+    epoch: Natural | None = None
+    skip_corrupt: bool | None = None
+
+
+_body = msgspec.json.Decoder(_Body)
+_any = msgspec.json.Decoder()
+#: Reading takes such a part of what rendering does.
+READ_SHARE: Final = 4
+
+
+async def diff(request: Request) -> Answer:
+    raw = await request.body()
+    body = await strict_json.decode(raw, _body) if raw else _Body()
+    return await _read(request, body)
+
+
+async def get_records(request: Request) -> Answer:
+    return await _read(request, _from_query(request.query))
+
+
+async def get_record(request: Request) -> Answer:
+    topic, seq_text = request.address(), request.values[1]
+    seq = parsed(parse_u64, seq_text, "seq")
+    shape = _shape_of(request.query)
+    waited = await routers.caught_up(request.broker.engine, topic)
+    record = await reads.read_one(request.broker.engine, topic, seq)
+    if request.broker.tracing is not None:
+        request.note = notes.read("read", topic, [record])
+    return Answer(render.routed(render.one_record(topic, record, shape, request.started), waited))
+
+
+async def _read(request: Request, body: _Body) -> Answer:
+    broker = request.broker
+    asked = _asked(request.address(), body)
+    waited = await routers.caught_up(broker.engine, asked.topic)
+    if broker.memory.is_busy:
+        await broker.memory.turn(LOOK_BYTES)
+    reading = await reads.read(broker.engine, asked)
+    if asked.wait_ms and reading.empty:
+        waiting = reads.read_on(broker.engine, request.parking, reading, asked.wait_ms, turn=broker.memory.begin)
+        reading = await request.unless_gone(waiting)
+    request.is_read = True
+    is_large = reads.is_cut(asked, reading)
+    if is_large:
+        reading = await _whole(request, asked, reading)
+    if broker.tracing is not None:
+        request.note = notes.read("read", asked.topic, reading.result.records)
+    shape = Shape(
+        tags=body.include_tags is True,
+        meta=body.include_meta is not False,
+        data=body.include_data is not False,
+        stored=body.include_stored is True,
+    )
+    if not is_large:
+        return Answer(render.routed(render.diff(reading.result, shape, request.started), waited))
+    async with broker.memory.rendering:
+        text = await render.large_diff(reading.result, shape, request.started, broker.memory.turn)
+    return Answer(render.routed(text, waited))
+
+
+async def _whole(request: Request, asked: reads.Read, reading: reads.Reading) -> reads.Reading:
+    """The read as it was asked for, its memory held. Where there is none for all of that it gives less, one record at
+    least. Raises Overloaded.
+    """
+    engine, memory = request.broker.engine, request.broker.memory
+    topic, query, least = reading.topic, reading.query, reading.result.bytes
+    reads.dropped(engine, reading)
+    reading.result.records = ()  # not twice while it is waited for room
+    if least > SMALL:
+        await request.room_for(least)
+    room = await request.room(max(least, reads.bytes_asked(asked)))
+    await memory.turn(room // READ_SHARE)
+    whole = await reads.read_whole(engine, topic, query, room)
+    await request.room_for(whole.result.bytes)
+    return whole
+
+
+def _asked(topic: str, body: _Body) -> reads.Read:
+    for field in _U64_FIELDS:
+        value = getattr(body, field)
+        if value is not None and value > MAX_U64:
+            raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
+    return reads.Read(
+        topic=topic,
+        from_seq=body.from_seq or 0,
+        limit=body.limit or 0,
+        max_batch_bytes=body.max_batch_bytes or body.max_bytes or 0,
+        nodes=reads.several(body.node),
+        tag=tag_match(body.tag, "tag"),
+        wait_ms=body.wait_ms or 0,
+        from_ts=body.from_ts,
+        epoch=body.epoch,
+        skip_corrupt=body.skip_corrupt is True,
+    )
+
+
+def _from_query(query: Query) -> _Body:
+    """The same fields by query; several `node=` make a list."""
+    shape = _shape_of(query)
+    return _Body(
+        from_seq=query.number("from_seq"),
+        limit=query.number("limit"),
+        max_batch_bytes=query.number("max_batch_bytes"),
+        max_bytes=query.number("max_bytes"),
+        node=query.texts("node") or None,
+        include_tags=shape.tags,
+        include_meta=shape.meta,
+        include_data=shape.data,
+        include_stored=shape.stored,
+        wait_ms=query.number("wait_ms"),
+        from_ts=query.number("from_ts"),
+        tag=_predicate(query.text("tag")),
+        epoch=query.number("epoch"),
+        skip_corrupt=query.flag("skip_corrupt", False),
+    )
+
+
+def _shape_of(query: Query) -> Shape:
+    return Shape(
+        tags=query.flag("include_tags", False),
+        meta=query.flag("include_meta", True),
+        data=query.flag("include_data", True),
+        stored=query.flag("include_stored", False),
+    )
+
+
+def _predicate(text: str | None) -> Any:
+    """A predicate in JSON when it begins like one, else a tag as it stands."""
+    if text is None or text[:1] not in ("[", '"'):
+        return text
+    try:
+        return _any.decode(text)
+    except msgspec.DecodeError:
+        raise InvalidRequest("tag: begins like JSON, but is none.", field="tag") from None

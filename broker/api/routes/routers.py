@@ -1,0 +1,131 @@
+"""Routers: their control plane."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from broker.api.answers import CREATED
+from broker.api.refusals import refusals
+from broker.api.routes.topics import Current, StrictRoute, performance
+from broker.auth.scopes import ADMIN, READ
+from broker.service import routers
+from schemas.fields import NameInQuery, QueryU64
+from schemas.names import ROUTER_NAME_PATTERN
+from schemas.routers import (
+    RouterAnswer,
+    RouterChange,
+    RouterDeleteAnswer,
+    RouterListAnswer,
+    RouterPutAnswer,
+    RouterRequest,
+)
+from storage.routers.values import RouterState
+
+router = APIRouter(prefix="/v0/routers", tags=["routers"], route_class=StrictRoute)
+
+RouterName = Annotated[
+    str, Path(description="The router's name.", examples=["audit"], json_schema_extra={"pattern": ROUTER_NAME_PATTERN})
+]
+_WRITES = ("wal_saturated", "storage_failed", "storage_full")
+
+
+@router.put(
+    "/{router}",
+    summary="Make a router, or replace what it copies",
+    description="Fields left out return to their defaults; source and dest stay as they are. A definition that takes "
+    "the place of another counts for what was not copied yet. 201 when the router was made.",
+    responses={CREATED: {"model": RouterPutAnswer, "description": "The router was made."}}
+    | refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "router_cycle", "throttled", *_WRITES
+    ),
+)
+async def put_router(current: Current, response: Response, router: RouterName, body: RouterRequest) -> RouterPutAnswer:
+    definition = routers.definition_of(router, body)
+    current.access.require(ADMIN, (definition.source, definition.dest))
+    state, created = await routers.put(current.broker.engine, router, body)
+    if created:
+        response.status_code = CREATED
+    return RouterPutAnswer.model_validate(
+        {**_definition(state), "created": created, "performance": performance(current)}
+    )
+
+
+@router.patch(
+    "/{router}",
+    summary="Change what a router copies",
+    description="Fields that are named; all others stay. null counts as a value in filter: all records. source and "
+    "dest cannot be changed. It counts for what was not copied yet.",
+    responses=refusals("invalid_request", "router_not_found", "topic_exists_incompatible", "router_cycle", *_WRITES),
+)
+async def change_router(current: Current, router: RouterName, body: RouterChange) -> RouterPutAnswer:
+    current.access.require(ADMIN, routers.ends(body.source, body.dest))
+    state = await routers.change(current.broker.engine, router, body)
+    return RouterPutAnswer.model_validate({**_definition(state), "created": False, "performance": performance(current)})
+
+
+@router.get(
+    "/{router}",
+    summary="Describe a router",
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request", "router_not_found"),
+)
+async def get_router(current: Current, router: RouterName) -> RouterAnswer:
+    state = routers.describe(current.broker.engine, router)
+    return RouterAnswer.model_validate({**_entry(state), "performance": performance(current)})
+
+
+@router.get(
+    "",
+    summary="List routers",
+    description="Sorted by name, bytewise.",
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request"),
+)
+async def list_routers(
+    current: Current,
+    prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
+    source: Annotated[NameInQuery | None, Query(description="Only routers out of this topic.")] = None,
+    dest: Annotated[NameInQuery | None, Query(description="Only routers into this topic.")] = None,
+    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+) -> RouterListAnswer:
+    source, dest = source or None, dest or None
+    current.access.require(READ, routers.ends(source, dest))
+    states, next_cursor = routers.page(
+        current.broker.engine,
+        prefix=prefix,
+        source=source,
+        dest=dest,
+        page_size=page_size,
+        cursor=cursor,
+        only=current.access.prefixes,
+    )
+    fields: dict[str, Any] = {"routers": [_entry(state) for state in states], "performance": performance(current)}
+    return RouterListAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})
+
+
+@router.delete(
+    "/{router}",
+    summary="Delete a router",
+    description="What it has copied stays.",
+    responses=refusals("invalid_request", *_WRITES),
+)
+async def delete_router(current: Current, router: RouterName) -> RouterDeleteAnswer:
+    deleted = await routers.delete(current.broker.engine, router)
+    return RouterDeleteAnswer(router=router, deleted=deleted, performance=performance(current))
+
+
+def _definition(state: RouterState) -> dict[str, Any]:
+    return {"router": state.name, **state.definition.to_map()}
+
+
+def _entry(state: RouterState) -> dict[str, Any]:
+    entry = {
+        **_definition(state),
+        "cursor_seq": state.cursor_seq,
+        "lag": state.lag,
+        "forwarded_total": state.forwarded_total,
+    }
+    return entry if state.blocked is None else {**entry, "blocked": state.blocked}

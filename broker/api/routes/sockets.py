@@ -1,0 +1,175 @@
+"""GET /v0/ws: live reading and writing over one WebSocket (source: api.md §5).
+
+The server pings by itself (every 20 s, and gives up on a client that has not answered 20 s later). It closes with
+
+    1001   the broker stops
+    1008   the client has not read for longer than it is waited for
+    1009   a message is longer than a body may be
+    1011   a mistake of the broker's
+
+behind an `error` that says more, where there is one. A topic that cannot be read ends with an `error` that names it,
+and the connection stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from broker.api import errors, events
+from broker.api.answers import Answer, Receive, Scope, Send, with_protection
+from broker.api.push import LINGER_S, connection_of, send_now
+from broker.api.request import Request, by_name, request_id
+from broker.api.routes.commands import Commands
+from broker.api.routes.replies import Wording
+from broker.api.routes.watch import SLOW_READER, TOO_SLOW
+from broker.auth.access import ANYBODY, Access
+from broker.auth.table import rule_of
+from broker.live import frames
+from broker.live.watcher import Watcher
+from broker.memory.memory import SMALL
+from broker.server.http1 import WEBSOCKET_PATH
+from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
+
+if TYPE_CHECKING:
+    from broker.wiring import Broker
+
+_log = structlog.get_logger("broker.http")
+
+_SWITCHED: Final = 101
+_GOING_AWAY, _POLICY, _INTERNAL = 1001, 1008, 1011
+
+
+async def without_upgrade(_request: Request) -> Answer:
+    raise InvalidRequest("Upgrade: this path speaks WebSocket only (RFC 6455).", field="Upgrade")
+
+
+async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> None:
+    """One connection, from its opening handshake to its end."""
+    await receive()
+    started = perf_counter()
+    live = broker.live
+    wording = Wording()
+    watcher: Watcher[str] = Watcher(
+        live,
+        encode=lambda _, event: event.message(wording.word),
+        failure=lambda error, topic: _failure(wording.word, error, topic),
+        positions={},
+    )
+    try:
+        caller = _gate(broker, scope)
+        with broker.streams.place(), caller.stream_place():
+            live.enter(watcher)
+            try:
+                await send({"type": "websocket.accept"})
+                commands = Commands(watcher, caller, broker.http_metrics, wording)
+                await _converse(commands, watcher, receive, send)
+            finally:
+                live.exit(watcher)
+    except OSError:
+        broker.http_metrics.client_gone(WEBSOCKET_PATH)  # uvicorn's way to say so
+        return
+    except asyncio.CancelledError:
+        if not broker.stopping:
+            raise
+        return
+    except Exception as error:
+        broker.http_metrics.refused(error)
+        identity = request_id(dict(scope["headers"]).get(b"x-request-id"))
+        await _refuse(errors.answer(error, request_id=identity.decode()), send)
+        return
+    broker.http_metrics.observe(WEBSOCKET_PATH, "GET", _SWITCHED, perf_counter() - started)
+
+
+def _gate(broker: Broker, scope: Scope) -> Access:
+    """Whose connection it is to be."""
+    headers = by_name(scope["headers"])
+    broker.sites.check_host(headers)
+    broker.sites.check_page(headers, scope["scheme"], changes=True)
+    if not broker.serving:
+        raise ShuttingDown if broker.stopping else NotReady(replay_progress=broker.engine.recovery_progress)
+    caller = ANYBODY
+    if broker.gate is not None:
+        caller = broker.gate.admit(headers, b"", rule_of("GET", WEBSOCKET_PATH))
+    if scope["path"] != WEBSOCKET_PATH:
+        raise errors.PathNotFound
+    return caller
+
+
+async def _refuse(answer: Answer, send: Send) -> None:
+    """Instead of switching protocols. When it is too late for that, the connection ends."""
+    headers = [*with_protection(answer.headers), (b"content-type", answer.content_type)]
+    with suppress(RuntimeError, OSError):
+        await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": answer.body})
+        return
+    await send({"type": "websocket.close", "code": _INTERNAL})
+
+
+async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive, send: Send) -> None:
+    """Until either side ends it."""
+    memory = watcher.live.memory
+
+    def push(text: str) -> bool:
+        fits = len(text) <= SMALL or memory.answers.has_room(connection_of(send), len(text))
+        return fits and send_now(send, _message(text))
+
+    watcher.attach(push)
+    listening = asyncio.create_task(_listen(commands, receive))
+    sending = asyncio.create_task(_send(watcher, commands.wording, send))
+    try:
+        await asyncio.wait((listening, sending), return_when=asyncio.FIRST_COMPLETED)
+        for task in (listening, sending):
+            if task.done():
+                task.result()
+    finally:
+        commands.close()
+        listening.cancel()
+        sending.cancel()
+        await asyncio.wait((listening, sending))
+
+
+async def _listen(commands: Commands, receive: Receive) -> None:
+    while (message := await receive())["type"] != "websocket.disconnect":
+        await commands.take(message.get("text"))
+
+
+async def _send(watcher: Watcher[str], wording: Wording, send: Send) -> None:
+    try:
+        async for text in watcher.pieces():
+            async with asyncio.timeout(events.PATIENCE_S):
+                await send(_message(text))
+    except TimeoutError:
+        _log.warning("client_too_slow", route=WEBSOCKET_PATH)
+        _send_last(watcher, wording, send)
+        return
+    code = _GOING_AWAY if isinstance(watcher.error, ShuttingDown) else _INTERNAL
+    await send({"type": "websocket.close", "code": code})
+
+
+def _send_last(watcher: Watcher[str], wording: Wording, send: Send) -> None:
+    """To a client that does not read: behind what waits for it; sent if it reads on in time."""
+    watcher.live.figures.slow_closed += 1
+    protocol: Any = getattr(send, "__self__", None)
+    if protocol is None:
+        return
+    protocol.writable.set()
+    send_now(send, _message(frames.message(wording.word, "error", code=SLOW_READER, message=TOO_SLOW)))
+    send_now(send, {"type": "websocket.close", "code": _POLICY})
+    asyncio.get_running_loop().call_later(LINGER_S, protocol.transport.abort)
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {"type": "websocket.send", "text": text}
+
+
+def _failure(word: str, error: StorageError, topic: str | None) -> str:
+    code = events.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
+    more: dict[str, object] = {} if topic is None else events.place_of(topic)
+    if error.detail:
+        more["detail"] = error.detail
+    return frames.message(word, "error", None, code=code, message=error.message, **more)

@@ -1,0 +1,148 @@
+"""The commands of a WebSocket that begin and end watching (source: api.md §5).
+
+A subscription to what routers have still to bring something to waits, up to a second, beside the commands that come
+after it. What is about one topic keeps its order: behind a subscription that waits, everything that subscribes to one
+of its topics, or unsubscribes, waits as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker.api.render import Shape
+from broker.api.routes.replies import Replies, ReplyTo
+from broker.api.routes.watch import start_of
+from broker.auth.access import Access
+from broker.auth.table import COMMANDS
+from broker.live import wish
+from broker.live.watcher import Watcher
+from broker.service import routers
+from schemas.watch import Subscribe, Unsubscribe
+from storage.errors import InvalidRequest, TopicNotFound
+from storage.records.partitions import address, split
+
+DEFAULT_LIMIT: Final = 1000
+DEFAULT_BATCH_BYTES: Final = 1 << 20
+
+
+class _Waiting:
+    """A command that waits, and how far its topics were when the same connection first wrote to them meanwhile."""
+
+    __slots__ = ("done", "heads", "names")
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+        self.done = asyncio.Event()
+        self.heads: dict[str, int] = {}
+
+
+class Subscribing:
+    """Of one connection. Commands that wait take `places`, as its writes do."""
+
+    def __init__(self, watcher: Watcher[str], caller: Access, replies: Replies, places: asyncio.Semaphore) -> None:
+        self._watcher = watcher
+        self._live = watcher.live
+        self._caller = caller
+        self._replies = replies
+        self._places = places
+        self._waiting: dict[_Waiting, asyncio.Task[None]] = {}
+
+    def close(self) -> None:
+        """The connection has ended: nothing that waits is carried out."""
+        for task in self._waiting.values():
+            task.cancel()
+
+    def writes(self, topic: str) -> None:
+        """The connection is about to write to this topic: a subscription that came before is to give that."""
+        for each in self._waiting:
+            for place in each.names:
+                if split(place)[0] == topic and place not in each.heads:
+                    try:
+                        each.heads[place] = self._live.engine.topic(place).log.head
+                    except TopicNotFound:
+                        each.heads[place] = 0
+
+    async def subscribe(self, asked: Subscribe, to: ReplyTo) -> None:
+        """Returns when it was carried out, or waits. Raises what refuses it."""
+        named = {name: start_of(name, start) for name, start in asked.starts().items()}
+        wish.check_topics(named)
+        self._caller.require(COMMANDS["subscribe"], named)
+        starts = wish.addressed(self._live.engine, named, lenient=asked.lenient)
+        lagging = any(self._live.engine.routers.lags(name) for name in starts)
+        await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, to), to)
+
+    async def unsubscribe(self, asked: Unsubscribe, to: ReplyTo) -> None:
+        """As `subscribe`."""
+        names = asked.names()
+        self._caller.require(COMMANDS["unsubscribe"], names)
+        places = [address(name, asked.partition or 0) for name in names]
+        await self._in_order(places, False, lambda _: self._end(places, to), to)
+
+    # -- one after the other -----------------------------------------------------------------------------------------
+
+    async def _in_order(
+        self, names: Iterable[str], lagging: bool, act: Callable[[dict[str, int]], None], to: ReplyTo
+    ) -> None:
+        waiting = _Waiting(frozenset(names))
+        before = [each for each in self._waiting if each.names & waiting.names]
+        if not lagging and not before:
+            act({})
+            return
+        await self._places.acquire()
+        task = asyncio.create_task(self._wait_and_act(waiting, before, lagging, act, to))
+        self._waiting[waiting] = task
+        task.add_done_callback(lambda _: self._acted(waiting))
+
+    async def _wait_and_act(
+        self,
+        waiting: _Waiting,
+        before: list[_Waiting],
+        lagging: bool,
+        act: Callable[[dict[str, int]], None],
+        to: ReplyTo,
+    ) -> None:
+        try:
+            if lagging:
+                await routers.all_caught_up(self._live.engine, waiting.names)
+            for each in before:
+                await each.done.wait()
+            await self._watcher.room()
+            act(waiting.heads)
+        except Exception as error:
+            self._replies.refuse(error, to)
+
+    def _acted(self, waiting: _Waiting) -> None:
+        waiting.done.set()
+        del self._waiting[waiting]
+        self._places.release()
+
+    # -- what they do ------------------------------------------------------------------------------------------------
+
+    def _begin(self, asked: Subscribe, starts: dict[str, wish.Start], heads: dict[str, int], to: ReplyTo) -> None:
+        strong = asked.consistency == "strong"
+        opened = wish.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong, heads=heads)
+        if len({*self._watcher.handed, *opened}) > wish.MAX_TOPICS:
+            raise InvalidRequest(f"topics: at most {wish.MAX_TOPICS} on one connection.", field="topics")
+        options = wish.Options(
+            limit=wish.clamped(asked.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
+            max_batch_bytes=wish.clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, wish.MAX_BATCH_BYTES),
+            shape=Shape(tags=asked.include_tags, meta=asked.include_meta, data=asked.include_data),
+            exclude_nodes=wish.nodes(asked.node),
+            strong=strong,
+            skip_corrupt=asked.skip_corrupt,
+        )
+        for name in opened:
+            self._watcher.drop(name)  # nothing of an earlier subscription comes behind the answer
+        told = {
+            split(name)[0]: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
+            for name, each in opened.items()
+        }
+        self._replies.say("subscribed", to, topics=told)
+        for name, each in opened.items():
+            self._watcher.watch(name, options, each.position)
+
+    def _end(self, places: list[str], to: ReplyTo) -> None:
+        ended = [split(place)[0] for place in places if self._watcher.drop(place)]
+        self._replies.say("unsubscribed", to, topics=ended)

@@ -1,0 +1,234 @@
+"""Topics themselves, and the deletion of records: the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Request as FrameworkRequest
+from fastapi.routing import APIRoute
+
+from broker.api import strict_json
+from broker.api.answers import CREATED
+from broker.api.refusals import refusals
+from broker.api.request import Request
+from broker.auth.scopes import ADMIN
+from broker.service import deletes, partitions, routers, topics
+from schemas.config import TopicChange, TopicConfig, TopicSettings
+from schemas.fields import QueryFlag, QueryU64
+from schemas.names import TOPIC_NAME_PATTERN
+from schemas.performance import Performance, RoutedPerformance
+from schemas.queues import QueueState
+from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
+from schemas.topics import (
+    ConsumerFigures,
+    PartitionEntry,
+    TopicAnswer,
+    TopicDeleteAnswer,
+    TopicEntry,
+    TopicListAnswer,
+    TopicPutAnswer,
+)
+from storage.records.values import TopicState
+
+
+class _StrictRequest(FrameworkRequest):
+    """Its JSON as our own parser has it: the framework's fails on very long integers, naming no field."""
+
+    async def json(self) -> Any:
+        return strict_json.loads(await self.body())
+
+
+class StrictRoute(APIRoute):
+    """A route of the framework whose bodies are read by our own parser."""
+
+    def get_route_handler(self) -> Callable[[FrameworkRequest], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: FrameworkRequest) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return handle
+
+
+router = APIRouter(prefix="/v0/topics", tags=["topics"], route_class=StrictRoute)
+
+
+async def current(request: FrameworkRequest) -> Request:
+    """The request as the rest of the broker sees it."""
+    return request.scope["topics.request"]
+
+
+Current = Annotated[Request, Depends(current)]
+TopicName = Annotated[
+    str, Path(description="The topic's name.", examples=["orders"], json_schema_extra={"pattern": TOPIC_NAME_PATTERN})
+]
+
+PartitionNumber = Annotated[QueryU64 | None, Query(description="Which partition, counted from 0; 0 unless said.")]
+
+
+@router.put(
+    "/{topic}",
+    summary="Make a topic, or replace its settings",
+    description="Fields left out return to their defaults (partitions aside). 201 when the topic was made.",
+    responses={CREATED: {"model": TopicPutAnswer, "description": "The topic was made."}}
+    | refusals("invalid_request", "topic_exists_incompatible", "throttled", "storage_full"),
+)
+async def put_topic(current: Current, response: Response, topic: TopicName, settings: TopicSettings) -> TopicPutAnswer:
+    current.access.require(ADMIN, topics.names_in(topic, settings))
+    state, created = await topics.put(current.broker.engine, topic, settings)
+    if created:
+        response.status_code = CREATED
+    return TopicPutAnswer(topic=topic, created=created, config=_config(state), performance=performance(current))
+
+
+@router.patch(
+    "/{topic}",
+    summary="Change settings of a topic",
+    description="Those that are named; all others stay. null counts as a value in priority and dead_letter. type "
+    "cannot be changed.",
+    responses=refusals(
+        "invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", "wal_saturated",
+        "storage_failed", "storage_full",
+    ),
+)  # fmt: skip
+async def change_topic(current: Current, topic: TopicName, settings: TopicChange) -> TopicPutAnswer:
+    current.access.require(ADMIN, topics.names_in_change(topic, settings))
+    state = await topics.change(current.broker.engine, topic, settings)
+    return TopicPutAnswer(topic=topic, created=False, config=_config(state), performance=performance(current))
+
+
+@router.get(
+    "/{topic}",
+    summary="Describe a topic",
+    # What is not set is left out: what only queues have, for logs.
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request", "topic_not_found"),
+)
+async def get_topic(
+    current: Current,
+    topic: TopicName,
+    touch: Annotated[QueryFlag, Query(description="Count this look as a read.")] = True,
+) -> TopicAnswer:
+    waited = await routers.caught_up(current.broker.engine, topic)
+    state = await topics.describe(current.broker.engine, topic, touch=touch)
+    answer = TopicAnswer(
+        topic=state.topic,
+        type=state.config.type.value,
+        epoch=state.epoch,
+        head_seq=state.head_seq,
+        earliest_seq=state.earliest_seq,
+        next_seq=state.next_seq,
+        count=state.count,
+        bytes=state.bytes,
+        config=_config(state),
+        effective_priority=topics.effective_priority(current.broker.engine, state),
+        last_write_ts=state.last_write_ts,
+        last_read_ts=state.last_read_ts,
+        performance=RoutedPerformance.model_validate(performance(current).model_dump()),
+    )
+    if waited is not None:
+        answer.performance.router_wait_ms = round(waited.wait_ms, 3)
+    if waited is not None and waited.blocked:
+        answer.router_blocked = waited.blocked
+    if state.config.partitions > 1:
+        found = partitions.figures(partitions.states(current.broker.engine, topic))
+        answer.partitions = [PartitionEntry.model_validate(msgspec.to_builtins(each)) for each in found]
+    if state.queue is not None:
+        answer.queue = QueueState.model_validate(msgspec.to_builtins(state.queue))
+    if state.consumers is not None and state.consumers.count:
+        answer.consumers = ConsumerFigures(count=state.consumers.count, lag=state.consumers.lag)
+    return answer
+
+
+@router.get(
+    "",
+    summary="List topics",
+    description="Sorted by name, bytewise.",
+    response_model_exclude_none=True,
+    responses=refusals("invalid_request"),
+)
+async def list_topics(
+    current: Current,
+    prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
+    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+) -> TopicListAnswer:
+    states, next_cursor = await topics.page(
+        current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor, only=current.access.prefixes
+    )
+    return TopicListAnswer(
+        topics=[_entry(current, state) for state in states], next_cursor=next_cursor, performance=performance(current)
+    )
+
+
+@router.delete(
+    "/{topic}",
+    summary="Delete a topic and all of its records",
+    description="A topic made again under the name starts at seq 1 with another epoch.",
+    responses=refusals("invalid_request", "topic_not_empty"),
+)
+async def delete_topic(
+    current: Current,
+    topic: TopicName,
+    if_empty: Annotated[QueryFlag, Query(description="Refuse when it still holds records.")] = False,
+) -> TopicDeleteAnswer:
+    routers_removed = await topics.delete(current.broker.engine, topic, if_empty=if_empty)
+    return TopicDeleteAnswer(
+        topic=topic,
+        deleted=routers_removed is not None,
+        routers_removed=routers_removed or [],
+        performance=performance(current),
+    )
+
+
+@router.post(
+    "/{topic}/delete",
+    summary="Delete records for good",
+    description="Those below before_seq and those that fit match; with both, what both hold for. Never a tombstone.",
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request", "topic_not_found"),
+)
+async def delete_records(
+    current: Current, topic: TopicName, body: DeleteRecordsRequest, partition: PartitionNumber = None
+) -> DeleteRecordsAnswer:
+    engine = current.broker.engine
+    place = partitions.at(engine, topic, partition)
+    done = await deletes.delete_records(engine, place, before_seq=body.before_seq, match=body.match)
+    answer = DeleteRecordsAnswer(
+        topic=topic,
+        deleted=done.deleted,
+        earliest_seq=done.earliest_seq,
+        head_seq=done.head_seq,
+        count=done.count,
+        bytes=done.bytes,
+        performance=performance(current),
+    )
+    if partition:
+        answer.partition = partition
+    return answer
+
+
+def _config(state: TopicState) -> TopicConfig:
+    fields: dict[str, Any] = topics.echoed_config(state.config)
+    return TopicConfig(**fields)
+
+
+def _entry(current: Request, state: TopicState) -> TopicEntry:
+    return TopicEntry(
+        topic=state.topic,
+        type=state.config.type.value,
+        head_seq=state.head_seq,
+        earliest_seq=state.earliest_seq,
+        count=state.count,
+        bytes=state.bytes,
+        durable=state.config.durable,
+        effective_priority=topics.effective_priority(current.broker.engine, state),
+    )
+
+
+def performance(current: Request) -> Performance:
+    """What an answer that is made now says of the time it took."""
+    return Performance(server_total_ms=round(current.elapsed_ms(), 3))

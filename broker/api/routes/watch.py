@@ -1,0 +1,148 @@
+"""Watching topics: POST /v0/watch makes a session, GET /v0/watch/{wid} streams its events (source: api.md §5)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+
+from broker.api import events
+from broker.api.answers import Streamed
+from broker.api.errors import status_of
+from broker.api.refusals import refusals
+from broker.api.render import Shape
+from broker.api.request import Request
+from broker.api.routes.topics import Current, StrictRoute
+from broker.auth.scopes import READ
+from broker.live import cursor, wish
+from broker.live.frames import Event
+from broker.live.session import TTL_MS, Session
+from broker.live.watcher import Heartbeat, Watcher
+from broker.service import routers
+from schemas.fields import QueryFlag
+from schemas.performance import RoutedPerformance
+from schemas.watch import WatchAnswer, WatchedTopic, WatchRequest, WatchStart
+from storage.records.partitions import split
+
+DEFAULT_LIMIT: Final = 256
+DEFAULT_BATCH_BYTES: Final = 262_144
+SLOW_READER: Final = "slow_reader"
+TOO_SLOW: Final = "The client has not read for longer than it is waited for; come back, and go on where you were."
+
+router = APIRouter(tags=["watch"], route_class=StrictRoute)
+
+
+@router.post(
+    "/v0/watch",
+    summary="Make a watch session",
+    description="The session says what its streams give; it is in memory only, and outlives its last stream by "
+    "session_ttl_ms.",
+    responses=refusals("invalid_request", "topic_not_found", "throttled"),
+    response_model_exclude_unset=True,
+)
+async def make_session(
+    current: Current,
+    body: WatchRequest,
+    lenient: Annotated[QueryFlag, Query(description="Leave out topics that do not exist.")] = False,
+) -> WatchAnswer:
+    live = current.broker.live
+    named = {name: start_of(name, start) for name, start in body.topics.items()}
+    wish.check_topics(named)
+    current.access.require(READ, named)
+    starts = wish.addressed(live.engine, named, lenient=lenient)
+    strong = body.consistency == "strong"
+    options = wish.Options(
+        limit=wish.clamped(body.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
+        max_batch_bytes=wish.clamped(body.max_batch_bytes, DEFAULT_BATCH_BYTES, wish.MAX_BATCH_BYTES),
+        shape=Shape(tags=body.include_tags, meta=body.include_meta, data=body.include_data),
+        exclude_nodes=wish.nodes(body.node),
+        strong=strong,
+        skip_corrupt=body.skip_corrupt,
+    )
+    waited_ms = await routers.all_caught_up(live.engine, starts)
+    opened = wish.open_topics(live.engine, starts, lenient=lenient, strong=strong)
+    session = live.sessions.make(
+        wish.Wish(options=options, heartbeat_ms=wish.heartbeat_ms(body.heartbeat_ms)),
+        {name: each.position for name, each in opened.items()},
+        current.access.owner,
+        live.now_ms(),
+    )
+    answer = WatchAnswer(
+        wid=session.wid,
+        stream_url=f"/v0/watch/{session.wid}",
+        session_ttl_ms=TTL_MS,
+        topics={
+            split(name)[0]: WatchedTopic(from_seq=each.from_seq, head_seq=each.head_seq, earliest_seq=each.earliest_seq)
+            for name, each in opened.items()
+        },
+        performance=RoutedPerformance(server_total_ms=round(current.elapsed_ms(), 3)),
+    )
+    if waited_ms is not None:
+        answer.performance.router_wait_ms = round(waited_ms, 3)
+    return answer
+
+
+def start_of(name: str, given: WatchStart | None) -> wish.Start:
+    """Where to start, from what was sent. Raises InvalidRequest."""
+    if given is None:
+        return wish.Start()
+    # A tail wins over from_seq. true, as nothing at all: behind what is there now. The number 1 is not meant by it.
+    tail = None if isinstance(given.tail, bool) else given.tail
+    from_seq = given.from_seq if given.tail is None or given.tail is False else None
+    return wish.Start(from_seq=from_seq, tail=tail, partition=given.partition or 0)
+
+
+async def stream(request: Request) -> Streamed:
+    events.check_accept(request)
+    live = request.broker.live
+    session = live.sessions.find(request.values[0], request.access.owner, live.now_ms())
+    watcher: Watcher[bytes] = Watcher(
+        live, encode=_encode, failure=events.error_event, positions=session.positions, closes=True
+    )
+    first, rest = b"", None
+    if request.scope["method"] != "HEAD":
+        rest = _stream(request, session, watcher)
+        # Up to the first piece now: from here on, closing `rest` ends the watching.
+        first = await anext(rest)
+    return Streamed(
+        first,
+        rest,
+        length=None,
+        patience_s=events.PATIENCE_S,
+        content_type=events.EVENT_STREAM,
+        headers=events.HEADERS,
+        attach=watcher.attach,
+        last_words=lambda: _last_words(watcher),
+    )
+
+
+async def _stream(request: Request, session: Session, watcher: Watcher[bytes]) -> AsyncGenerator[bytes]:
+    live = request.broker.live
+    given = cursor.decode(request.headers.get(b"last-event-id", b""))
+    with request.stream_place():
+        live.enter(watcher)
+        live.sessions.opened(session)
+        try:
+            yield events.RETRY
+            await routers.all_caught_up(live.engine, session.positions)
+            for name, last in list(session.positions.items()):
+                watcher.watch(name, session.wish.options, given.get(cursor.key(name), last))
+            heartbeat = Heartbeat(session.wish.heartbeat_ms / 1000, lambda: events.heartbeat(live.engine.now_ms()))
+            async for piece in watcher.pieces(heartbeat):
+                yield piece
+        finally:
+            live.sessions.closed(session, live.now_ms())
+            live.exit(watcher)
+
+
+def _encode(watcher: Watcher[bytes], event: Event) -> bytes:
+    if len(watcher.handed) > 1:
+        return event.with_id(watcher.id())
+    [name] = watcher.handed
+    return event.alone(b'"%b"' % cursor.key(name).encode())
+
+
+def _last_words(watcher: Watcher[bytes]) -> bytes:
+    watcher.live.figures.slow_closed += 1
+    return events.event("error", {"code": status_of("throttled"), "error": TOO_SLOW, "reason": SLOW_READER})

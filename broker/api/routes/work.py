@@ -1,0 +1,184 @@
+"""GET …/work: jobs as a stream of events, pushed to a worker for as long as it is connected (source: api.md §6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from broker.api import events, render, render_queues
+from broker.api.answers import Streamed
+from broker.api.request import Request
+from broker.memory.memory import PATIENCE_S, SMALL
+from broker.service import queues
+from storage.errors import StorageError, TopicNotFound
+from storage.state.queues.values import ClaimedJob
+
+if TYPE_CHECKING:
+    from broker.memory.budget import Hold
+    from storage.queues.work import Worker
+
+#: Records that were claimed, and the events that are made of them.
+COPIES: Final = 2
+#: Jobs are taken from the queue while no more than so many bytes of them wait for the client to take them.
+MAX_BUFFERED_BYTES: Final = 256 * 1024
+
+
+async def work(request: Request) -> Streamed:
+    events.check_accept(request)
+    query = request.query
+    asked = queues.Work(
+        topic=request.values[0],
+        node=query.text("node") or "",
+        max=1 if (most := query.number("max")) is None else most,
+        lease_ms=query.number("lease_ms"),
+    )
+    worker = queues.work(request.broker.engine, asked)
+    first, rest = b"", None
+    if request.scope["method"] != "HEAD":
+        rest = _stream(request, asked.topic, worker)
+        # Up to the first piece now: from here on, closing `rest` gives back what it holds.
+        first = await anext(rest)
+    return Streamed(
+        first,
+        rest,
+        length=None,
+        patience_s=events.PATIENCE_S,
+        content_type=events.EVENT_STREAM,
+        headers=events.HEADERS,
+    )
+
+
+async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator[bytes]:
+    """Jobs until the client leaves; what it has not settled then goes back at once."""
+    broker = request.broker
+    engine = broker.engine
+    topic = engine.topic(name)
+    with request.stream_place():
+        async with worker:
+            outbox = Outbox(request, name)
+            worker.room_for = outbox.room_for
+            filling = asyncio.create_task(outbox.fill(worker))
+            try:
+                yield events.RETRY
+                while not outbox.ended:
+                    piece = await outbox.take()
+                    if piece or not outbox.ended:
+                        yield piece or events.heartbeat(engine.now_ms())
+                yield _last(filling.exception(), name, topic.log.head)
+            finally:
+                outbox.release()
+                filling.cancel()
+                with suppress(asyncio.CancelledError, StorageError):
+                    await filling
+
+
+def _last(reason: BaseException | None, topic: str, head_seq: int) -> bytes:
+    """What the client is told at the end."""
+    match reason:
+        case TopicNotFound():
+            return events.event("topic-deleted", {"topic": topic, "head_seq": head_seq, "reason": "deleted"})
+        case StorageError():
+            return events.error_event(reason)
+        case _:
+            raise reason or AssertionError("a worker gives jobs until something ends it")
+
+
+class Outbox:
+    """Jobs on their way from the queue to the client, as events."""
+
+    def __init__(self, request: Request, topic: str) -> None:
+        self._name = topic
+        self._topic = render.quoted(topic)
+        self._engine = request.broker.engine
+        self._memory = request.broker.memory
+        self._connection = request.connection
+        #: What its jobs hold, beyond a small part.
+        self._room: Hold | None = None
+        #: What those hold that are being claimed, or are not yet among the frames.
+        self._claiming: Hold | None = None
+        self._frames: list[bytes] = []
+        self._bytes = 0
+        self._filled = asyncio.Event()
+        self._free = asyncio.Event()
+        self._free.set()
+        self._over = False
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will come."""
+        return self._over and not self._frames
+
+    async def room_for(self, count: int) -> int:
+        """How many bytes of jobs may be claimed: as many as there are now, and memory for. While there is none for one
+        it waits. Of jobs that are still to come no memory is held: of large ones it is given one.
+        """
+        self._let_go()
+        one, size = queues.claimable_bytes(self._engine, self._name, count)
+        if size * COPIES <= SMALL:
+            return SMALL
+        answers = self._memory.answers
+        while (held := await self._memory.less(self._connection, one * COPIES, PATIENCE_S)) is None:
+            if self._engine.queues.leaving:
+                return SMALL  # the claim will be told so
+        self._claiming = held
+        most = self._memory.most_for_one(size * COPIES)
+        if answers.has_room(self._connection, most - held.size):
+            held.resize(max(held.size, most))
+        return held.size // COPIES
+
+    def _let_go(self) -> None:
+        if self._claiming is not None:
+            self._claiming.release()
+            self._claiming = None
+
+    async def fill(self, jobs: AsyncIterator[ClaimedJob]) -> None:
+        """Until the worker ends, in whatever way."""
+        try:
+            async for job in jobs:
+                frame = render_queues.job_event(self._topic, job)
+                self._frames.append(frame)
+                self._bytes += len(frame)
+                if self._claiming is not None:
+                    self._claiming.resize(max(0, self._claiming.size - COPIES * len(frame)))
+                if self._bytes > SMALL:
+                    self._count()
+                self._filled.set()
+                await self._memory.room()  # no further job while all answers together hold too much
+                if self._bytes > MAX_BUFFERED_BYTES:
+                    self._free.clear()
+                    await self._free.wait()
+        finally:
+            self._let_go()
+            self._over = True
+            self._filled.set()
+
+    async def take(self) -> bytes:
+        """All that is there; b"" when nothing came for the time of a heartbeat, or will come any more."""
+        if not self._over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(events.HEARTBEAT_S):
+                    await self._filled.wait()
+            self._filled.clear()
+        self.release()
+        taken = b"".join(self._frames)
+        if len(taken) > SMALL:
+            self._count(len(taken))
+        self._frames.clear()
+        self._bytes = 0
+        self._free.set()
+        return taken
+
+    def _count(self, sent: int = 0) -> None:
+        size = self._bytes + sent
+        if self._room is None:
+            self._room = self._memory.answers.hold(self._connection, size)
+        else:
+            self._room.resize(size)
+
+    def release(self) -> None:
+        """What was taken has been sent, or nobody wants it any more."""
+        if self._room is not None:
+            self._room.release()
+            self._room = None

@@ -1,0 +1,205 @@
+"""Which names the broker answers to (`Host`), and pages of which sites may use it (`Origin`).
+
+A browser sends what a page tells it to, also to a broker on its own machine, which may have no keys. Two headers that
+no page can forge tell such a request from others:
+
+    Host     the name in the URL. A page whose name was made to lead to this machine (DNS rebinding) has its own name
+             there. Addresses are always allowed: nobody can make an address lead elsewhere.
+    Origin   the site of the page. For a WebSocket, and for whatever changes something, it has to be the broker's own
+             or one of `TOPICS_CORS_ORIGINS`. Other reading is left to the browser, which keeps the answer from a page
+             that the broker does not name.
+
+Where a page loads an image or a script, the browser sends no Origin, but Sec-Fetch-Site: GET …/work claims jobs.
+Programs send neither, and are not concerned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.api.answers import NO_CONTENT, Answer, Headers
+from broker.auth.scopes import READ, Scopes
+from storage.errors import RequestError
+
+if TYPE_CHECKING:
+    from broker.settings import Settings
+
+#: Stands in a setting for all of them.
+ANY: Final = "*"
+_LOOPBACK: Final = frozenset({"localhost", "*.localhost"})
+#: Hosts that were found to be allowed, as they were sent: so many are remembered.
+_MAX_KNOWN: Final = 256
+#: A Host in an error message is cut off there.
+_SHOWN_CHARS: Final = 255
+
+_HOST_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What Sec-Fetch-Site says of a page of another site; another port of the same machine is one, too.
+_FOREIGN: Final = frozenset({b"cross-site", b"same-site"})
+
+#: Without cookies, * stands for all headers but Authorization.
+_SHARED: Final[Headers] = ((b"access-control-expose-headers", b"*"), (b"vary", b"origin"))
+_PREFLIGHT: Final[Headers] = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
+    (b"access-control-allow-headers", b"authorization, *"),
+    (b"access-control-max-age", b"600"),
+)
+
+
+class NotHere(RequestError):
+    """The broker does not answer to the name in Host; TOPICS_ALLOWED_HOSTS says which names it does."""
+
+    code = "forbidden"
+
+
+class ForeignPage(RequestError):
+    """The request comes from a page of another site; TOPICS_CORS_ORIGINS says which sites may use the broker."""
+
+    code = "forbidden"
+
+
+class Sites:
+    """Of one broker. `hosts` None: it answers to every name."""
+
+    def __init__(self, hosts: frozenset[str] | None, origins: frozenset[str]) -> None:
+        self._hosts = None if hosts is None or ANY in hosts else hosts
+        self._origins = origins
+        self._known: set[bytes | None] = {None}
+
+    def answers_to(self, host: bytes | None) -> bool:
+        """Whether a request may be for that Host. None: it says none, as browsers never do."""
+        if self._hosts is None or host in self._known:
+            return True
+        if not _is_among(_name(host), self._hosts):
+            return False
+        if len(self._known) >= _MAX_KNOWN:
+            self._known = {None}
+        self._known.add(host)
+        return True
+
+    def check_host(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raises NotHere."""
+        host = headers.get(b"host")
+        if not self.answers_to(host):
+            shown = (host or b"").decode("latin-1")[:_SHOWN_CHARS]
+            raise NotHere(
+                f"Host: the broker does not answer to {shown!r}; name it in TOPICS_ALLOWED_HOSTS, or use its address.",
+                host=shown,
+            )
+
+    def check_page(self, headers: Mapping[bytes, bytes], scheme: str, *, changes: bool) -> None:
+        """That the page a request comes from may make it, if it comes from one. Raises ForeignPage."""
+        if not changes:
+            return
+        origin = headers.get(b"origin")
+        if origin is None:
+            if headers.get(b"sec-fetch-site") in _FOREIGN:
+                raise ForeignPage("Sec-Fetch-Site: a page of another site may not do this.", origin=None)
+        elif not self._may_use(origin, headers.get(b"host", b""), scheme):
+            shown = origin.decode("latin-1")[:_SHOWN_CHARS]
+            raise ForeignPage(
+                f"Origin: pages of {shown!r} may not do this; name the site in TOPICS_CORS_ORIGINS.", origin=shown
+            )
+
+    def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> Answer | None:
+        """The answer to a browser that asks before it sends; None: this is no such question, or its site may not."""
+        if method != "OPTIONS" or b"access-control-request-method" not in headers:
+            return None
+        if not self._is_named(headers.get(b"origin", b"")):
+            return None
+        return Answer(b"", status=NO_CONTENT, headers=_PREFLIGHT)
+
+    def shared_with(self, origin: bytes) -> Headers:
+        """What an answer has to say for a page of another site to see it; nothing, if the page may not."""
+        if not self._is_named(origin):
+            return ()
+        return (b"access-control-allow-origin", b"*" if ANY in self._origins else origin), *_SHARED
+
+    def _may_use(self, origin: bytes, host: bytes, scheme: str) -> bool:
+        return self._is_named(origin) or _is_same(origin.lower(), host.lower(), scheme)
+
+    def _is_named(self, origin: bytes) -> bool:
+        return bool(self._origins) and (ANY in self._origins or origin.decode("latin-1").lower() in self._origins)
+
+
+def changes_something(method: str, scopes: Scopes) -> bool:
+    """Whether an operation with these scopes may change something: reading by POST may wait, and counts as well."""
+    return method not in _SAFE_METHODS or not scopes <= READ
+
+
+def sites_of(settings: Settings, machine: str) -> Sites:
+    """By what was set; `machine` is the name of this machine. Without keys, only names of it are answered to."""
+    hosts = settings.allowed_hosts
+    if hosts is None and not settings.all_keys():
+        hosts = _LOOPBACK | {settings.host.lower(), machine.lower()}
+    return Sites(hosts, settings.cors_origins or frozenset())
+
+
+def parse_hosts(value: Any) -> Any:
+    """A comma list of names without ports, `*.` in front of one for all below it, `*` for all. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    found = _items(value)
+    for each in found:
+        if each != ANY and not _HOST_NAME.fullmatch(each) and not _is_address(each.strip("[]")):
+            raise ValueError(
+                f"{each!r} is no name of a host: no scheme, no port, *.example.com for all below that name"
+            )
+    return found
+
+
+def parse_origins(value: Any) -> Any:
+    """A comma list of scheme://host[:port], `*` for all. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    found = _items(value)
+    for each in found:
+        if each != ANY and not _ORIGIN.fullmatch(each):
+            raise ValueError(
+                f"{each!r} is no origin: https://app.example.com, with its port if it has one, without a path"
+            )
+    return found
+
+
+def _items(text: str) -> frozenset[str]:
+    return frozenset(item.strip().lower() for item in text.split(",") if item.strip())
+
+
+def _name(host: bytes | None) -> str:
+    """The name or address in a Host, without its port."""
+    text = (host or b"").decode("latin-1").lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0].removesuffix(".")
+
+
+def _is_among(name: str, hosts: frozenset[str]) -> bool:
+    if name in hosts or _is_address(name):
+        return True
+    while "." in name:
+        name = name.partition(".")[2]
+        if f"*.{name}" in hosts:
+            return True
+    return False
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_same(origin: bytes, host: bytes, scheme: str) -> bool:
+    """Whether a page is the broker's own. A proxy that ends TLS makes http of https, never the reverse."""
+    page_scheme, _, page_host = origin.decode("latin-1").partition("://")
+    if not page_host or (scheme in ("https", "wss") and page_scheme != "https"):
+        return False
+    port = _DEFAULT_PORTS.get(page_scheme, "")
+    return page_host.removesuffix(port) == host.decode("latin-1").removesuffix(port)
