@@ -116,12 +116,18 @@ class RequestModel(BaseModel):
     """A request body: unknown fields are ignored, and null in a field is the same as leaving it out."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    #: Fields in which null is a value.
+    nullable: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: field for name, field in value.items() if field is not None}  # pyright: ignore[reportUnknownVariableType]
+            return {  # pyright: ignore[reportUnknownVariableType]
+                name: field
+                for name, field in value.items()  # pyright: ignore[reportUnknownVariableType]
+                if field is not None or name in cls.nullable
+            }
         return value
 
 
@@ -151,20 +157,6 @@ class ConfigModel(RequestModel):
 
 class ChangeModel(ConfigModel):
     """Settings to be changed: what is named changes, all else stays. null counts as a value where it is one."""
-
-    #: Fields in which null is a value.
-    nullable: ClassVar[frozenset[str]] = frozenset()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {  # pyright: ignore[reportUnknownVariableType]
-                name: field
-                for name, field in value.items()  # pyright: ignore[reportUnknownVariableType]
-                if field is not None or name in cls.nullable
-            }
-        return value
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

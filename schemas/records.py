@@ -19,6 +19,9 @@ def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
 
 
 class AppendRecord(RequestModel):
+    #: null is a payload like any other.
+    nullable = frozenset({"data"})
+
     data: JsonValue
     meta: JsonValue = Field(None, description="As data; at most 64 keys when an object.")
     tag: str | None = Field(None, description="At most 256 bytes; readers can filter by it.")

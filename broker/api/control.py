@@ -1,122 +1,161 @@
-"""The control plane: an ordinary FastAPI application behind the dispatcher.
+"""Operations of the control plane: FastAPI reads their parameters and bodies, by the signature of the handler, and
+writes their answers, by its models.
 
-The dispatcher has found the route, read the body and judged its JSON before; what the framework raises comes back
-as an exception, so that one place makes all answers.
+A request has been routed, let in, and its body read and checked before it comes here (`broker.api.dispatch`). So what
+runs is the handler that FastAPI makes for a route, not its application: its routing, middleware and error pages would
+come a second time. What it raises goes to the dispatcher, which answers all errors.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from fastapi import Depends, Path, Query
+from fastapi import Request as FrameworkRequest
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 
-from broker import VERSION
 from broker.api import strict_json
-from broker.api.answers import Answer, Headers, Message
+from broker.api.answers import Answer
+from broker.api.operation import Operation
 from broker.api.request import Request
-from broker.api.routes import backups, consumers, health, metrics, queues, routers, topics, watch
-from broker.api.routing import RouteTable
+from broker.auth.rules import Rule
+from schemas.fields import QueryU64
+from schemas.names import TOPIC_NAME_PATTERN
+from schemas.performance import Performance
 
-_ROUTERS = (
-    topics.router,
-    queues.router,
-    routers.router,
-    consumers.router,
-    watch.router,
-    backups.router,
-    health.router,
-    metrics.router,
-)
 #: The largest body of a request that has no records: the event loop parses and checks it in one go.
 MAX_CONTROL_BODY_BYTES: Final = 1 << 20
-_WITH_BODY = {"PUT", "POST", "PATCH"}
-#: What answers while the engine is not ready, too.
-ALWAYS = {"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"}
+_WITH_BODY: Final = frozenset({"PUT", "POST", "PATCH"})
+#: Where a FastAPI handler finds what closes the resources of its dependencies.
+_STACKS: Final = ("fastapi_middleware_astack", "fastapi_inner_astack", "fastapi_function_astack")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-@cache
-def control_plane() -> FastAPI:
-    """The framework's application, with its own documentation pages off.
+async def current(request: FrameworkRequest) -> Request:
+    """The request as the rest of the broker sees it."""
+    return request.scope["topics.request"]
 
-    One for all brokers of the process: the broker comes with each request.
+
+Current = Annotated[Request, Depends(current)]
+TopicName = Annotated[
+    str, Path(description="The topic's name.", examples=["orders"], json_schema_extra={"pattern": TOPIC_NAME_PATTERN})
+]
+PartitionNumber = Annotated[QueryU64 | None, Query(description="Which partition, counted from 0; 0 unless said.")]
+
+
+def performance(request: Request) -> Performance:
+    """What an answer that is made now says of the time it took."""
+    return Performance(server_total_ms=round(request.elapsed_ms(), 3))
+
+
+class ControlOperations(list[Operation]):
+    """Declares operations below one path: the functions that it decorates are their handlers, in FastAPI's form.
+
+    orders = ControlOperations("/v0/orders", tag="orders")
+
+    @orders.put("/{order}", Rule(ADMIN), summary="Make an order")
+    async def put_order(current: Current, order: str, body: OrderRequest) -> OrderAnswer: ...
     """
-    app = FastAPI(title="topics", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
-    for router in _ROUTERS:
-        app.include_router(router)
-    for kind in (HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _raise_on)
-    return app
+
+    def __init__(self, prefix: str = "", *, tag: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._tag = tag
+
+    def get(self, path: str, rule: Rule, **described: Any) -> Callable[[F], F]:
+        return self._declare("GET", path, rule, **described)
+
+    def put(self, path: str, rule: Rule, **described: Any) -> Callable[[F], F]:
+        return self._declare("PUT", path, rule, **described)
+
+    def post(self, path: str, rule: Rule, **described: Any) -> Callable[[F], F]:
+        return self._declare("POST", path, rule, **described)
+
+    def patch(self, path: str, rule: Rule, **described: Any) -> Callable[[F], F]:
+        return self._declare("PATCH", path, rule, **described)
+
+    def delete(self, path: str, rule: Rule, **described: Any) -> Callable[[F], F]:
+        return self._declare("DELETE", path, rule, **described)
+
+    def _declare(
+        self, method: str, path: str, rule: Rule, *, always: bool = False, documented: bool = True, **described: Any
+    ) -> Callable[[F], F]:
+        """`always`: see `Operation`. `documented`: whether the OpenAPI document has it. `described`: as `APIRoute`
+        takes it.
+        """
+
+        def declare(function: F) -> F:
+            whole = self._prefix + path
+            route = APIRoute(
+                whole, function, methods=[method], tags=[self._tag], include_in_schema=documented, **described
+            )
+            self.append(
+                Operation(
+                    method=method,
+                    path=whole,
+                    handler=_Served(route, method, waits=not always),
+                    rule=rule,
+                    always=always,
+                    name=route.unique_id if documented else "",
+                    tag=self._tag,
+                    route=route,
+                )
+            )
+            return function
+
+        return declare
 
 
-def register(app: FastAPI, table: RouteTable) -> None:
-    """Enter the application's routes in the table."""
-    endpoint = ControlEndpoint(app)
-    for router in _ROUTERS:
-        for route in router.routes:
-            if isinstance(route, APIRoute):
-                for method in route.methods or ():
-                    table.add(method, route.path, endpoint, always=route.path in ALWAYS)
+class _Body(FrameworkRequest):
+    """A request whose body has been read. Its JSON is as our own parser has it: the framework's fails on very long
+    integers, naming no field."""
+
+    def __init__(self, scope: Any, body: bytes) -> None:
+        super().__init__(scope)
+        self._body = body
+
+    async def json(self) -> Any:
+        return strict_json.loads(self._body)
 
 
-async def _raise_on(_request: Any, error: Exception) -> Any:
-    raise error
+class _Served:
+    """The handler of one operation: FastAPI's, between our request and our answer.
 
+    `waits`: it takes its turn with others that may keep the event loop for long.
+    """
 
-class ControlEndpoint:
-    """Runs a request through the framework and gives back the whole answer."""
+    __slots__ = ("_handle", "_has_body", "_parameters", "_waits")
 
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
+    def __init__(self, route: APIRoute, method: str, *, waits: bool) -> None:
+        self._handle = route.get_route_handler()
+        self._parameters = tuple(part[1:-1] for part in route.path.split("/") if part.startswith("{"))
+        self._has_body = method in _WITH_BODY
+        self._waits = waits
 
     async def __call__(self, request: Request) -> Answer:
-        method = request.scope["method"]
-        body = b""
-        headers: Headers = ()
-        if method in _WITH_BODY:
+        body, headers = b"", []
+        if self._has_body:
             # An empty body is an empty object: every field of these requests has a default.
             body = await request.body(max_bytes=MAX_CONTROL_BODY_BYTES) or b"{}"
             await strict_json.check(body)
-            headers = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
-        scope = {
-            **request.scope,
-            "method": "GET" if method == "HEAD" else method,
-            "headers": list(headers),
-            "topics.request": request,
-        }
-        if request.scope["path"] not in ALWAYS:
+            headers = [(b"content-type", b"application/json")]
+        if self._waits:
             await request.broker.memory.begin_alone()
-        exchange = _Exchange(body)
-        await self._app(scope, exchange.receive, exchange.send)
-        return exchange.answer()
-
-
-class _Exchange:
-    """Both ends of a call into the framework: gives the body once, collects what is sent."""
-
-    def __init__(self, body: bytes) -> None:
-        self._messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        self._status = 0
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._parts: list[bytes] = []
-
-    async def receive(self) -> Message:
-        return self._messages.pop() if self._messages else {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            self._headers = list(message["headers"])
-        else:
-            self._parts.append(message.get("body", b""))
-
-    def answer(self) -> Answer:
-        headers = dict(self._headers)
-        content_type = headers.pop(b"content-type", b"application/json")
-        headers.pop(b"content-length", None)
+        async with AsyncExitStack() as stack:
+            scope = {
+                **request.scope,
+                **dict.fromkeys(_STACKS, stack),
+                "headers": headers,
+                "path_params": dict(zip(self._parameters, request.values, strict=True)),
+                "topics.request": request,
+            }
+            response = await self._handle(_Body(scope, body))
         return Answer(
-            b"".join(self._parts), status=self._status, content_type=content_type, headers=list(headers.items())
+            bytes(response.body),
+            status=response.status_code,
+            content_type=response.headers.get("content-type", "application/json").encode("latin-1"),
+            headers=[each for each in response.raw_headers if each[0] not in (b"content-type", b"content-length")],
         )

@@ -1,6 +1,6 @@
-"""From an ASGI call to an answer: gate, key, route, endpoint, errors, metrics (source: api.md §1, order of checks).
+"""From an ASGI call to an answer: gate, key, operation, handler, errors, metrics (source: api.md §1, order of checks).
 
-This stands in front of the framework: hot endpoints are called from here, and control-plane ones through it.
+All operations are called from here; those of the control plane are in FastAPI's form (`broker.api.control`).
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ class Dispatcher:
 
     async def _routed(self, route: Route | None, request: Request) -> Answer:
         method: str = request.scope["method"]
-        rule = None if route is None else route.rule(method)
+        operation = None if route is None else route.operation(method)
+        rule = None if operation is None else operation.rule
         headers, sites = request.headers, self.broker.sites
         sites.check_host(headers)
         if b"origin" in headers or b"sec-fetch-site" in headers:
@@ -190,8 +191,7 @@ class Dispatcher:
             raise InvalidRequest("path: no name has a slash in it, percent-encoded or not.", field="path")
         if route is None:
             raise errors.PathNotFound
-        endpoint = route.endpoint(method)
-        if endpoint is None or rule is None:
+        if operation is None or rule is None:
             if method == "OPTIONS":
                 return Answer(b"", status=NO_CONTENT, headers=[(b"allow", route.allow.encode())])
             raise errors.MethodNotAllowed(route.allow)
@@ -199,7 +199,7 @@ class Dispatcher:
             if not rule.settles:
                 request.flight = request.access.enter()
             request.access.require(rule.scopes, request.values[route.named])
-        return await endpoint(request)
+        return await operation.handler(request)
 
     def _gate(self, *, always: bool) -> None:
         if not always and not self.broker.serving:

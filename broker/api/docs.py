@@ -14,7 +14,9 @@ import msgspec
 
 from broker.api.answers import TEMPORARY_REDIRECT, Answer
 from broker.api.errors import PathNotFound
+from broker.api.operation import Operation
 from broker.api.request import Request
+from broker.auth.rules import PROBE
 
 _ASSETS: Final[dict[str, bytes]] = {
     "swagger-ui-bundle.js": b"text/javascript; charset=utf-8",
@@ -62,6 +64,18 @@ class DocsPages:
         self._document: bytes | None = None
         self._making = asyncio.Lock()
         self._assets: dict[str, bytes] = {"start.js": _START}
+
+    def operations(self) -> list[Operation]:
+        """Where the pages are. The document is not about them."""
+        return [
+            Operation(method="GET", path=path, handler=handler, rule=PROBE)
+            for path, handler in (
+                ("/", self.home),
+                ("/docs", self.page),
+                ("/docs/{asset}", self.asset),
+                ("/openapi.json", self.openapi),
+            )
+        ]
 
     async def home(self, request: Request) -> Answer:
         return Answer(b"", status=TEMPORARY_REDIRECT, content_type=b"text/plain", headers=[(b"location", b"/docs")])

@@ -19,6 +19,7 @@ import msgspec
 
 from broker.api import errors, hot_actions, strict_json
 from broker.api.answers import MIN_GZIP_BYTES, Answer, encoded, with_protection
+from broker.api.append_body import MayBeDeep
 from broker.api.errors import BodyTooSlow
 from broker.api.hot_actions import Action, Found
 from broker.api.request import request_id
@@ -119,7 +120,7 @@ class HotRequests:
         try:
             strict_json.check_utf8(body)
             return action.take(self._broker.engine, target.topic, headers, body, told, caller.hand_over)
-        except (StorageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (StorageError, MayBeDeep, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False  # refused the other way, with all that belongs to it
         except Exception as error:  # how far it has come is unknown: a second try could do it twice
             told(error)

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias, cast
 import msgspec
 from msgspec import Meta, Raw
 
-from broker.api import lease_ids, render, render_queues, strict_json
+from broker.api import append_body, lease_ids, render, render_queues
 from broker.api.answers import Answer
 from broker.api.render import Shape
-from broker.auth.table import Rule, rule_of
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ, READ_WRITE, WRITE
 from broker.service import reads
 from storage.engine import Engine
 from storage.errors import ShuttingDown
@@ -26,7 +27,6 @@ from storage.state.queues.values import Settled
 #: Is told the outcome, or an exception.
 Told: TypeAlias = Callable[[Any], None]
 
-_SURELY_FLAT_BYTES: Final = 2 * (strict_json.MAX_NESTING - 8)
 #: The memory of larger claims is held the other way, before they are given their jobs.
 MAX_CLAIM_BYTES: Final = 256 << 10
 #: Larger numbers are refused the other way, or clamped there.
@@ -43,6 +43,8 @@ class Action(NamedTuple):
     operation: str
     template: str
     queries: frozenset[bytes]
+    #: What it takes to call it.
+    rule: Rule
     #: Whether it adds to the pressure: then it is left to the other way when writes are refused.
     adds: bool
     take: Callable[[Engine, str, Mapping[bytes, bytes], bytes, Told, Callable[[], None]], bool]
@@ -51,43 +53,10 @@ class Action(NamedTuple):
     #: Whether it changes nothing, and may find much.
     reads: bool = False
 
-    @property
-    def rule(self) -> Rule:
-        """What it takes to call it."""
-        return _RULES[self.template]
-
 
 # -- append ----------------------------------------------------------------------------------------------------------
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    data: Raw
-
-
-class _FullRecord(NewRecord, forbid_unknown_fields=True, gc=False):
-    """A record with more than data. An absent meta is empty: next to None msgspec would take nothing else for a Raw."""
-
-    meta: Raw = Raw()  # pyright: ignore[reportIncompatibleVariableOverride]
-
-
-class _Append(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A write with nothing but data in its records."""
-
-    records: list[_Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-
-
-class _FullAppend(_Append, forbid_unknown_fields=True, gc=False):
-    """Any write of records with such options. Anything else does not decode, and goes the other way."""
-
-    records: list[_FullRecord]  # pyright: ignore[reportIncompatibleVariableOverride]
-
-
-_NULL: Final = Raw(b"null")
-_append_decoder = msgspec.json.Decoder(_Append)
-_full_decoder = msgspec.json.Decoder(_FullAppend)
 #: Whether a query string asks for the seqs.
 _SEQS: Final = {b"": True, b"return_seqs=true": True, b"return_seqs=false": False}
 
@@ -97,20 +66,14 @@ def _append(
 ) -> bool:
     if topic in engine.catalog.spread:
         return False  # which partition it goes to is decided the other way
-    try:
-        write: _Append | _FullAppend = _append_decoder.decode(body)
-    except msgspec.ValidationError:  # mostly of the first record: little was decoded in vain
-        write = _full_decoder.decode(body)
+    write, records = append_body.decode(body)
+    if not isinstance(records, PlainRecords) or write.config or write.expected_seq is not None:
+        return False
+    if write.idempotency_strict or write.disable_backpressure:
+        return False
     node, key = write.node or None, write.idempotency_key or None
     if key is None and b"idempotency-key" in headers:
         key = headers[b"idempotency-key"].decode() or None
-    if isinstance(write, _FullAppend):
-        full = _with_metas(write.records, body)
-        return engine.append_now(topic, full, told, node=node, idempotency_key=key)
-    records = PlainRecords([record.data for record in write.records])
-    # Only in data can anything nest here, and what is short cannot be deep: mostly there is nothing to check.
-    if max(records.sizes(), default=0) > _SURELY_FLAT_BYTES:
-        strict_json.check_flat(body)
     if key is None and len(records) == 1:
         return engine.append_soon(topic, records[0], told, hand_over, node=node)
     return engine.append_now(topic, records, told, node=node, idempotency_key=key)
@@ -277,12 +240,10 @@ _SHAPES: Final = {
 
 _TOPIC: Final = "/v0/topics/{topic}"
 _PLAIN: Final = frozenset({b""})
-_TEMPLATES: Final = (_TOPIC, f"{_TOPIC}/claim", f"{_TOPIC}/ack", f"{_TOPIC}/diff")
-_RULES: Final = {template: rule_of("POST", template) for template in _TEMPLATES}
 #: By what follows the topic's name in the path.
 BY_NAME: Final = {
-    b"": Action("append", _TOPIC, frozenset(_SEQS), True, _append, _appended),
-    b"claim": Action("claim", f"{_TOPIC}/claim", _PLAIN, False, _claim, _claimed, Claimed.undo),
-    b"ack": Action("ack", f"{_TOPIC}/ack", _PLAIN, False, _ack, _acked),
-    b"diff": Action("read", f"{_TOPIC}/diff", _PLAIN, False, _diff, _found, reads=True),
+    b"": Action("append", _TOPIC, frozenset(_SEQS), Rule(WRITE), True, _append, _appended),
+    b"claim": Action("claim", f"{_TOPIC}/claim", _PLAIN, Rule(READ_WRITE), False, _claim, _claimed, Claimed.undo),
+    b"ack": Action("ack", f"{_TOPIC}/ack", _PLAIN, Rule(WRITE, settles=True), False, _ack, _acked),
+    b"diff": Action("read", f"{_TOPIC}/diff", _PLAIN, Rule(READ), False, _diff, _found, reads=True),
 }

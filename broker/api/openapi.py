@@ -1,25 +1,21 @@
-"""The OpenAPI document: the framework's for its own routes, and the hot routes described from the same models."""
+"""The OpenAPI document, made from the declarations of all operations.
+
+FastAPI describes those of the control plane, from the signatures of their handlers; the others say it themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
-from broker.api.consumer_operations import CONSUMER_OPERATIONS
-from broker.api.control import ALWAYS
-from broker.api.hot_operations import HOT_OPERATIONS, HotOperation
 from broker.api.openapi_fields import say_what_null_means
-from broker.api.queue_operations import QUEUE_OPERATIONS
+from broker.api.operation import Operation
 from broker.api.refusals import of_any, refusals
-from broker.api.segment_operations import SEGMENT_OPERATIONS
-from broker.api.watch_operations import WATCH_OPERATIONS
-from broker.auth.table import rule_of
 from schemas.errors import ErrorAnswer
 from schemas.fields import AnswerModel, RequestModel
 
@@ -29,29 +25,34 @@ Durable topics over HTTP. A topic is an append-only log of JSON records with con
 Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
-_OPERATIONS = [*HOT_OPERATIONS, *QUEUE_OPERATIONS, *CONSUMER_OPERATIONS, *SEGMENT_OPERATIONS, *WATCH_OPERATIONS]
-_WITH_BODY = ("post", "put", "patch")
+_WITH_BODY = ("POST", "PUT", "PATCH")
 _REF = "#/components/schemas/{model}"
 
 
-def document(framework: FastAPI) -> dict[str, Any]:
-    """The whole document. Made once, at the start."""
-    doc = get_openapi(title="topics", version=VERSION, description=_DESCRIPTION, routes=framework.routes)
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """The whole document. Made once, when it is first asked for."""
+    named = [operation for operation in operations if operation.name]
+    routes = [operation.route for operation in named if operation.route is not None]
+    others = [operation for operation in named if operation.route is None]
+    doc = get_openapi(title="topics", version=VERSION, description=_DESCRIPTION, routes=routes)
     schemas: dict[str, Any] = doc.setdefault("components", {}).setdefault("schemas", {})
-    for operation in _OPERATIONS:
-        doc["paths"].setdefault(operation.path, {})[operation.method] = _described(operation)
-    schemas.update(_hot_schemas())
+    for operation in others:
+        doc["paths"].setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    schemas.update(_schemas(others))
     _drop_framework_refusals(doc)
-    _say_who_may(doc)
-    _add_refusals_of_any(doc)
+    for operation in named:
+        described = doc["paths"][operation.path][operation.method.lower()]
+        _say_who_may(described, operation)
+        _add_refusals_of_any(described, operation)
+    doc["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     say_what_null_means(doc)
     _lift_examples(doc)
     return doc
 
 
-def _hot_schemas() -> dict[str, Any]:
+def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
     models: list[tuple[type[BaseModel], Any]] = [(ErrorAnswer, "validation")]
-    for operation in _OPERATIONS:
+    for operation in operations:
         if operation.answer is not None:
             models.append((operation.answer, "validation"))
         if operation.request is not None:
@@ -60,29 +61,29 @@ def _hot_schemas() -> dict[str, Any]:
     return definitions["$defs"]
 
 
-def _described(operation: HotOperation) -> dict[str, Any]:
+def _described(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "tags": [operation.tag],
         "summary": operation.summary,
         "description": operation.description,
         "operationId": operation.name,
-        "parameters": operation.parameters,
+        "parameters": [*operation.parameters],
         "responses": {
             str(status): _answer(operation, description) for status, description in operation.successes.items()
         }
         | {
-            str(status): _content(ErrorAnswer, refusal["description"]) for status, refusal in operation.refusals.items()
+            str(status): _content(ErrorAnswer, refusal["description"])
+            for status, refusal in refusals(*operation.refusals).items()
         },
     }
     if operation.request is not None:
         described["requestBody"] = {
-            "required": operation.body_required,
             "content": {"application/json": {"schema": _reference(operation.request)}},
         }
     return described
 
 
-def _answer(operation: HotOperation, description: str) -> dict[str, Any]:
+def _answer(operation: Operation, description: str) -> dict[str, Any]:
     if operation.answer is not None:
         return _content(operation.answer, description)
     # Bytes or events: without a schema, as OpenAPI 3.1 has it.
@@ -112,27 +113,21 @@ def _drop_framework_refusals(doc: dict[str, Any]) -> None:
         doc["components"]["schemas"].pop(name, None)
 
 
-def _say_who_may(doc: dict[str, Any]) -> None:
+def _say_who_may(described: dict[str, Any], operation: Operation) -> None:
     """A key, where the broker has any, and its scopes."""
-    doc["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    for path, operations in doc["paths"].items():
-        for method, operation in operations.items():
-            rule = rule_of(method.upper(), path)
-            if not rule.probe:
-                operation["security"] = [{"key": []}, {}]
-                operation["x-scopes"] = sorted(rule.scopes)
+    if not operation.rule.probe:
+        described["security"] = [{"key": []}, {}]
+        described["x-scopes"] = sorted(operation.rule.scopes)
 
 
-def _add_refusals_of_any(doc: dict[str, Any]) -> None:
+def _add_refusals_of_any(described: dict[str, Any], operation: Operation) -> None:
     """What does not depend on the operation but on its kind: refused before it is looked at, or a failure of ours."""
-    for path, operations in doc["paths"].items():
-        for method, operation in operations.items():
-            codes = of_any(rule_of(method.upper(), path), has_body=method in _WITH_BODY, always=path in ALWAYS)
-            for status, refusal in refusals(*codes).items():
-                answers: dict[str, Any] = operation["responses"]
-                said = answers.setdefault(str(status), _content(ErrorAnswer, ""))
-                missing = [code for code in refusal["description"].split(" or ") if code not in said["description"]]
-                said["description"] = " or ".join([said["description"], *missing] if said["description"] else missing)
+    codes = of_any(operation.rule, has_body=operation.method in _WITH_BODY, always=operation.always)
+    for status, refusal in refusals(*codes).items():
+        answers: dict[str, Any] = described["responses"]
+        said = answers.setdefault(str(status), _content(ErrorAnswer, ""))
+        missing = [code for code in refusal["description"].split(" or ") if code not in said["description"]]
+        said["description"] = " or ".join([said["description"], *missing] if said["description"] else missing)
 
 
 def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:

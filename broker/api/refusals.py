@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.api.errors import status_of
-from broker.auth.table import Rule
+from broker.auth.rules import Rule
 from schemas.errors import ErrorAnswer
 
 

@@ -1,4 +1,4 @@
-"""Which endpoint a path and method lead to. One table for all routes, so that 404, 405, HEAD, OPTIONS and the
+"""Which operation a path and method lead to. One table for all operations, so that 404, 405, HEAD, OPTIONS and the
 route names of the metrics are decided in one place.
 
 Paths are matched after percent-decoding, as the framework does it: segments are separated by "/", a `{parameter}`
@@ -7,56 +7,48 @@ is one non-empty segment, and a trailing slash is another path.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from broker.api import errors
-from broker.api.answers import Answer
-from broker.auth.table import Rule, is_named, rule_of
-
-if TYPE_CHECKING:
-    from broker.api.request import Request
-
-Endpoint: TypeAlias = "Callable[[Request], Awaitable[Answer]]"
-
-
-class Refuse(Protocol):
-    """Makes the answer to a request that ended in an error. Never raises."""
-
-    def __call__(self, error: Exception, *, request_id: str) -> Answer: ...
-
+from broker.api.operation import Operation
 
 _PARAMETER: Final = "{}"
+#: The parameters that name what prefixes of keys are about.
+_NAMED: Final = ("topic", "router")
 
 
 class Route:
-    """One path template with its methods. `always` = answers while the engine is not ready.
+    """One path template with its operations by method.
 
-    `named`: which of its parameters is the name of a topic or router. `refuse`: makes its answers to errors.
+    `named`: which of its parameters is the name of a topic or router. `always`, `refuse`: as its operations have it.
     """
 
-    __slots__ = ("allow", "always", "endpoints", "named", "parameters", "refuse", "rules", "template")
+    __slots__ = ("allow", "always", "named", "operations", "parameters", "refuse", "template")
 
-    def __init__(self, template: str) -> None:
-        self.template = template
-        self.parameters = tuple(part[1:-1] for part in template.split("/") if part.startswith("{"))
-        self.endpoints: dict[str, Endpoint] = {}
-        self.rules: dict[str, Rule] = {}
-        self.named = slice(0, 1) if is_named(template) else slice(0)
-        self.refuse: Refuse = errors.answer
+    def __init__(self, first: Operation) -> None:
+        self.template = first.path
+        self.parameters = tuple(part[1:-1] for part in self.template.split("/") if part.startswith("{"))
+        self.operations: dict[str, Operation] = {}
+        at = next((at for at, parameter in enumerate(self.parameters) if parameter in _NAMED), None)
+        self.named = slice(0) if at is None else slice(at, at + 1)
+        self.refuse = first.refuse
         self.always = False
         self.allow = ""
 
-    def endpoint(self, method: str) -> Endpoint | None:
-        """The endpoint for a method; HEAD is served by GET. None: the method is not allowed."""
-        found = self.endpoints.get(method)
+    def operation(self, method: str) -> Operation | None:
+        """That of a method; HEAD is served by GET. None: the method is not allowed."""
+        found = self.operations.get(method)
         if found is None and method == "HEAD":
-            return self.endpoints.get("GET")
+            return self.operations.get("GET")
         return found
 
-    def rule(self, method: str) -> Rule | None:
-        """What the endpoint for a method takes. None: the method is not allowed."""
-        return self.rules.get("GET" if method == "HEAD" else method)
+    def add(self, operation: Operation) -> None:
+        if operation.method in self.operations:
+            raise ValueError(f"{operation.method} {operation.path} is there twice")
+        self.operations[operation.method] = operation
+        self.always = self.always or operation.always
+        implied = ("HEAD", "OPTIONS") if "GET" in self.operations else ("OPTIONS",)
+        self.allow = ", ".join(sorted((*self.operations, *implied)))
 
 
 class _Node:
@@ -68,28 +60,20 @@ class _Node:
 
 
 class RouteTable:
-    """All routes, as a tree over path segments."""
+    """All operations, as a tree over path segments. Two for one method and path are a mistake."""
 
-    def __init__(self) -> None:
+    def __init__(self, operations: Iterable[Operation] = ()) -> None:
         self._root = _Node()
+        for operation in operations:
+            self.add(operation)
 
-    def add(
-        self, method: str, template: str, endpoint: Endpoint, *, always: bool = False, rule: Rule | None = None
-    ) -> Route:
-        """Register an endpoint. Two for one method and path are a mistake. Raises Unruled, unless a `rule` is given."""
+    def add(self, operation: Operation) -> None:
         node = self._root
-        for part in template.split("/")[1:]:
+        for part in operation.path.split("/")[1:]:
             node = node.children.setdefault(_PARAMETER if part.startswith("{") else part, _Node())
-        route = node.route or Route(template)
-        node.route = route
-        if method in route.endpoints:
-            raise ValueError(f"{method} {template} is there twice")
-        route.endpoints[method] = endpoint
-        route.rules[method] = rule or rule_of(method, template)
-        route.always = route.always or always
-        implied = ("HEAD", "OPTIONS") if "GET" in route.endpoints else ("OPTIONS",)
-        route.allow = ", ".join(sorted((*route.endpoints, *implied)))
-        return route
+        if node.route is None:
+            node.route = Route(operation)
+        node.route.add(operation)
 
     def __iter__(self) -> Iterator[Route]:
         nodes = [self._root]

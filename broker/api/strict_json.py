@@ -56,15 +56,15 @@ async def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """The value in `body`. Raises InvalidRequest naming the byte (not JSON) or the field (not what was asked for)."""
     if len(body) <= slices.LARGE_BYTES:
         check_utf8(body)
-        if _may_be_deep(body):
+        if may_be_deep(body):
             await _check_nesting(body)
-        return _decode(body, decoder)
+        return decoded(body, decoder)
     async with slices.exclusive():
         await _check_utf8_in_slices(body)
         if await _large_may_be_deep(body):
             await _check_nesting(body)
         await slices.let_others_run()
-        return _decode(body, decoder)
+        return decoded(body, decoder)
 
 
 async def check(body: bytes) -> None:
@@ -72,7 +72,7 @@ async def check(body: bytes) -> None:
     await decode(body, _any_json)
 
 
-def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+def decoded(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """As `decode`, for text whose UTF-8 and nesting are known to be sound."""
     try:
         try:
@@ -127,11 +127,11 @@ async def _check_utf8_in_slices(body: bytes) -> None:
 
 def check_flat(body: bytes) -> None:
     """As `decode` does before it decodes, for those who have another way with what is deep. Raises InvalidRequest."""
-    if _may_be_deep(body):
+    if may_be_deep(body):
         raise _too_deep(None)
 
 
-def _may_be_deep(body: bytes) -> bool:
+def may_be_deep(body: bytes) -> bool:
     """A quick answer for nearly all bodies. False: not deeper than the bound; True: it takes a walk to tell.
 
     Peels off the innermost pairs, a layer a time, brackets within strings and all. These can make a document look
@@ -149,7 +149,7 @@ def _may_be_deep(body: bytes) -> bool:
 
 
 async def _large_may_be_deep(body: bytes) -> bool:
-    """As `_may_be_deep`, in slices."""
+    """As `may_be_deep`, in slices."""
     size = slices.LARGE_BYTES
     parts: list[bytes] = []
     for start in range(0, len(body), size):

@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from broker.auth.access import ANYBODY, Access, KeyAccess, Unauthorized
 from broker.auth.keys import Keyring, Keys
-from broker.auth.table import Rule
+from broker.auth.rules import Rule
 
 _BEARER: Final = b"bearer "
 _BASIC: Final = b"basic "

@@ -10,7 +10,7 @@ import msgspec
 from broker.service.predicates import check_topic_name
 from broker.service.topics import storage_config
 from schemas.config import TopicSettings
-from storage.records.values import Appended, NewRecord
+from storage.records.values import Appended, NewRecord, PlainRecords
 from storage.topics import spreading
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Append(msgspec.Struct, kw_only=True):
     """One write, and what it depends on."""
 
     topic: str
-    records: Sequence[NewRecord]
+    records: Sequence[NewRecord] | PlainRecords
     node: str | None = None
     idempotency_key: str | None = None
     idempotency_strict: bool = False

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from broker.tracing.carried import Carried, of_bodies, of_metas
 from storage.queues.claims import Claimed
-from storage.records.values import Appended, NewRecord, ReadResult, StoredRecord
+from storage.records.values import Appended, NewRecord, PlainRecords, ReadResult, StoredRecord
 from storage.state.queues.values import Settled
 
 #: As the semantic conventions for messaging have them.
@@ -24,8 +24,10 @@ class Note(NamedTuple):
     carried: Sequence[Carried] = ()
 
 
-def appended(done: Appended, records: Sequence[NewRecord] = ()) -> Note:
-    """A write; plain records, which have no meta, may be left out."""
+def appended(done: Appended, records: Sequence[NewRecord] | PlainRecords = ()) -> Note:
+    """A write."""
+    if isinstance(records, PlainRecords):
+        records = ()  # they have no meta
     metas = (None if each.meta is None else bytes(each.meta) for each in records)
     return Note("append", "send", done.topic, done.count, of_metas(metas))
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from broker.api.answers import Answer
 from broker.api.app import build_app
+from broker.api.operation import Operation
 from broker.api.routes.commands import Commands
-from broker.api.routing import RouteTable
-from broker.auth.table import COMMANDS, Unruled
+from broker.auth.rules import COMMANDS
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
@@ -38,7 +39,7 @@ def served(broker: Broker) -> dict[tuple[str, str], int | None]:
             (at for at, parameter in enumerate(route.parameters) if parameter in ("topic", "router")), None
         )
         for route in build_app(broker).table
-        for method in route.endpoints
+        for method in route.operations
     }
 
 
@@ -60,12 +61,12 @@ def test_every_route_is_one_that_the_specification_names(broker: Broker) -> None
     assert len(served(broker)) >= 38
 
 
-def test_a_route_that_nobody_has_ruled_on_cannot_be_served() -> None:
-    async def endpoint(_: object) -> None: ...
+def test_an_operation_that_does_not_say_who_may_call_it_cannot_be_declared() -> None:
+    async def handler(_: object) -> Answer:
+        return Answer(b"")
 
-    for method, template in (("POST", "/v0/brand/new"), ("PATCH", "/v0/topics"), ("GET", "/v0/backups")):
-        with pytest.raises(Unruled):
-            RouteTable().add(method, template, endpoint)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="rule"):
+        Operation(method="POST", path="/v0/brand/new", handler=handler)  # pyright: ignore[reportCallIssue]
 
 
 async def test_every_route_takes_the_scopes_and_the_prefix_it_needs(broker: Broker) -> None:

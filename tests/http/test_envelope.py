@@ -136,4 +136,4 @@ def test_a_wait_that_is_asked_for_is_rounded_up_to_seconds() -> None:
 
 
 def test_probes_are_part_of_the_document() -> None:
-    assert {route.path for route in health.router.routes if route.include_in_schema} == {"/v0/health", "/v0/ready"}
+    assert {operation.path for operation in health.operations if operation.name} == {"/v0/health", "/v0/ready"}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.api.answers import Answer
+from broker.api.operation import Handler, Operation
 from broker.api.request import Request
 from broker.api.routing import RouteTable
+from broker.auth.rules import Rule
 from broker.auth.scopes import NOTHING
-from broker.auth.table import Rule
 
 RULE = Rule(NOTHING)
 
@@ -21,15 +22,21 @@ async def there(request: Request) -> Answer:
     return Answer(b"")
 
 
+def operation(method: str, path: str, handler: Handler, *, always: bool = False) -> Operation:
+    return Operation(method=method, path=path, handler=handler, rule=RULE, always=always)
+
+
 @pytest.fixture
 def table() -> RouteTable:
-    table = RouteTable()
-    table.add("GET", "/a", here, rule=RULE)
-    table.add("POST", "/a", there, rule=RULE)
-    table.add("GET", "/a/{x}", here, rule=RULE)
-    table.add("GET", "/a/{x}/b/{y}", here, rule=RULE)
-    table.add("GET", "/a/fixed", there, always=True, rule=RULE)
-    return table
+    return RouteTable(
+        [
+            operation("GET", "/a", here),
+            operation("POST", "/a", there),
+            operation("GET", "/a/{x}", here),
+            operation("GET", "/a/{x}/b/{y}", here),
+            operation("GET", "/a/fixed", there, always=True),
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,12 +63,15 @@ def test_other_paths_lead_nowhere(table: RouteTable, path: str) -> None:
 def test_get_serves_head_and_others_do_not(table: RouteTable) -> None:
     found = table.match("/a")
     assert found is not None
-    assert found[0].endpoint("HEAD") is here
-    assert found[0].endpoint("POST") is there
-    assert found[0].endpoint("PUT") is None
+    served = {method: found[0].operation(method) for method in ("HEAD", "POST", "PUT")}
+    assert {method: None if each is None else each.handler for method, each in served.items()} == {
+        "HEAD": here,
+        "POST": there,
+        "PUT": None,
+    }
     assert found[0].allow == "GET, HEAD, OPTIONS, POST"
 
 
-def test_two_endpoints_for_one_method_are_a_mistake(table: RouteTable) -> None:
+def test_two_operations_for_one_method_are_a_mistake(table: RouteTable) -> None:
     with pytest.raises(ValueError, match="GET /a is there twice"):
-        table.add("GET", "/a", there, rule=RULE)
+        table.add(operation("GET", "/a", there))

@@ -14,8 +14,8 @@ import pytest
 
 from broker.api.answers import Streamed
 from broker.api.request import Request
+from broker.auth.rules import Rule
 from broker.auth.scopes import NOTHING
-from broker.auth.table import Rule
 from broker.server.slow import Progress, Quota
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.http.test_work_stream import PATIENCE_S

@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Final
 
-import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
-from pydantic import ValidationError
-
-from broker.api import render, strict_json
+from broker.api import append_body, render
 from broker.api.answers import CREATED, OK, Answer
-from broker.api.errors import wrong_model
+from broker.api.operation import NUMBER, TOPIC, Operation, in_header, in_query
 from broker.api.record_count import check_count
 from broker.api.request import Request
-from broker.auth.scopes import WRITE_ADMIN
+from broker.auth.rules import Rule
+from broker.auth.scopes import WRITE, WRITE_ADMIN
 from broker.service import appends
 from broker.tracing import notes
-from schemas.config import TopicSettings
-from schemas.fields import MAX_U64
+from schemas.records import AppendAnswer, AppendRequest
 from storage.errors import InvalidRequest
-from storage.records.values import NewRecord
-
-Natural = Annotated[int, Meta(ge=0)]
-
-
-class _Record(NewRecord):
-    """A record whose meta may be any JSON value: next to None msgspec would take nothing else for a Raw."""
-
-    meta: Raw | UnsetType = UNSET  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
-
-
-class _Options(msgspec.Struct, kw_only=True):
-    node: str | None = None
-    idempotency_key: str | None = None
-    idempotency_strict: bool | None = None
-    create: bool | None = None
-    config: Raw | UnsetType = UNSET
-    expected_seq: Natural | None = None
-    disable_backpressure: bool | None = None
-
-
-class _Body(_Options, kw_only=True):
-    records: list[NewRecord]
-
-
-class _BodyWithMeta(_Options, kw_only=True):
-    records: list[_Record]
-
-
-_body = msgspec.json.Decoder(_Body)
-_body_with_meta = msgspec.json.Decoder(_BodyWithMeta)
 
 
 async def append(request: Request) -> Answer:
@@ -70,32 +35,18 @@ async def append(request: Request) -> Answer:
 
 async def write_of(topic: str, raw: bytes, key: Callable[[], str | None] = lambda: None) -> appends.Append:
     """The write that a body asks for; `key` counts when the body has none. Raises InvalidRequest."""
-    body = await _decoded(raw)
-    if body.expected_seq is not None and body.expected_seq > MAX_U64:
-        raise InvalidRequest(f"expected_seq: expected an integer from 0 to {MAX_U64}.", field="expected_seq")
+    body, records = await append_body.decode_any(raw)
     return appends.Append(
         topic=topic,
-        records=body.records,
+        records=records,
         node=body.node or None,
         idempotency_key=body.idempotency_key or key(),
         idempotency_strict=body.idempotency_strict is True,
         create=body.create is not False,
-        settings=None if body.config is UNSET else _settings(bytes(body.config)),
+        settings=append_body.settings(body),
         expected_seq=body.expected_seq,
         disable_backpressure=body.disable_backpressure is True,
     )
-
-
-async def _decoded(raw: bytes) -> _Body | _BodyWithMeta:
-    # Most bodies carry no meta. A backslash may spell it otherwise ("\u006deta"), so that it takes the other way too.
-    if b'"meta"' not in raw and b"\\u" not in raw:
-        return await strict_json.decode(raw, _body)
-    body = await strict_json.decode(raw, _body_with_meta)
-    for record in body.records:
-        meta = record.meta
-        if meta is UNSET or bytes(meta) == b"null":
-            record.meta = None  # pyright: ignore[reportAttributeAccessIssue]
-    return body
 
 
 def _key(request: Request) -> str | None:
@@ -109,11 +60,36 @@ def _key(request: Request) -> str | None:
         raise InvalidRequest("Idempotency-Key: not UTF-8.", field="Idempotency-Key") from None
 
 
-def _settings(raw: bytes) -> TopicSettings | None:
-    """The inline config: rare, so it takes the same way as the body of a PUT."""
-    if raw == b"null":
-        return None
-    try:
-        return TopicSettings.model_validate(strict_json.loads(raw))
-    except ValidationError as error:
-        raise wrong_model(error.errors()[0], ("config",), "config") from None
+_WRITTEN_TO: Final = in_query(
+    "partition",
+    NUMBER,
+    "Which partition, counted from 0. Unless said: the one that knows the key, else 0 with expected_seq, else the one "
+    "that the tags belong to (murmur2, as Kafka's clients have it), else one after the other.",
+)
+
+
+OPERATIONS: Final = [
+    Operation(
+        method="POST",
+        path="/v0/topics/{topic}",
+        name="append",
+        handler=append,
+        rule=Rule(WRITE),
+        summary="Append records",
+        description="All of them or none, with consecutive seqs. Answered when they are as safe as the topic's class "
+        "of durability says. 201 when this write made the topic.",
+        answer=AppendAnswer,
+        request=AppendRequest,
+        parameters=(
+            TOPIC,
+            _WRITTEN_TO,
+            in_query("return_seqs", {"type": "boolean", "default": True}, "List the seqs of the records."),
+            in_header("Idempotency-Key", "As idempotency_key in the body, which wins.")),
+        successes={OK: "Appended, or found under its key.", CREATED: "Appended; the topic was made."},
+        refusals=(
+            "invalid_request", "batch_too_large", "record_too_large", "topic_not_found", "seq_conflict",
+            "idempotency_conflict", "payload_too_large", "unsupported_media_type", "topic_full", "throttled",
+            "wal_saturated", "storage_failed", "storage_full",
+        ),
+    ),
+]  # fmt: skip

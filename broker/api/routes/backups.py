@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter
 
+from broker.api.control import ControlOperations, Current, performance
 from broker.api.refusals import refusals
-from broker.api.routes.topics import Current, StrictRoute, performance
 from broker.auth.access import Forbidden
+from broker.auth.rules import Rule
+from broker.auth.scopes import ADMIN
 from broker.service.backups import BackupJob
 from schemas.backups import BackupAnswer, BackupRequest
 
-router = APIRouter(prefix="/v0/admin", tags=["operations"], route_class=StrictRoute)
+operations = ControlOperations("/v0/admin", tag="operations")
 
 
-@router.post(
+@operations.post(
     "/backup",
+    Rule(ADMIN),
     summary="Begin a backup",
     description="Of everything as it is at one instant, while all goes on. Asked again for the same directory, it "
     "describes the backup under way.",
@@ -30,7 +32,9 @@ async def begin_backup(current: Current, body: BackupRequest) -> BackupAnswer:
     return _answer(current, job)
 
 
-@router.get("/backup", summary="The backup under way, or the last one", response_model_exclude_unset=True)
+@operations.get(
+    "/backup", Rule(ADMIN), summary="The backup under way, or the last one", response_model_exclude_unset=True
+)
 async def get_backup(current: Current) -> BackupAnswer:
     _require_all(current)
     return _answer(current, current.broker.backups.latest())

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from broker.api import lease_ids, render, render_queues, strict_json
-from broker.api.answers import Answer
+from broker.api.answers import OK, Answer
+from broker.api.operation import TOPIC, Handler, Operation, in_query
 from broker.api.request import Request
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ_WRITE, WRITE
 from broker.memory.memory import SMALL
 from broker.service import queues, routers
 from broker.tracing import notes
 from schemas.fields import MAX_U64
+from schemas.queues import (
+    AckAnswer,
+    AckRequest,
+    ClaimAnswer,
+    ClaimRequest,
+    ExtendAnswer,
+    ExtendRequest,
+    NackAnswer,
+    NackRequest,
+)
 from storage.errors import InvalidRequest
 from storage.state.queues.values import Settled
 
@@ -159,3 +172,68 @@ def _asked(request: Request, body: _Settle) -> queues.Settle:
 def _check_u64(value: int, field: str) -> None:
     if value > MAX_U64:
         raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
+
+
+_WRITES: Final = ("payload_too_large", "unsupported_media_type", "wal_saturated", "storage_failed", "storage_full")
+_STRICT: Final = in_query(
+    "strict",
+    {"type": "boolean", "default": False},
+    "One lease that is lost refuses the whole call, and nothing is done.",
+)
+
+
+def _settling(
+    name: str, handler: Handler, summary: str, description: str, request: type[Any], answer: type[Any]
+) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"/v0/topics/{{topic}}/{name}",
+        name=name,
+        handler=handler,
+        rule=Rule(WRITE, settles=True),
+        tag="queues",
+        summary=summary,
+        description=f"{description} A job counts when it is leased to the node, by that lease_id when one is given; "
+        "those that do not are listed in skipped.",
+        answer=answer,
+        request=request,
+        parameters=(
+            TOPIC,
+            _STRICT,
+        ),
+        successes={OK: "What was done, and what was not."},
+        refusals=("invalid_request", "batch_too_large", "topic_not_found", "not_a_queue", "lease_lost", *_WRITES),
+    )
+
+
+OPERATIONS: Final = [
+    Operation(
+        method="POST",
+        path="/v0/topics/{topic}/claim",
+        name="claim",
+        handler=claim,
+        rule=Rule(READ_WRITE),
+        tag="queues",
+        summary="Claim jobs",
+        description="Given-back, expired and due jobs first, lowest seq first, then fresh ones. With wait_ms the "
+        "answer is held back until there is a job. When the client leaves before its answer is sent, the jobs go back "
+        "at once, unless the claim has an attempt_key: then repeat it.",
+        answer=ClaimAnswer,
+        request=ClaimRequest,
+        parameters=(TOPIC,),
+        successes={OK: "The jobs; none when there are none."},
+        refusals=("invalid_request", "topic_not_found", "not_a_queue", "throttled", "segment_corrupt", *_WRITES),
+    ),
+    _settling("ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer),
+    _settling(
+        "nack",
+        nack,
+        "Give jobs back",
+        "Others get them, after delay_ms or the queue's backoff.",
+        NackRequest,
+        NackAnswer,
+    ),
+    _settling(
+        "extend", extend, "Keep jobs for longer", "Their leases now end lease_ms from now.", ExtendRequest, ExtendAnswer
+    ),
+]

@@ -15,14 +15,15 @@ from msgspec import UNSET, Raw, UnsetType
 from pydantic import BaseModel, ValidationError
 
 from broker.api import render, strict_json
+from broker.api.append_body import Natural
 from broker.api.errors import wrong_model
 from broker.api.record_count import check_count
-from broker.api.routes.append import Natural, write_of
+from broker.api.routes.append import write_of
 from broker.api.routes.replies import Refused, Replies, ReplyTo, Wording
 from broker.api.routes.subscribing import Subscribing
 from broker.auth.access import Access
+from broker.auth.rules import COMMANDS
 from broker.auth.scopes import WRITE_ADMIN
-from broker.auth.table import COMMANDS
 from broker.live import frames
 from broker.live.watcher import Watcher
 from broker.metrics import HttpMetrics

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from broker.api import render, render_consumers, strict_json
-from broker.api.answers import Answer
+from broker.api.answers import OK, Answer
+from broker.api.operation import PARTITION, TOPIC, Operation, in_path
 from broker.api.render import Shape
 from broker.api.request import ClientGone, Request
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ_WRITE
 from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.service import consumers, reads, routers
 from broker.tracing import notes
+from schemas.consumers import CommitRequest, ConsumerAnswer, ConsumerReadAnswer, ConsumerReadRequest
 from schemas.fields import MAX_U64
+from schemas.names import CONSUMER_NAME_PATTERN
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -125,3 +130,56 @@ def _asked(topic: str, consumer: str, body: _Read) -> consumers.Read:
 def _check_u64(value: int, field: str) -> None:
     if value > MAX_U64:
         raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
+
+
+_CONSUMER: Final = in_path(
+    "consumer", {"type": "string", "pattern": CONSUMER_NAME_PATTERN, "examples": ["billing"]}, "The consumer's name."
+)
+_COMMON: Final = (
+    "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", "payload_too_large",
+    "unsupported_media_type", "wal_saturated", "storage_failed", "storage_full",
+)  # fmt: skip
+
+OPERATIONS: Final = [
+    Operation(
+        method="POST",
+        path="/v0/topics/{topic}/consumers/{consumer}/read",
+        name="read_consumer",
+        handler=read,
+        rule=Rule(READ_WRITE),
+        tag="consumers",
+        summary="Read what comes next",
+        description="The cursor passes what is handed out, and readers of one consumer are served one after another: "
+        "none is given what another was. With checkpoint false only a commit moves it. With wait_ms the answer is held "
+        "back until there is something to give. When the client leaves before its answer is sent, the cursor goes "
+        "back, unless the read has an attempt_key: then repeat it.",
+        answer=ConsumerReadAnswer,
+        request=ConsumerReadRequest,
+        parameters=(
+            TOPIC,
+            _CONSUMER,
+            PARTITION,
+        ),
+        successes={OK: "What there is."},
+        refusals=(*_COMMON, "throttled", "segment_corrupt"),
+    ),
+    Operation(
+        method="POST",
+        path="/v0/topics/{topic}/consumers/{consumer}/commit",
+        name="commit",
+        handler=commit,
+        rule=Rule(READ_WRITE),
+        tag="consumers",
+        summary="Say what is done",
+        description="Durably: the cursor is at this seq, and reads go on behind it.",
+        answer=ConsumerAnswer,
+        request=CommitRequest,
+        parameters=(
+            TOPIC,
+            _CONSUMER,
+            PARTITION,
+        ),
+        successes={OK: "Where the consumer is."},
+        refusals=_COMMON,
+    ),
+]

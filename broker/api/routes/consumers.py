@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from broker.api.answers import CREATED
+from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
 from broker.api.refusals import refusals
 from broker.api.render_consumers import entry
-from broker.api.routes.topics import Current, PartitionNumber, StrictRoute, TopicName, performance
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ, READ_WRITE
 from broker.kafka.group_reach import require_consumer
 from broker.service import consumers, partitions
 from schemas.consumers import (
@@ -24,7 +26,7 @@ from schemas.consumers import (
 from schemas.fields import QueryU64
 from schemas.names import CONSUMER_NAME_PATTERN
 
-router = APIRouter(prefix="/v0/topics/{topic}/consumers", tags=["consumers"], route_class=StrictRoute)
+operations = ControlOperations("/v0/topics/{topic}/consumers", tag="consumers")
 
 ConsumerName = Annotated[
     str,
@@ -41,8 +43,9 @@ def _place(current: Current, topic: str, partition: int | None) -> str:
     return partitions.at(current.broker.engine, topic, partition)
 
 
-@router.put(
+@operations.put(
     "/{consumer}",
+    Rule(READ_WRITE),
     summary="Make a consumer, or replace its settings",
     response_model_exclude_unset=True,
     description="Fields left out return to their defaults. The position of one that exists stays. 201 when the "
@@ -65,8 +68,9 @@ async def put_consumer(
     return ConsumerPutAnswer.model_validate({**entry(state), "created": created, "performance": performance(current)})
 
 
-@router.patch(
+@operations.patch(
     "/{consumer}",
+    Rule(READ_WRITE),
     summary="Change settings of a consumer",
     response_model_exclude_unset=True,
     description="Those that are named; all others stay, and so does its position.",
@@ -81,8 +85,9 @@ async def change_consumer(
     return ConsumerPutAnswer.model_validate({**entry(state), "created": False, "performance": performance(current)})
 
 
-@router.get(
+@operations.get(
     "/{consumer}",
+    Rule(READ),
     summary="Describe a consumer",
     response_model_exclude_unset=True,
     responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found"),
@@ -94,8 +99,9 @@ async def get_consumer(
     return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})
 
 
-@router.get(
+@operations.get(
     "",
+    Rule(READ),
     summary="List the consumers of a topic",
     description="Sorted by name, bytewise.",
     response_model_exclude_unset=True,
@@ -120,8 +126,9 @@ async def list_consumers(
     return ConsumerListAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})
 
 
-@router.delete(
+@operations.delete(
     "/{consumer}",
+    Rule(READ_WRITE),
     summary="Delete a consumer",
     description="Its position is forgotten; no record is touched.",
     responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", *_WRITES),
@@ -133,8 +140,9 @@ async def delete_consumer(
     return ConsumerDeleteAnswer(topic=topic, consumer=consumer, deleted=deleted, performance=performance(current))
 
 
-@router.post(
+@operations.post(
     "/{consumer}/seek",
+    Rule(READ_WRITE),
     summary="Go on from elsewhere",
     response_model_exclude_unset=True,
     description="Forward or back: behind a seq, with the first record of a time or later, at the beginning or the end.",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from broker import VERSION
+from broker.api.control import ControlOperations, Current
 from broker.api.refusals import refusals
-from broker.api.routes.topics import Current
+from broker.auth.rules import PROBE
 from broker.service import readiness
 from schemas.health import HealthAnswer, ReadyAnswer
 
-router = APIRouter(tags=["operations"])
+operations = ControlOperations(tag="operations")
 
 
-@router.get("/v0/health", summary="Whether the process lives")
-@router.get("/healthz", include_in_schema=False)
+@operations.get("/v0/health", PROBE, always=True, summary="Whether the process lives")
+@operations.get("/healthz", PROBE, always=True, documented=False)
 async def health(current: Current) -> HealthAnswer:
     broker = current.broker
     return HealthAnswer(
@@ -25,12 +24,14 @@ async def health(current: Current) -> HealthAnswer:
     )
 
 
-@router.get(
+@operations.get(
     "/v0/ready",
+    PROBE,
+    always=True,
     summary="Whether requests are served",
     responses=refusals("not_ready", "shutting_down", "storage_failed"),
 )
-@router.get("/readyz", include_in_schema=False)
+@operations.get("/readyz", PROBE, always=True, documented=False)
 async def ready(current: Current) -> ReadyAnswer:
     broker = current.broker
     topics = readiness.check(broker.engine, stopping=broker.stopping)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from broker.api.accept import prefers_json
 from broker.api.answers import OK
-from broker.api.routes.topics import Current
+from broker.api.control import ControlOperations, Current
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ
 from broker.exposition import families, reaching
 from broker.metrics import as_json, as_text
 
-router = APIRouter(tags=["operations"])
+operations = ControlOperations(tag="operations")
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -39,7 +41,9 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/v0/metrics", summary="Counters and gauges", response_class=Response, responses=_RESPONSES)
+@operations.get(
+    "/v0/metrics", Rule(READ), always=True, summary="Counters and gauges", response_class=Response, responses=_RESPONSES
+)
 async def metrics(current: Current) -> Response:
     found = [*reaching(families(current.broker), current.access)]
     # As text they are the longer part of the work by far, and need nothing of the loop.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from broker.api.control import ControlOperations, Current, TopicName, performance
 from broker.api.refusals import refusals
-from broker.api.routes.topics import Current, StrictRoute, TopicName, performance
-from broker.auth.scopes import ADMIN
+from broker.auth.rules import Rule
+from broker.auth.scopes import ADMIN, DELETE, READ
 from broker.service import queues
 from schemas.fields import QueryU64, StateOfJobs
 from schemas.queues import (
@@ -21,14 +22,15 @@ from schemas.queues import (
     RedriveRequest,
 )
 
-router = APIRouter(prefix="/v0/topics", tags=["queues"], route_class=StrictRoute)
+operations = ControlOperations("/v0/topics", tag="queues")
 
 _REFUSALS = ("invalid_request", "topic_not_found", "not_a_queue")
 _WRITES = refusals(*_REFUSALS, "wal_saturated", "storage_failed", "storage_full")
 
 
-@router.post(
+@operations.post(
     "/{topic}/pause",
+    Rule(ADMIN),
     summary="Hand out no more jobs",
     description="Durable. Claims wait on; ack, nack and extend work.",
     responses=_WRITES,
@@ -38,14 +40,17 @@ async def pause(current: Current, topic: TopicName) -> PauseAnswer:
     return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
 
 
-@router.post("/{topic}/resume", summary="Hand out jobs again", description="Durable.", responses=_WRITES)
+@operations.post(
+    "/{topic}/resume", Rule(ADMIN), summary="Hand out jobs again", description="Durable.", responses=_WRITES
+)
 async def resume(current: Current, topic: TopicName) -> PauseAnswer:
     paused = await queues.resume(current.broker.engine, topic)
     return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
 
 
-@router.post(
+@operations.post(
     "/{topic}/purge",
+    Rule(DELETE),
     summary="Delete jobs that nobody holds",
     description="For good, and without a tombstone. Those that come after the call are not concerned.",
     responses=_WRITES,
@@ -55,8 +60,9 @@ async def purge(current: Current, topic: TopicName, body: PurgeRequest) -> Purge
     return PurgeAnswer(topic=topic, purged=purged, performance=performance(current))
 
 
-@router.post(
+@operations.post(
     "/{topic}/redrive",
+    Rule(ADMIN),
     summary="Bring jobs back from the dead letter topic",
     description="Only those that came from this queue; their deliveries start at 0. Each is moved exactly once, "
     "whatever happens. When the client leaves, no further one is moved.",
@@ -77,8 +83,9 @@ async def redrive(current: Current, topic: TopicName, body: RedriveRequest) -> R
     return RedriveAnswer(topic=topic, moved=done.moved, remaining=done.remaining, performance=performance(current))
 
 
-@router.get(
+@operations.get(
     "/{topic}/leases",
+    Rule(READ),
     summary="List jobs and who holds them",
     description="By seq.",
     response_model_exclude_none=True,

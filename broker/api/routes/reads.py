@@ -8,15 +8,19 @@ import msgspec
 from msgspec import Meta
 
 from broker.api import render, strict_json
-from broker.api.answers import Answer
+from broker.api.answers import OK, Answer
+from broker.api.operation import NUMBER, PARTITION, TOPIC, Operation, Parameter, in_path, in_query
 from broker.api.query import Query, parsed
 from broker.api.render import Shape
 from broker.api.request import Request
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ
 from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.service import reads, routers
 from broker.service.predicates import tag_match
 from broker.tracing import notes
 from schemas.fields import MAX_U64, parse_u64
+from schemas.records import DiffAnswer, DiffRequest, RecordAnswer
 from storage.errors import InvalidRequest
 
 Natural = Annotated[int, Meta(ge=0)]
@@ -171,3 +175,78 @@ def _predicate(text: str | None) -> Any:
         return _any.decode(text)
     except msgspec.DecodeError:
         raise InvalidRequest("tag: begins like JSON, but is none.", field="tag") from None
+
+
+_SEQ: Final = in_path("seq", NUMBER | {"minimum": 1, "examples": [1]})
+_IN_QUOTES: Final = r'[^*"\\\x00-\x1f]*'
+#: Empty, a tag as it stands (which begins like no JSON and has no *), or one of the predicates.
+_TAG_IN_QUERY: Final = (
+    rf'^([^*\["][^*]*|"{_IN_QUOTES}"|\["tag", ?"Eq", ?"{_IN_QUOTES}"\]|\["tag", ?"Glob", ?"{_IN_QUOTES}\*"\])?$'
+)
+_SHAPE: Final = ("include_tags", "include_meta", "include_data", "include_stored")
+
+
+def _read_parameters(*only: str) -> list[Parameter]:
+    """The fields of a read, as query parameters."""
+    properties: dict[str, Any] = DiffRequest.model_json_schema()["properties"]
+    parameters: list[Parameter] = []
+    for name, schema in properties.items():
+        if only and name not in only:
+            continue
+        if name == "node":
+            schema = {"type": "array", "items": {"type": "string"}}
+        if name == "tag":
+            schema = {
+                "type": "string",
+                "description": 'A tag, or a predicate such as ["tag","Glob","x*"].',
+                "pattern": _TAG_IN_QUERY,
+            }
+        parameters.append(in_query(name, schema))
+    return parameters
+
+
+OPERATIONS: Final = [
+    Operation(
+        method="POST",
+        path="/v0/topics/{topic}/diff",
+        name="diff",
+        handler=diff,
+        rule=Rule(READ),
+        summary="Read what came after a seq",
+        description="With wait_ms the answer is held back until there is something to give.",
+        answer=DiffAnswer,
+        request=DiffRequest,
+        parameters=(TOPIC, PARTITION),
+        successes={OK: "What there is."},
+        refusals=(
+            "invalid_request", "topic_not_found", "payload_too_large", "unsupported_media_type", "throttled",
+            "segment_corrupt",
+        ),
+    ),
+    Operation(
+        method="GET",
+        path="/v0/topics/{topic}/records",
+        name="get_records",
+        handler=get_records,
+        rule=Rule(READ),
+        summary="Read what came after a seq, by query",
+        description="The same as POST …/diff.",
+        answer=DiffAnswer,
+        parameters=(TOPIC, PARTITION, *_read_parameters()),
+        successes={OK: "What there is."},
+        refusals=("invalid_request", "topic_not_found", "throttled", "segment_corrupt"),
+    ),
+    Operation(
+        method="GET",
+        path="/v0/topics/{topic}/records/{seq}",
+        name="get_record",
+        handler=get_record,
+        rule=Rule(READ),
+        summary="Read one record",
+        description="When there is none, detail.reason says why: future, expired, evicted, lost or deleted.",
+        answer=RecordAnswer,
+        parameters=(TOPIC, _SEQ, PARTITION, *_read_parameters(*_SHAPE)),
+        successes={OK: "The record."},
+        refusals=("invalid_request", "topic_not_found", "not_found", "segment_corrupt"),
+    ),
+]  # fmt: skip

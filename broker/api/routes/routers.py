@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from broker.api.answers import CREATED
+from broker.api.control import ControlOperations, Current, performance
 from broker.api.refusals import refusals
-from broker.api.routes.topics import Current, StrictRoute, performance
-from broker.auth.scopes import ADMIN, READ
+from broker.auth.rules import Rule
+from broker.auth.scopes import ADMIN, DELETE, READ
 from broker.service import routers
 from schemas.fields import NameInQuery, QueryU64
 from schemas.names import ROUTER_NAME_PATTERN
@@ -23,7 +24,7 @@ from schemas.routers import (
 )
 from storage.routers.values import RouterState
 
-router = APIRouter(prefix="/v0/routers", tags=["routers"], route_class=StrictRoute)
+operations = ControlOperations("/v0/routers", tag="routers")
 
 RouterName = Annotated[
     str, Path(description="The router's name.", examples=["audit"], json_schema_extra={"pattern": ROUTER_NAME_PATTERN})
@@ -31,8 +32,9 @@ RouterName = Annotated[
 _WRITES = ("wal_saturated", "storage_failed", "storage_full")
 
 
-@router.put(
+@operations.put(
     "/{router}",
+    Rule(ADMIN),
     summary="Make a router, or replace what it copies",
     description="Fields left out return to their defaults; source and dest stay as they are. A definition that takes "
     "the place of another counts for what was not copied yet. 201 when the router was made.",
@@ -52,8 +54,9 @@ async def put_router(current: Current, response: Response, router: RouterName, b
     )
 
 
-@router.patch(
+@operations.patch(
     "/{router}",
+    Rule(ADMIN),
     summary="Change what a router copies",
     description="Fields that are named; all others stay. null counts as a value in filter: all records. source and "
     "dest cannot be changed. It counts for what was not copied yet.",
@@ -65,8 +68,9 @@ async def change_router(current: Current, router: RouterName, body: RouterChange
     return RouterPutAnswer.model_validate({**_definition(state), "created": False, "performance": performance(current)})
 
 
-@router.get(
+@operations.get(
     "/{router}",
+    Rule(READ),
     summary="Describe a router",
     response_model_exclude_unset=True,
     responses=refusals("invalid_request", "router_not_found"),
@@ -76,8 +80,9 @@ async def get_router(current: Current, router: RouterName) -> RouterAnswer:
     return RouterAnswer.model_validate({**_entry(state), "performance": performance(current)})
 
 
-@router.get(
+@operations.get(
     "",
+    Rule(READ),
     summary="List routers",
     description="Sorted by name, bytewise.",
     response_model_exclude_unset=True,
@@ -106,8 +111,9 @@ async def list_routers(
     return RouterListAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})
 
 
-@router.delete(
+@operations.delete(
     "/{router}",
+    Rule(DELETE),
     summary="Delete a router",
     description="What it has copied stays.",
     responses=refusals("invalid_request", *_WRITES),

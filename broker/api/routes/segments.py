@@ -7,10 +7,14 @@ from typing import Final
 
 from broker.api import conditions, ranges, render
 from broker.api.answers import NOT_MODIFIED, OK, PARTIAL_CONTENT, Answer, Streamed
+from broker.api.operation import NUMBER, PARTITION, TOPIC, Handler, Operation, in_header, in_path
 from broker.api.query import parsed
 from broker.api.request import Request
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ
 from broker.memory.memory import SMALL
 from schemas.fields import parse_u64
+from schemas.segments import SegmentsAnswer
 from storage.segments.download import SegmentDownload, open_download
 from storage.segments.names import DATA, IDX
 
@@ -65,3 +69,76 @@ async def _file(request: Request, ext: str) -> Answer:
 async def _pieces(download: SegmentDownload, begin: int, end: int) -> AsyncGenerator[bytes]:
     for at in range(begin, end, PIECE_BYTES):
         yield await download.read(at, min(end, at + PIECE_BYTES))
+
+
+_FIRST_SEQ: Final = in_path("first_seq", NUMBER | {"examples": [1]}, "As listed.")
+_HEADERS: Final = ("ETag", "Accept-Ranges", "Content-Range")
+
+
+_CONDITIONS: Final = [
+    in_header("Range", "One range of bytes; several are answered with the whole."),
+    in_header("If-Range", "The range counts only for this ETag; for another the whole is sent."),
+    in_header("If-Match", "Refuse with 412 when none of these ETags is the current one."),
+    in_header("If-None-Match", "Answer 304, without a body, when one of these ETags is the current one."),
+]
+
+
+def _download(ext: str, handler: Handler, summary: str, description: str, example: str) -> Operation:
+    return Operation(
+        method="GET",
+        path=f"/v0/topics/{{topic}}/segments/{{first_seq}}/{ext}",
+        name=f"get_segment_{ext}",
+        handler=handler,
+        rule=Rule(READ),
+        tag="segments",
+        summary=summary,
+        description=description,
+        answer=None,
+        headers=_HEADERS,
+        example=example,
+        parameters=(TOPIC, _FIRST_SEQ, PARTITION, *_CONDITIONS),
+        successes={OK: "The file.", PARTIAL_CONTENT: "The range of it."},
+        refusals=(
+            "invalid_request", "topic_not_found", "not_found", "precondition_failed", "range_not_satisfiable",
+            "segment_corrupt", "storage_failed",
+        ),
+    )  # fmt: skip
+
+
+OPERATIONS: Final = [
+    Operation(
+        method="GET",
+        path="/v0/topics/{topic}/segments",
+        name="list_segments",
+        handler=list_segments,
+        rule=Rule(READ),
+        tag="segments",
+        summary="List what a topic's segments hold",
+        description="All of it as of one instant. What lies in tail, or in a segment that is not sealed, is read as "
+        "records are.",
+        answer=SegmentsAnswer,
+        parameters=(
+            TOPIC,
+            PARTITION,
+        ),
+        successes={OK: "The segments."},
+        refusals=("invalid_request", "topic_not_found"),
+    ),
+    _download(
+        "data",
+        get_data,
+        "Fetch the records of a sealed segment",
+        "Frames as they are stored. A deleted record's has the delete byte 0xD5, zeros for node, tag and data, and a "
+        "checksum that fits them; lengths stay. Readers verify each frame, and drop seqs below earliest_seq. "
+        "When detail.reason of a 404 is active, the segment is not sealed yet.",
+        "the frames, one behind the other",
+    ),
+    _download(
+        "idx",
+        get_idx,
+        "Fetch the index of a sealed segment",
+        "20 bytes a seq: where its frame lies in data; bit 2 of the flags says deleted. The ETag changes with every "
+        "deletion.",
+        "the entries, one behind the other",
+    ),
+]

@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from broker.api import errors, events
-from broker.api.answers import Answer, Receive, Scope, Send, with_protection
+from broker.api.answers import OK, Answer, Receive, Scope, Send, with_protection
+from broker.api.operation import Operation
 from broker.api.push import LINGER_S, connection_of, send_now
 from broker.api.request import Request, by_name, request_id
 from broker.api.routes.commands import Commands
 from broker.api.routes.replies import Wording
 from broker.api.routes.watch import SLOW_READER, TOO_SLOW
 from broker.auth.access import ANYBODY, Access
-from broker.auth.table import rule_of
+from broker.auth.rules import Rule
+from broker.auth.scopes import NOTHING
 from broker.live import frames
 from broker.live.watcher import Watcher
 from broker.memory.memory import SMALL
@@ -94,7 +96,7 @@ def _gate(broker: Broker, scope: Scope) -> Access:
         raise ShuttingDown if broker.stopping else NotReady(replay_progress=broker.engine.recovery_progress)
     caller = ANYBODY
     if broker.gate is not None:
-        caller = broker.gate.admit(headers, b"", rule_of("GET", WEBSOCKET_PATH))
+        caller = broker.gate.admit(headers, b"", WEBSOCKET.rule)
     if scope["path"] != WEBSOCKET_PATH:
         raise errors.PathNotFound
     return caller
@@ -173,3 +175,37 @@ def _failure(word: str, error: StorageError, topic: str | None) -> str:
     if error.detail:
         more["detail"] = error.detail
     return frames.message(word, "error", None, code=code, message=error.message, **more)
+
+
+_MESSAGES: Final = """\
+> {"type":"subscribe","request_id":1,"topic":"orders","from_seq":0}
+< {"type":"subscribed","request_id":1,"topics":{"orders":{"from_seq":0,"head_seq":1,"earliest_seq":1}}}
+< {"type":"record","topic":"orders","records":[{"$seq":1,"$ts":1767225600000,"data":{"id":7}}],"from_seq":0,\
+"to_seq":1,"head_seq":1}
+< {"type":"caught_up","topic":"orders","head_seq":1}
+> {"type":"publish","request_id":2,"topic":"orders","records":[{"data":{"id":8}}]}
+< {"type":"ack","request_id":2,"topic":"orders","first_seq":2,"last_seq":2,"head_seq":2,"count":1,"created":false,\
+"deduped":false}
+"""
+
+
+#: Each command has its own scopes.
+WEBSOCKET: Final = Operation(
+    method="GET",
+    path=WEBSOCKET_PATH,
+    name="websocket",
+    handler=without_upgrade,
+    rule=Rule(NOTHING),
+    tag="watch",
+    summary="Watch and write over a WebSocket",
+    description="JSON text messages. In: `subscribe`, `unsubscribe`, `publish`, `ping`, each with a `request_id` "
+    "if it is to be given back. Out: `subscribed`, `unsubscribed`, `ack`, `pong`, `record`, `caught_up`, "
+    "`tombstone`, `topic_deleted`, `error`. The example shows both directions.",
+    answer=None,
+    media_type="application/json",
+    example=_MESSAGES,
+    parameters=(),
+    successes={OK: "In truth 101: the connection is a WebSocket from there on."},
+    refusals=("invalid_request", "throttled", "shutting_down"),
+)
+OPERATIONS: Final = [WEBSOCKET]

@@ -15,7 +15,7 @@ from broker.api.render import Shape
 from broker.api.routes.replies import Replies, ReplyTo
 from broker.api.routes.watch import start_of
 from broker.auth.access import Access
-from broker.auth.table import COMMANDS
+from broker.auth.rules import COMMANDS
 from broker.live import wish
 from broker.live.watcher import Watcher
 from broker.service import routers

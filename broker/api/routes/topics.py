@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Query, Response
-from fastapi import Request as FrameworkRequest
-from fastapi.routing import APIRoute
+from fastapi import Query, Response
 
-from broker.api import strict_json
 from broker.api.answers import CREATED
+from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
 from broker.api.refusals import refusals
 from broker.api.request import Request
-from broker.auth.scopes import ADMIN
+from broker.auth.rules import Rule
+from broker.auth.scopes import ADMIN, DELETE, READ
 from broker.service import deletes, partitions, routers, topics
 from schemas.config import TopicChange, TopicConfig, TopicSettings
 from schemas.fields import QueryFlag, QueryU64
-from schemas.names import TOPIC_NAME_PATTERN
-from schemas.performance import Performance, RoutedPerformance
+from schemas.performance import RoutedPerformance
 from schemas.queues import QueueState
 from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
 from schemas.topics import (
@@ -33,44 +30,12 @@ from schemas.topics import (
 )
 from storage.records.values import TopicState
 
-
-class _StrictRequest(FrameworkRequest):
-    """Its JSON as our own parser has it: the framework's fails on very long integers, naming no field."""
-
-    async def json(self) -> Any:
-        return strict_json.loads(await self.body())
+operations = ControlOperations("/v0/topics", tag="topics")
 
 
-class StrictRoute(APIRoute):
-    """A route of the framework whose bodies are read by our own parser."""
-
-    def get_route_handler(self) -> Callable[[FrameworkRequest], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-
-        async def handle(request: FrameworkRequest) -> Response:
-            return await handler(_StrictRequest(request.scope, request.receive))
-
-        return handle
-
-
-router = APIRouter(prefix="/v0/topics", tags=["topics"], route_class=StrictRoute)
-
-
-async def current(request: FrameworkRequest) -> Request:
-    """The request as the rest of the broker sees it."""
-    return request.scope["topics.request"]
-
-
-Current = Annotated[Request, Depends(current)]
-TopicName = Annotated[
-    str, Path(description="The topic's name.", examples=["orders"], json_schema_extra={"pattern": TOPIC_NAME_PATTERN})
-]
-
-PartitionNumber = Annotated[QueryU64 | None, Query(description="Which partition, counted from 0; 0 unless said.")]
-
-
-@router.put(
+@operations.put(
     "/{topic}",
+    Rule(ADMIN),
     summary="Make a topic, or replace its settings",
     description="Fields left out return to their defaults (partitions aside). 201 when the topic was made.",
     responses={CREATED: {"model": TopicPutAnswer, "description": "The topic was made."}}
@@ -84,8 +49,8 @@ async def put_topic(current: Current, response: Response, topic: TopicName, sett
     return TopicPutAnswer(topic=topic, created=created, config=_config(state), performance=performance(current))
 
 
-@router.patch(
-    "/{topic}",
+@operations.patch(
+    "/{topic}", Rule(ADMIN),
     summary="Change settings of a topic",
     description="Those that are named; all others stay. null counts as a value in priority and dead_letter. type "
     "cannot be changed.",
@@ -100,8 +65,9 @@ async def change_topic(current: Current, topic: TopicName, settings: TopicChange
     return TopicPutAnswer(topic=topic, created=False, config=_config(state), performance=performance(current))
 
 
-@router.get(
+@operations.get(
     "/{topic}",
+    Rule(READ),
     summary="Describe a topic",
     # What is not set is left out: what only queues have, for logs.
     response_model_exclude_unset=True,
@@ -143,8 +109,9 @@ async def get_topic(
     return answer
 
 
-@router.get(
+@operations.get(
     "",
+    Rule(READ),
     summary="List topics",
     description="Sorted by name, bytewise.",
     response_model_exclude_none=True,
@@ -164,8 +131,9 @@ async def list_topics(
     )
 
 
-@router.delete(
+@operations.delete(
     "/{topic}",
+    Rule(DELETE),
     summary="Delete a topic and all of its records",
     description="A topic made again under the name starts at seq 1 with another epoch.",
     responses=refusals("invalid_request", "topic_not_empty"),
@@ -184,8 +152,9 @@ async def delete_topic(
     )
 
 
-@router.post(
+@operations.post(
     "/{topic}/delete",
+    Rule(DELETE),
     summary="Delete records for good",
     description="Those below before_seq and those that fit match; with both, what both hold for. Never a tombstone.",
     response_model_exclude_unset=True,
@@ -227,8 +196,3 @@ def _entry(current: Request, state: TopicState) -> TopicEntry:
         durable=state.config.durable,
         effective_priority=topics.effective_priority(current.broker.engine, state),
     )
-
-
-def performance(current: Request) -> Performance:
-    """What an answer that is made now says of the time it took."""
-    return Performance(server_total_ms=round(current.elapsed_ms(), 3))

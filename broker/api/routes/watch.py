@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from broker.api import events
-from broker.api.answers import Streamed
+from broker.api.answers import OK, Streamed
+from broker.api.control import ControlOperations, Current
 from broker.api.errors import status_of
+from broker.api.operation import Operation, in_header, in_path
 from broker.api.refusals import refusals
 from broker.api.render import Shape
 from broker.api.request import Request
-from broker.api.routes.topics import Current, StrictRoute
+from broker.auth.rules import Rule
 from broker.auth.scopes import READ
 from broker.live import cursor, wish
 from broker.live.frames import Event
@@ -30,11 +32,12 @@ DEFAULT_BATCH_BYTES: Final = 262_144
 SLOW_READER: Final = "slow_reader"
 TOO_SLOW: Final = "The client has not read for longer than it is waited for; come back, and go on where you were."
 
-router = APIRouter(tags=["watch"], route_class=StrictRoute)
+operations = ControlOperations(tag="watch")
 
 
-@router.post(
+@operations.post(
     "/v0/watch",
+    Rule(READ),
     summary="Make a watch session",
     description="The session says what its streams give; it is in memory only, and outlives its last stream by "
     "session_ttl_ms.",
@@ -146,3 +149,46 @@ def _encode(watcher: Watcher[bytes], event: Event) -> bytes:
 def _last_words(watcher: Watcher[bytes]) -> bytes:
     watcher.live.figures.slow_closed += 1
     return events.event("error", {"code": status_of("throttled"), "error": TOO_SLOW, "reason": SLOW_READER})
+
+
+_WID: Final = in_path("wid", {"type": "string", "examples": ["wid_9vKX3Zb1Qm0Rr2Tt4Yy6Ug"]}, "The session's id.")
+_LAST_EVENT_ID: Final = in_header(
+    "Last-Event-ID", "The id of the last event that was seen, of whatever stream: go on behind it."
+)
+_STREAM: Final = """\
+retry: 2000
+
+event: record
+id: eyJvcmRlcnMiOnsiZXBvY2giOjEsInNlcSI6MX19
+data: {"topic":"orders","records":[{"$seq":1,"$ts":1767225600000,"data":{"id":7}}],"from_seq":0,"to_seq":1,\
+"head_seq":1}
+
+event: caught-up
+id: eyJvcmRlcnMiOnsiZXBvY2giOjEsInNlcSI6MX19
+data: {"topic":"orders","head_seq":1}
+
+: hb 1767225615000
+"""
+
+OPERATIONS: Final = [
+    Operation(
+        method="GET",
+        path="/v0/watch/{wid}",
+        name="watch",
+        handler=stream,
+        rule=Rule(READ, token=True),
+        tag="watch",
+        summary="Stream what a session watches",
+        description="Server-sent events: `record`, `tombstone`, `caught-up`, `topic-deleted`, and `error` before the "
+        "end, of the stream or of the topic that it names. Their ids say how far the client is in every topic. Without "
+        "Last-Event-ID the stream goes on behind what this session was handed out last. Each stream of a session gets "
+        "everything.",
+        answer=None,
+        media_type="text/event-stream",
+        example=_STREAM,
+        headers=("Cache-Control", "X-Accel-Buffering"),
+        parameters=(_WID, _LAST_EVENT_ID),
+        successes={OK: "The stream."},
+        refusals=("not_found", "not_acceptable", "throttled", "shutting_down"),
+    ),
+]

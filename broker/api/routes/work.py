@@ -8,8 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from broker.api import events, render, render_queues
-from broker.api.answers import Streamed
+from broker.api.answers import OK, Streamed
+from broker.api.operation import NUMBER, TOPIC, Operation, in_query
 from broker.api.request import Request
+from broker.auth.rules import Rule
+from broker.auth.scopes import READ_WRITE
 from broker.memory.memory import PATIENCE_S, SMALL
 from broker.service import queues
 from storage.errors import StorageError, TopicNotFound
@@ -182,3 +185,42 @@ class Outbox:
         if self._room is not None:
             self._room.release()
             self._room = None
+
+
+_STREAM: Final = """\
+retry: 2000
+
+event: job
+id: 1
+data: {"topic":"mails","$seq":1,"lease_id":"lease_00c0ffee00c0ffee","deadline":1767225630000,"$ts":1767225600000,\
+"deliveries":1,"data":{"mail":7}}
+
+: hb 1767225615000
+"""
+
+OPERATIONS: Final = [
+    Operation(
+        method="GET",
+        path="/v0/topics/{topic}/work",
+        name="work",
+        handler=work,
+        rule=Rule(READ_WRITE, token=True),
+        tag="queues",
+        summary="Get jobs pushed",
+        description="Server-sent events: `job`, whose data is a claimed job and the topic; `topic-deleted` and `error` "
+        "before the end. At most max jobs are with the worker at a time: each ack or nack makes room for another one. "
+        "When the connection ends, what is not settled goes back at once.",
+        answer=None,
+        media_type="text/event-stream",
+        example=_STREAM,
+        headers=("Cache-Control", "X-Accel-Buffering"),
+        parameters=(
+            TOPIC,
+            in_query("node", {"type": "string", "minLength": 1}, "Who works.", required=True),
+            in_query("max", NUMBER | {"default": 1}, "At most 1000; 0 means 1."),
+            in_query("lease_ms", NUMBER, "Left out: as the queue has it."),
+        ),
+        successes={OK: "The stream."},
+        refusals=("invalid_request", "topic_not_found", "not_acceptable", "not_a_queue", "throttled"),
+    ),
+]
