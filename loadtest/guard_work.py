@@ -14,13 +14,20 @@ import os
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from functools import cache
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import xxhash
 
 from broker.api import render
-from broker.api.hot_actions import BY_NAME, Action
+from broker.api.answers import Answer
+from broker.api.pending import Pending, Result
+from broker.api.request import Request
+from broker.api.routes import append, claims
+from broker.settings import Settings
+from broker.wiring import Broker
 from loadtest.scenario import append_body, numbered
 from storage import Durability, Engine, Options, ReadQuery, TopicConfig
 from storage.config import TopicType
@@ -65,19 +72,29 @@ async def floor(_: Engine, times: int) -> None:
         b"".join([b"".join(datas), *sums])
 
 
-async def _called(action: Action, engine: Engine, topic: str, body: bytes) -> Any:
-    done: asyncio.Future[Any] = engine.loop.create_future()
+Handler = Callable[[Request], Answer | Awaitable[Answer]]
 
-    def unforeseen() -> None:
-        raise AssertionError("it went the other way")
 
-    if not action.take(engine, topic, {}, body, done.set_result, unforeseen):
-        raise AssertionError("it was not taken")
-    outcome = await done
-    if isinstance(outcome, Exception):
-        raise outcome
-    action.render(outcome, b"", 0.0)
-    return outcome
+async def _called(handler: Handler, engine: Engine, topic: str, body: bytes) -> Answer:
+    """As the HTTP/1.1 protocol does it."""
+    request = Request(_broker(engine), {}, b"")
+    request.values, request.body = [topic], body
+    outcome = handler(request)
+    if isinstance(outcome, Answer):
+        return outcome
+    if not isinstance(outcome, Pending):
+        raise AssertionError("it has to wait for something")
+    done: asyncio.Future[Result] = engine.loop.create_future()
+    outcome.then(done.set_result)
+    result = await done
+    if not isinstance(result, Answer):
+        raise AssertionError(f"it was not answered: {result!r}")
+    return result
+
+
+@cache
+def _broker(engine: Engine) -> Broker:
+    return Broker(engine, Settings.model_validate({"data_dir": Path("unused")}))
 
 
 def appending(batch: int, **config: Any) -> Work:
@@ -87,7 +104,7 @@ def appending(batch: int, **config: Any) -> Work:
         await engine.put_topic("t", TopicConfig(durability=Durability.MEMORY, **config))
         body = body_of(batch)
         for _ in range(times):
-            await _called(BY_NAME[b""], engine, "t", body)
+            await _called(append.append, engine, "t", body)
 
     return work
 
@@ -96,7 +113,7 @@ async def reading(engine: Engine, times: int) -> None:
     """1000 records from the newest, as an answer has them."""
     await engine.put_topic("t", TopicConfig(durability=Durability.MEMORY))
     for _ in range(10):
-        await _called(BY_NAME[b""], engine, "t", body_of(100))
+        await _called(append.append, engine, "t", body_of(100))
     query, shape = ReadQuery(limit=1000, max_bytes=8 << 20), render.Shape()
     for _ in range(times):
         render.records((await engine.read("t", query)).records, shape)
@@ -106,11 +123,11 @@ async def working(engine: Engine, times: int) -> None:
     """100 jobs claimed and acked, from the bodies to the answers."""
     await engine.put_topic("q", TopicConfig(durability=Durability.MEMORY, type=TopicType.QUEUE))
     for _ in range(400):
-        await _called(BY_NAME[b""], engine, "q", body_of(100))
-    for _ in range(times):
-        claimed = await _called(BY_NAME[b"claim"], engine, "q", b'{"node":"n","max":100}')
-        seqs = [job.record.seq for job in claimed.jobs]
-        await _called(BY_NAME[b"ack"], engine, "q", msgspec.json.encode({"node": "n", "seqs": seqs}))
+        await _called(append.append, engine, "q", body_of(100))
+    for number in range(times):
+        await _called(claims.claim, engine, "q", b'{"node":"n","max":100}')
+        seqs = [*range(number * 100 + 1, number * 100 + 101)]
+        await _called(claims.ack, engine, "q", msgspec.json.encode({"node": "n", "seqs": seqs}))
 
 
 #: By name: the work, and how many times it is done to be counted.

@@ -58,6 +58,7 @@ class AnyBody(_Options, kw_only=True, gc=False):
 
 
 AppendBody: TypeAlias = PlainBody | AnyBody
+Records: TypeAlias = list[NewRecord] | PlainRecords
 
 _plain_body: Final = msgspec.json.Decoder(PlainBody)
 _any_body: Final = msgspec.json.Decoder(AnyBody)
@@ -67,28 +68,31 @@ class MayBeDeep(Exception):
     """It takes a longer look to tell whether the body is nested too deeply: use `decode_any`."""
 
 
-def decode(raw: bytes) -> tuple[AppendBody, list[NewRecord] | PlainRecords]:
+def decode(raw: bytes) -> tuple[AppendBody, Records]:
     """The body and its records, without waiting: for one of at most `slices.LARGE_BYTES`.
 
     Raises InvalidRequest naming the byte or the field; MayBeDeep.
     """
-    strict_json.check_utf8(raw)
     try:
+        raw.decode()
         plain = _plain_body.decode(raw)
-    except (msgspec.DecodeError, RecursionError):  # mostly of the first record: little was decoded in vain
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        # It has more than data, as mostly the first record shows: little was decoded in vain. Or something is wrong.
+        strict_json.check_utf8(raw)
         if strict_json.may_be_deep(raw):
             raise MayBeDeep from None
         return _taken_apart(strict_json.decoded(raw, _any_body))
     records = PlainRecords([record.data for record in plain.records])
     # Only in data and config can anything nest here, and what is short cannot be deep.
-    largest = max(len(plain.config), max(records.sizes(), default=0))
-    if largest > _SURELY_FLAT_BYTES and strict_json.may_be_deep(raw):
+    largest = max(records.sizes(), default=0)
+    if (largest > _SURELY_FLAT_BYTES or plain.config) and strict_json.may_be_deep(raw):
         raise MayBeDeep
-    _check(plain)
+    if plain.expected_seq is not None:
+        _check_seq(plain.expected_seq)
     return plain, records
 
 
-async def decode_any(raw: bytes) -> tuple[AppendBody, list[NewRecord] | PlainRecords]:
+async def decode_any(raw: bytes) -> tuple[AppendBody, Records]:
     """The same of any body; a large one in slices, with others in between. Raises InvalidRequest."""
     if len(raw) <= slices.LARGE_BYTES:
         try:
@@ -99,7 +103,8 @@ async def decode_any(raw: bytes) -> tuple[AppendBody, list[NewRecord] | PlainRec
 
 
 def _taken_apart(body: AnyBody) -> tuple[AnyBody, list[NewRecord]]:
-    _check(body)
+    if body.expected_seq is not None:
+        _check_seq(body.expected_seq)
     for record in body.records:
         meta = record.meta
         if not meta or meta == _NULL:
@@ -107,8 +112,8 @@ def _taken_apart(body: AnyBody) -> tuple[AnyBody, list[NewRecord]]:
     return body, [*body.records]
 
 
-def _check(body: AppendBody) -> None:
-    if body.expected_seq is not None and body.expected_seq > MAX_U64:
+def _check_seq(expected_seq: int) -> None:
+    if expected_seq > MAX_U64:
         raise InvalidRequest(f"expected_seq: expected an integer from 0 to {MAX_U64}.", field="expected_seq")
 
 

@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 
 from broker.api import strict_json
 from broker.api.answers import Answer
-from broker.api.operation import Operation
+from broker.api.operation import WITH_BODY, Operation
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from schemas.fields import QueryU64
@@ -27,7 +27,6 @@ from schemas.performance import Performance
 
 #: The largest body of a request that has no records: the event loop parses and checks it in one go.
 MAX_CONTROL_BODY_BYTES: Final = 1 << 20
-_WITH_BODY: Final = frozenset({"PUT", "POST", "PATCH"})
 #: Where a FastAPI handler finds what closes the resources of its dependencies.
 _STACKS: Final = ("fastapi_middleware_astack", "fastapi_inner_astack", "fastapi_function_astack")
 
@@ -98,6 +97,7 @@ class ControlOperations(list[Operation]):
                     path=whole,
                     handler=_Served(route, method, waits=not always),
                     rule=rule,
+                    reads_body=True,
                     always=always,
                     name=route.unique_id if documented else "",
                     tag=self._tag,
@@ -132,14 +132,14 @@ class _Served:
     def __init__(self, route: APIRoute, method: str, *, waits: bool) -> None:
         self._handle = route.get_route_handler()
         self._parameters = tuple(part[1:-1] for part in route.path.split("/") if part.startswith("{"))
-        self._has_body = method in _WITH_BODY
+        self._has_body = method in WITH_BODY
         self._waits = waits
 
     async def __call__(self, request: Request) -> Answer:
         body, headers = b"", []
         if self._has_body:
             # An empty body is an empty object: every field of these requests has a default.
-            body = await request.body(max_bytes=MAX_CONTROL_BODY_BYTES) or b"{}"
+            body = await request.read_body(max_bytes=MAX_CONTROL_BODY_BYTES) or b"{}"
             await strict_json.check(body)
             headers = [(b"content-type", b"application/json")]
         if self._waits:

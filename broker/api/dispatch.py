@@ -6,6 +6,7 @@ All operations are called from here; those of the control plane are in FastAPI's
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -14,10 +15,11 @@ import structlog
 
 from broker.api import errors
 from broker.api.answers import NO_CONTENT, Answer, Message, Receive, Scope, Send, Streamed, send_answer, send_streamed
+from broker.api.pending import awaited
 from broker.api.push import connection_of, drop, is_full, is_http2, send_last, send_now
-from broker.api.request import ClientGone, Request
+from broker.api.request import ClientGone, Request, by_name
 from broker.api.routes import sockets
-from broker.api.routing import Route, RouteTable
+from broker.api.routing import RouteTable
 from broker.api.sites import changes_something
 from broker.auth.scopes import READ
 from broker.memory.memory import SMALL
@@ -26,8 +28,6 @@ from broker.wiring import Broker
 from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 _log = structlog.get_logger("broker.http")
-
-UNMATCHED = "unmatched"
 
 #: What these answer can be asked again.
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -53,27 +53,37 @@ class Dispatcher:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not scope["path"].startswith("/"):
             scope = {**scope, "path": _origin_form(scope["path"])}
-        request = Request(self.broker, scope, receive, connection_of(send))
+        request = Request(self.broker, by_name(scope["headers"]), scope["query_string"])
+        request.attach(scope, receive, connection_of(send))
         try:
             await self._answered(request, send)
         finally:
-            request.flight.end()
-            request.release()
+            request.end()
 
     async def _answered(self, request: Request, send: Send) -> None:
-        scope = request.scope
-        found = self.table.match(scope["path"])
-        template = UNMATCHED
-        refuse = errors.answer if found is None else found[0].refuse
+        found = self.table.match(request.scope["path"])
+        if found is not None:
+            request.route, request.values = found
+            request.template = found[0].template
+        await self._deliver(request, send, self._served(request))
+
+    async def go_on(
+        self, request: Request, work: Awaitable[Answer], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Carry out a request that was begun without a task (`broker.api.hot`) and has to wait for something."""
+        request.attach(scope, receive, connection_of(send))
         try:
-            if found is None or not found[0].always:
-                await self.broker.memory.begin()
-            if found is not None:
-                route, request.values = found
-                template = route.template
-                answer = await self._routed(route, request)
-            else:
-                answer = await self._routed(None, request)
+            await self._deliver(request, send, work)
+        finally:
+            request.end()
+
+    async def _deliver(self, request: Request, send: Send, work: Awaitable[Answer]) -> None:
+        """Send what `work` returns, or what is to be said of what it raises."""
+        scope, route = request.scope, request.route
+        template = request.template
+        is_probe = route is not None and route.always
+        try:
+            answer = await work
         except ClientGone:
             self.broker.http_metrics.client_gone(template)
             return
@@ -81,18 +91,18 @@ class Dispatcher:
             if not self.broker.stopping:
                 raise
             # The end of a shutdown's grace. What this request did is unknown, and that is what it is told.
-            answer = refuse(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
+            answer = request.refuse(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
         except Exception as error:
             self.broker.http_metrics.refused(error)
-            answer = refuse(error, request_id=request.request_id.decode())
+            answer = request.refuse(error, request_id=request.request_id.decode())
         if b"expect" in request.headers and request.awaits_continue():
             # The client may send the body or not: what comes next on the connection would be either.
             answer.headers = [*answer.headers, (b"connection", b"close")]
         origin = request.headers.get(b"origin")
         if origin is not None:
             answer.headers = [*answer.headers, *self.broker.sites.shared_with(origin)]
-        if self.broker.tracing is not None and not (found is not None and found[0].always):
-            route_name = None if found is None else template
+        if self.broker.tracing is not None and not is_probe:
+            route_name = None if route is None else template
             self.broker.tracing.request(
                 scope["method"], route_name, answer.status, request.started, request.headers, request.note
             )
@@ -102,7 +112,7 @@ class Dispatcher:
         else:
             if len(answer.body) > SMALL or is_full(send):
                 try:
-                    answer = await self._with_room(answer, found, request, send)
+                    answer = await self._with_room(answer, request, send)
                 except ClientGone:
                     self.broker.http_metrics.client_gone(template)
                     return
@@ -115,14 +125,12 @@ class Dispatcher:
                 return
         self.broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
 
-    async def _with_room(
-        self, answer: Answer, found: tuple[Route, list[str]] | None, request: Request, send: Send
-    ) -> Answer:
+    async def _with_room(self, answer: Answer, request: Request, send: Send) -> Answer:
         """The answer, its memory held; where there is none, a refusal, if what it says can be taken back. Raises
         ClientGone: its client takes nothing, not even a refusal.
         """
         size = len(answer.body)
-        if found is not None and found[0].always:
+        if request.route is not None and request.route.always:
             return answer  # whether the broker lives is told in any case
         if answer.withdraw is None and request.scope["method"] not in _SAFE and not request.is_read:
             request.hold(size)
@@ -137,8 +145,7 @@ class Dispatcher:
                 drop(send)
                 self.broker.memory.stalled()
                 raise ClientGone from None
-            refuse = errors.answer if found is None else found[0].refuse
-            return refuse(error, request_id=request.request_id.decode())
+            return request.refuse(error, request_id=request.request_id.decode())
         return answer
 
     async def _stream(self, answer: Streamed, request: Request, send: Send, template: str) -> bool:
@@ -172,9 +179,13 @@ class Dispatcher:
             return False
         return send_now(send, _body(piece))
 
-    async def _routed(self, route: Route | None, request: Request) -> Answer:
+    async def _served(self, request: Request) -> Answer:
+        """Let it in, read its body, and call its handler. Raises what there is to say against it."""
+        route = request.route
+        if route is None or not route.always:
+            await self.broker.memory.begin()
         method: str = request.scope["method"]
-        operation = None if route is None else route.operation(method)
+        operation = request.operation = None if route is None else route.operation(method)
         rule = None if operation is None else operation.rule
         headers, sites = request.headers, self.broker.sites
         sites.check_host(headers)
@@ -183,10 +194,11 @@ class Dispatcher:
                 return preflight
             changes = changes_something(method, READ if rule is None else rule.scopes)
             sites.check_page(headers, request.scope["scheme"], changes=changes)
-        self._gate(always=route is not None and route.always)
+        if route is None or not route.always:
+            self.check_serving()
         gate = self.broker.gate
         if gate is not None:
-            request.access = gate.admit(request.headers, request.scope["query_string"], rule)
+            request.access = gate.admit(headers, request.query_string, rule)
         if has_encoded_slash(request.scope.get("raw_path") or b""):
             raise InvalidRequest("path: no name has a slash in it, percent-encoded or not.", field="path")
         if route is None:
@@ -199,10 +211,13 @@ class Dispatcher:
             if not rule.settles:
                 request.flight = request.access.enter()
             request.access.require(rule.scopes, request.values[route.named])
-        return await operation.handler(request)
+        if operation.has_body and not operation.reads_body:
+            request.body = await request.read_body()
+        return await awaited(operation.handler(request))
 
-    def _gate(self, *, always: bool) -> None:
-        if not always and not self.broker.serving:
+    def check_serving(self) -> None:
+        """Raises NotReady, ShuttingDown."""
+        if not self.broker.serving:
             if self.broker.stopping:
                 raise ShuttingDown
             raise NotReady(replay_progress=self.broker.engine.recovery_progress)

@@ -1,8 +1,10 @@
-"""The shortest way for the commonest requests: writes of plain records, reads, claims and acks of whole claims.
+"""The most frequent requests of HTTP/1.1, answered without a task: the one place where ASGI is bypassed.
 
-No task, no ASGI call: the protocol hands over the whole request, the engine calls back when it has been carried out.
-Whatever is out of the ordinary (other fields, something to be waited for first, any error) is not decided here: `take`
-says no, nothing was done, and the request goes through `Dispatcher`, which answers everything.
+A task, an ASGI call and two writes to the socket cost a small request more than all the rest of it. So the protocol
+(`broker.server.http1`) collects the body of a request whose operation says `is_direct`, and the handler is called from
+here. The handler is the same that `Dispatcher` calls, and so are the rules: where a request is out of the ordinary by
+its head (a page of another site, a key that is missing, a content coding), it is left to the dispatcher before its body
+has come. What the handler has to wait for in a task goes there as well (`Dispatcher.go_on`).
 Source: api.md §3, §6; architecture.md (what speed costs here).
 """
 
@@ -13,21 +15,20 @@ import enum
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import msgspec
-
-from broker.api import errors, hot_actions, strict_json
-from broker.api.answers import MIN_GZIP_BYTES, Answer, encoded, with_protection
-from broker.api.append_body import MayBeDeep
+from broker.api.answers import MIN_GZIP_BYTES, Answer, Scope, Send, encoded, with_protection
 from broker.api.errors import BodyTooSlow
-from broker.api.hot_actions import Action, Found
-from broker.api.request import request_id
-from broker.auth.access import UNCOUNTED, Flight
-from broker.wiring import Broker
-from storage.errors import ShuttingDown, StorageError
+from broker.api.operation import Operation
+from broker.api.pending import Pending, Result, drop
+from broker.api.request import Request
+from broker.api.routing import Route
+from storage.errors import ShuttingDown
 
-PREFIX: Final = b"/v0/topics/"
+if TYPE_CHECKING:
+    from broker.api.answers import Receive
+    from broker.api.dispatch import Dispatcher
+
 #: Longer bodies take the other way, where they are read with back-pressure.
 MAX_HOT_BODY_BYTES: Final = 1 << 20
 
@@ -40,6 +41,12 @@ class Sent(enum.Enum):
     GONE = enum.auto()
 
 
+class Application(Protocol):
+    """An ASGI application for one request."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class Caller(Protocol):
     """Who made a request, and waits for one answer."""
 
@@ -47,36 +54,38 @@ class Caller(Protocol):
         """Send the whole answer. Never raises. `grants`: only to a client that is surely there."""
         ...
 
-    def hand_over(self) -> None:
-        """Let the request go the other way after all, as if nothing had been done."""
+    def carry_out(self, application: Application) -> bool:
+        """Have the request answered in a task. False: its client has gone, or has an answer. Never raises."""
         ...
 
 
 class Target(NamedTuple):
     """What a request asks for, by its head."""
 
-    action: Action
-    topic: str
+    route: Route
+    operation: Operation
+    values: list[str]
     query: bytes
 
 
 class HotRequests:
-    """Takes requests, or leaves them."""
+    """Takes requests, or leaves them to the application."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._max_body_bytes = min(MAX_HOT_BODY_BYTES, broker.settings.max_body_bytes)
+    def __init__(self, app: Dispatcher) -> None:
+        self._app = app
+        self._broker = app.broker
+        #: Longer bodies are left to the application.
+        self.max_body_bytes = min(MAX_HOT_BODY_BYTES, app.broker.settings.max_body_bytes)
         self._sending: set[asyncio.Task[None]] = set()
 
     def target(self, method: bytes, path: bytes, query: bytes, headers: Mapping[bytes, bytes]) -> Target | None:
-        """What is asked for, if it is worth collecting the body of this request for `take`.
+        """What is asked for, if it is worth collecting the body of this request.
 
         What is refused without a look at the body is left to those who refuse it before the body has come.
         """
         length = headers.get(b"content-length", b"")
         if (
             method != b"POST"
-            or not path.startswith(PREFIX)
             or b"%" in path
             or headers.get(b"content-type") != b"application/json"
             or b"content-encoding" in headers
@@ -84,129 +93,114 @@ class HotRequests:
             or b"sec-fetch-site" in headers
             or not self._broker.sites.answers_to(headers.get(b"host"))
             or not length.isdigit()
-            or int(length) > self._max_body_bytes
-            or not self._open()
+            or int(length) > self.max_body_bytes
+            or not self._broker.serving
+            or self._broker.stopping
         ):
             return None
-        topic, slash, name = path[len(PREFIX) :].partition(b"/")
-        action = hot_actions.BY_NAME.get(name) if name or not slash else None
-        return None if action is None or query not in action.queries else Target(action, topic.decode(), query)
+        found = self._app.table.match(path.decode())
+        operation = None if found is None else found[0].operation("POST")
+        if found is None or operation is None or not operation.is_direct:
+            return None
+        return Target(found[0], operation, found[1], query)
 
-    def has_room_for(self, body: bytes) -> bool:
-        """Whether a body may be so long."""
-        return len(body) <= self._max_body_bytes
-
-    def enter(self, target: Target, headers: Mapping[bytes, bytes]) -> Flight | None:
+    def begin(self, target: Target, headers: dict[bytes, bytes]) -> Request | None:
         """A request that may be taken begins. None: it is left to those who refuse it, and say why."""
+        request = Request(self._broker, headers, target.query)
+        request.route, request.operation, request.values = target.route, target.operation, target.values
+        request.template = target.route.template
         gate = self._broker.gate
         if gate is None:
-            return UNCOUNTED
+            return request
         caller = gate.of_bearer(headers)
         if caller is None:
             return None
-        rule = target.action.rule
-        if not caller.grant.allows(rule.scopes, target.topic):
+        rule = target.operation.rule
+        if not all(caller.grant.allows(rule.scopes, name) for name in target.values[target.route.named]):
             return None
-        return UNCOUNTED if rule.settles else caller.try_enter()
+        if not rule.settles:
+            flight = caller.try_enter()
+            if flight is None:
+                return None
+            request.flight = flight
+        request.access = caller
+        return request
 
-    def take(self, target: Target, headers: Mapping[bytes, bytes], body: bytes, started: float, caller: Caller) -> bool:
-        """True: it is being carried out, and the caller will be answered. False: nothing was done."""
-        action = target.action
-        if not self._open() or (action.adds and self._broker.pressure.refusing):
-            return False
-        if action.reads and self._broker.memory.is_busy:
-            return False  # reads take turns with large answers, the other way
-        told = partial(self._answer, target, headers, started, caller)
+    def take(self, request: Request, body: bytes, caller: Caller) -> None:
+        """Carry it out; the caller will be answered. Never raises."""
+        request.body = body
+        operation = request.operation
+        assert operation is not None
         try:
-            strict_json.check_utf8(body)
-            return action.take(self._broker.engine, target.topic, headers, body, told, caller.hand_over)
-        except (StorageError, MayBeDeep, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False  # refused the other way, with all that belongs to it
-        except Exception as error:  # how far it has come is unknown: a second try could do it twice
-            told(error)
-            return True
-
-    def give_up(self, target: Target, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
-        """The end of a shutdown's grace. What the request did is unknown, and that is what it is told."""
-        self._answer(target, headers, started, caller, ShuttingDown(outcome="unknown"))
-
-    def too_slow(self, target: Target, headers: Mapping[bytes, bytes], started: float, caller: Caller) -> None:
-        """The rest of its body does not come."""
-        self._answer(target, headers, started, caller, BodyTooSlow())
-
-    def client_gone(self, target: Target) -> None:
-        """Count a request whose client left in the middle of its body."""
-        self._broker.http_metrics.client_gone(target.action.template)
-
-    def _open(self) -> bool:
-        return self._broker.serving and not self._broker.stopping
-
-    def _answer(
-        self,
-        target: Target,
-        headers: Mapping[bytes, bytes],
-        started: float,
-        caller: Caller,
-        outcome: Any,
-    ) -> None:
-        """Never raises: called by the engine, to whom the answer's trouble is none."""
-        action = target.action
-        identity = request_id(headers.get(b"x-request-id"))
-        if isinstance(outcome, Exception):
-            self._broker.http_metrics.refused(outcome)
-        try:
-            answer = _rendered(target, outcome, started, identity)
+            if not self._broker.serving:
+                self._app.check_serving()
+            outcome = operation.handler(request)
         except Exception as error:
-            answer = errors.answer(error, request_id=identity.decode())
-            if action.undo is not None and not isinstance(outcome, Exception):
-                action.undo(outcome)
+            self._answer(request, caller, error)
+            return
+        if isinstance(outcome, Answer):
+            self._answer(request, caller, outcome)
+        elif isinstance(outcome, Pending):
+            outcome.then(partial(self._answer, request, caller))
+        else:
+            self._answer(request, caller, outcome)  # pyright: ignore[reportArgumentType]
+
+    def give_up(self, request: Request, caller: Caller) -> None:
+        """The end of a shutdown's grace. What the request did is unknown, and that is what it is told."""
+        self._answer(request, caller, ShuttingDown(outcome="unknown"))
+
+    def too_slow(self, request: Request, caller: Caller) -> None:
+        """The rest of its body does not come."""
+        self._answer(request, caller, BodyTooSlow())
+
+    def client_gone(self, request: Request) -> None:
+        """Count a request whose client left in the middle of its body."""
+        self._broker.http_metrics.client_gone(request.template)
+
+    def _answer(self, request: Request, caller: Caller, result: Result) -> None:
+        """Never raises: called by the engine, to whom the answer's trouble is none."""
+        if isinstance(result, Answer):
+            answer = result
+        elif isinstance(result, Exception):
+            self._broker.http_metrics.refused(result)
+            answer = request.refuse(result, request_id=request.request_id.decode())
+        else:
+            if not caller.carry_out(partial(self._app.go_on, request, result)):
+                drop(result)
+            return
+        headers = request.headers
         if self._broker.tracing is not None:
-            seen = outcome.result if isinstance(outcome, Found) else outcome
-            self._broker.tracing.hot(action.operation, action.template, answer.status, started, headers, seen)
+            self._broker.tracing.request(
+                "POST", request.template, answer.status, request.started, headers, request.note
+            )
         large = len(answer.body) >= MIN_GZIP_BYTES
         if large and b"accept-encoding" in headers:
-            sending = asyncio.ensure_future(self._send_large(target, answer, identity, headers, started, caller))
+            sending = asyncio.ensure_future(self._send_large(request, caller, answer))
             self._sending.add(sending)  # the loop itself would let it be collected
             sending.add_done_callback(self._sending.discard)
             return
-        out = [(b"x-request-id", identity), *with_protection(answer.headers)]
+        out = [(b"x-request-id", request.request_id), *with_protection(answer.headers)]
         if large:
             out.append((b"vary", b"accept-encoding"))
         out += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))
-        sent = caller.respond(answer.status, out, answer.body, grants=answer.withdraw is not None)
-        self._sent(action, answer, sent, started)
+        self._sent(request, answer, caller.respond(answer.status, out, answer.body, grants=answer.withdraw is not None))
 
-    async def _send_large(
-        self,
-        target: Target,
-        answer: Answer,
-        identity: bytes,
-        headers: Mapping[bytes, bytes],
-        started: float,
-        caller: Caller,
-    ) -> None:
+    async def _send_large(self, request: Request, caller: Caller, answer: Answer) -> None:
         """What may be compressed: on a thread, where it is large. The caller is answered in any case."""
-        accept_encoding = headers.get(b"accept-encoding")
+        accept_encoding = request.headers.get(b"accept-encoding")
         try:
-            out, body = await encoded(answer, request_id=identity, accept_encoding=accept_encoding)
+            out, body = await encoded(answer, request_id=request.request_id, accept_encoding=accept_encoding)
         except Exception as error:
-            if answer.withdraw is not None:
-                answer.withdraw()
-            self._answer(target, headers, started, caller, error)
+            drop(answer)
+            self._answer(request, caller, error)
             return
-        sent = caller.respond(answer.status, out, body, grants=answer.withdraw is not None)
-        self._sent(target.action, answer, sent, started)
+        self._sent(request, answer, caller.respond(answer.status, out, body, grants=answer.withdraw is not None))
 
-    def _sent(self, action: Action, answer: Answer, sent: Sent, started: float) -> None:
+    def _sent(self, request: Request, answer: Answer, sent: Sent) -> None:
         if answer.withdraw is not None and sent is not Sent.OUT:
             answer.withdraw()  # nobody will ever hear of it
             if sent is Sent.GONE:
-                self._broker.http_metrics.client_gone(action.template)
+                self.client_gone(request)
         elif sent is not Sent.LATE:
-            self._broker.http_metrics.observe(action.template, "POST", answer.status, perf_counter() - started)
-
-
-def _rendered(target: Target, outcome: Any, started: float, identity: bytes) -> Answer:
-    if isinstance(outcome, Exception):
-        return errors.answer(outcome, request_id=identity.decode())
-    return target.action.render(outcome, target.query, started)
+            took_s = perf_counter() - request.started
+            self._broker.http_metrics.observe(request.template, "POST", answer.status, took_s)

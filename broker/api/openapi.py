@@ -25,7 +25,6 @@ Durable topics over HTTP. A topic is an append-only log of JSON records with con
 Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
-_WITH_BODY = ("POST", "PUT", "PATCH")
 _REF = "#/components/schemas/{model}"
 
 
@@ -122,7 +121,7 @@ def _say_who_may(described: dict[str, Any], operation: Operation) -> None:
 
 def _add_refusals_of_any(described: dict[str, Any], operation: Operation) -> None:
     """What does not depend on the operation but on its kind: refused before it is looked at, or a failure of ours."""
-    codes = of_any(operation.rule, has_body=operation.method in _WITH_BODY, always=operation.always)
+    codes = of_any(operation.rule, has_body=operation.has_body, always=operation.always)
     for status, refusal in refusals(*codes).items():
         answers: dict[str, Any] = described["responses"]
         said = answers.setdefault(str(status), _content(ErrorAnswer, ""))

@@ -22,7 +22,9 @@ from schemas.names import TOPIC_NAME_PATTERN
 if TYPE_CHECKING:
     from broker.api.request import Request
 
-Handler: TypeAlias = "Callable[[Request], Awaitable[Answer]]"
+#: Answers at once, or returns what will have the answer: something pending in the engine, or a coroutine.
+Handler: TypeAlias = "Callable[[Request], Answer | Awaitable[Answer]]"
+WITH_BODY: Final = frozenset({"PUT", "POST", "PATCH"})
 #: A parameter as OpenAPI describes it.
 Parameter: TypeAlias = dict[str, Any]
 
@@ -36,6 +38,9 @@ class Refuse(Protocol):
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """`always`: answers also while the engine is not ready. `refuse` makes its answers to errors.
 
+    `reads_body`: the handler reads the body itself. Else a JSON body is read first and is whole in `request.body`.
+    `is_direct`: asked so often that the HTTP/1.1 protocol calls the handler itself (`broker.api.hot`).
+
     The other fields are for the OpenAPI document, which leaves out an operation without a `name`. Without a model for
     its answer it gives bytes of `media_type`, as `example` shows. `refusals` are codes of errors, without those that
     any operation may answer with. `route`: FastAPI knows the models and parameters, from the signature of the handler.
@@ -45,6 +50,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     handler: Handler
     rule: Rule
+    reads_body: bool = False
+    is_direct: bool = False
     always: bool = False
     refuse: Refuse = errors.answer
     name: str = ""
@@ -60,6 +67,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str = "application/octet-stream"
     example: str = ""
     route: APIRoute | None = None
+
+    @property
+    def has_body(self) -> bool:
+        """Whether its requests may have a body."""
+        return self.method in WITH_BODY
 
 
 def in_path(name: str, schema: dict[str, Any], description: str = "") -> Parameter:

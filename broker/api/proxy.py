@@ -103,4 +103,4 @@ def operations(prefix: str) -> list[Operation]:
 
 def _declared(prefix: str, table: tuple[tuple[str, str, Rule, Handler], ...], refuse: Refuse) -> Iterator[Operation]:
     for method, path, rule, handler in table:
-        yield Operation(method=method, path=prefix + path, rule=rule, handler=handler, refuse=refuse)
+        yield Operation(method=method, path=prefix + path, rule=rule, handler=handler, reads_body=True, refuse=refuse)

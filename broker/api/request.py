@@ -6,12 +6,14 @@ import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from broker.api import intake
+import structlog
+
+from broker.api import errors, intake
 from broker.api.answers import Headers, Receive, Scope
 from broker.api.query import Query
 from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
@@ -22,12 +24,17 @@ from broker.service import partitions
 from broker.service.limits import Places
 
 if TYPE_CHECKING:
+    from broker.api.operation import Operation, Refuse
+    from broker.api.routing import Route
     from broker.memory.budget import Hold
     from broker.tracing.notes import Note
     from broker.wiring import Broker
 
 T = TypeVar("T")
 
+_log = structlog.get_logger("broker.http")
+#: The template of what has no path of ours.
+UNMATCHED: Final = "unmatched"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _process = secrets.token_hex(4).encode()
 _numbers = itertools.count(1)
@@ -38,58 +45,82 @@ class ClientGone(Exception):
 
 
 class Request:
-    """Scope, headers and body of a request, and how long it has taken so far."""
+    """Headers and body of a request, who makes it, and how long it has taken so far.
 
-    __slots__ = (
-        "_body",
-        "_receive",
-        "_room",
-        "access",
-        "broker",
-        "connection",
-        "flight",
-        "headers",
-        "is_read",
-        "note",
-        "request_id",
-        "scope",
-        "started",
-        "values",
-    )
+    `scope` is there once a task carries it out (`attach`); what is answered without one has none.
+    """
 
-    def __init__(self, broker: Broker, scope: Scope, receive: Receive, connection: object = None) -> None:
+    # Defaults stand in the class: a frequent request sets few of them.
+    scope: Scope
+    _receive: Receive
+    #: The path's template, None: there is no such path; the operation; the path's parameters.
+    route: Route | None = None
+    operation: Operation | None = None
+    template = UNMATCHED
+    values: Sequence[str] = ()
+    #: All of it, where the operation does not read it itself (see `Operation.reads_body`).
+    body = b""
+    #: Whose it is.
+    access: Access = ANYBODY
+    #: It is under way for as long as this has not ended.
+    flight: Flight = UNCOUNTED
+    #: What a handler says of it to whoever traces.
+    note: Note | None = None
+    #: It changes nothing, whatever its method: it can be refused when all is done.
+    is_read = False
+    _connection: object = None
+    _identity: bytes | None = None
+    _spooled: BodyRoom | None = None
+    _room: Hold | None = None
+
+    def __init__(self, broker: Broker, headers: dict[bytes, bytes], query_string: bytes) -> None:
         self.broker = broker
-        #: Whose memory its body and its answer are counted to.
-        self.connection = self if connection is None else connection
-        self.scope = scope
-        self.headers: dict[bytes, bytes] = by_name(scope["headers"])
-        self.request_id = request_id(self.headers.get(b"x-request-id"))
+        self.headers = headers
+        self.query_string = query_string
         self.started = perf_counter()
-        self.values: list[str] = []
-        #: Whose it is.
-        self.access: Access = ANYBODY
-        #: It is under way for as long as this has not ended.
-        self.flight: Flight = UNCOUNTED
-        #: What an endpoint says of it to whoever traces.
-        self.note: Note | None = None
-        #: It changes nothing, whatever its method: it can be refused when all is done.
-        self.is_read = False
+
+    @property
+    def connection(self) -> object:
+        """Whose memory its body and its answer are counted to."""
+        return self if self._connection is None else self._connection
+
+    def attach(self, scope: Scope, receive: Receive, connection: object) -> None:
+        """A task carries it out. `connection` None: its memory counts for itself."""
+        self.scope = scope
         self._receive = receive
-        self._body: BodyRoom | None = None
-        self._room: Hold | None = None
+        self._connection = connection
+
+    @property
+    def request_id(self) -> bytes:
+        """The caller's, or one made here."""
+        if self._identity is None:
+            self._identity = request_id(self.headers.get(b"x-request-id"))
+        return self._identity
+
+    @property
+    def refuse(self) -> Refuse:
+        """Makes its answers to errors."""
+        return errors.answer if self.route is None else self.route.refuse
 
     @property
     def query(self) -> Query:
         """The query parameters."""
-        return Query(self.scope["query_string"])
+        return Query(self.query_string)
 
     def partition(self) -> int | None:
         """The partition that the query asks for. Raises InvalidRequest."""
-        return self.query.number("partition") if self.scope["query_string"] else None
+        return self.query.number("partition") if self.query_string else None
 
     def address(self) -> str:
         """The partition that the path and the query mean. Raises InvalidRequest, TopicNotFound."""
         return partitions.at(self.broker.engine, self.values[0], self.partition())
+
+    def take_note(self, make: Callable[..., Note], *arguments: Any) -> None:
+        """What `make` says of it goes to whoever traces. Never raises: what was done is done."""
+        try:
+            self.note = make(*arguments)
+        except Exception:
+            _log.exception("span_not_made")
 
     def elapsed_ms(self) -> float:
         return (perf_counter() - self.started) * 1000
@@ -106,7 +137,7 @@ class Request:
             self.flight.end()
             yield
 
-    async def body(
+    async def read_body(
         self, is_taken: Callable[[bytes], bool] = intake.is_json_type, max_bytes: int | None = None
     ) -> bytes:
         """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`.
@@ -117,7 +148,7 @@ class Request:
         most = broker.settings.max_body_bytes
         if max_bytes is not None:
             most = min(most, max_bytes)
-        room = self._body = BodyRoom(broker.memory, self.connection)
+        room = self._spooled = BodyRoom(broker.memory, self.connection)
         body = await intake.read_body(self.headers, self._receive, most, broker.body_pace, is_taken, room)
         if body is None:
             raise ClientGone
@@ -170,8 +201,15 @@ class Request:
     def release(self) -> None:
         """It is over: neither its body nor its answer is there any more."""
         self.release_room()
-        if self._body is not None:
-            self._body.release()
+        if self._spooled is not None:
+            self._spooled.release()
+
+    def end(self) -> None:
+        """It is answered, or there is nobody to answer."""
+        if self.flight is not UNCOUNTED:
+            self.flight.end()
+        if self._room is not None or self._spooled is not None:
+            self.release()
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """The body as it comes, of any length, not decompressed. Raises ClientGone, BodyTooSlow."""

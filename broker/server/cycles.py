@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cache
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import structlog
 import zttp
 
-from broker.api.hot import Sent, Target
+from broker.api.hot import Application, Sent
 from broker.server.hang_up import has_hung_up
 
 if TYPE_CHECKING:
-    from broker.auth.access import Flight
+    from broker.api.request import Request
     from broker.server.http1 import Http1Protocol
 
 _log = structlog.get_logger("broker.http")
@@ -51,23 +50,17 @@ class Cycle(ABC):
         "body",
         "client_ended",
         "disconnected",
-        "flight",
-        "headers",
         "keep_alive",
         "message_event",
         "more_body",
+        "request",
         "response_complete",
-        "started",
-        "target",
     )
 
-    def __init__(self, protocol: Http1Protocol, target: Target, headers: dict[bytes, bytes], flight: Flight) -> None:
+    def __init__(self, protocol: Http1Protocol, request: Request) -> None:
         self._protocol = protocol
-        self.target = target
-        self.headers = headers
-        self.flight = flight
+        self.request = request
         self.body = bytearray()
-        self.started = perf_counter()
         self.disconnected = False
         #: It has closed its side, and may have gone.
         self.client_ended = False
@@ -88,6 +81,7 @@ class Cycle(ABC):
         protocol = self._protocol
         self.response_complete = True
         protocol.forget(self)
+        self.request.end()
         if grants and (self.client_ended or has_hung_up(protocol.transport)):
             protocol.transport.close()
         if self.disconnected or protocol.transport.is_closing():
@@ -103,23 +97,29 @@ class Cycle(ABC):
     @abstractmethod
     def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None: ...
 
-    def hand_over(self) -> None:
-        """The request goes to uvicorn after all. Never raises, as `respond`."""
+    def carry_out(self, application: Application) -> bool:
+        """Have uvicorn run `application` in a task, with this request: it has to wait for something. False: there is
+        nobody to answer any more. Never raises, as `respond`.
+        """
         if self.response_complete:
-            return
+            return False
         self.response_complete = True
         protocol = self._protocol
         protocol.forget(self)
         if self.disconnected or protocol.transport.is_closing():
-            return
+            self.request.end()
+            return False
         try:
-            self._go_on()
+            if self._carry_out(application):
+                return True
         except Exception:
             _log.exception("connection_failed")
             protocol.transport.close()
+        self.request.end()
+        return False
 
     @abstractmethod
-    def _go_on(self) -> None: ...
+    def _carry_out(self, application: Application) -> bool: ...
 
     def cancel(self, msg: object = None) -> None:
         """As of a task. Answers later: the server walks through its tasks while it calls this."""
@@ -131,15 +131,8 @@ class HotCycle(Cycle):
 
     __slots__ = ("event",)
 
-    def __init__(
-        self,
-        protocol: Http1Protocol,
-        target: Target,
-        headers: dict[bytes, bytes],
-        flight: Flight,
-        event: zttp.Request,
-    ) -> None:
-        super().__init__(protocol, target, headers, flight)
+    def __init__(self, protocol: Http1Protocol, request: Request, event: zttp.Request) -> None:
+        super().__init__(protocol, request)
         self.event = event
 
     def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
@@ -154,8 +147,8 @@ class HotCycle(Cycle):
             protocol.transport.close()
         protocol.on_response_complete()
 
-    def _go_on(self) -> None:
-        self._protocol.hand_over(self)
+    def _carry_out(self, application: Application) -> bool:
+        return self._protocol.carry_out(self, application)
 
 
 class AgainCycle(Cycle):
@@ -163,10 +156,8 @@ class AgainCycle(Cycle):
 
     __slots__ = ("data",)
 
-    def __init__(
-        self, protocol: Http1Protocol, target: Target, headers: dict[bytes, bytes], flight: Flight, data: bytes
-    ) -> None:
-        super().__init__(protocol, target, headers, flight)
+    def __init__(self, protocol: Http1Protocol, request: Request, data: bytes) -> None:
+        super().__init__(protocol, request)
         self.data = data
         self.more_body = False
 
@@ -179,5 +170,5 @@ class AgainCycle(Cycle):
             protocol.transport.close()
         protocol.on_again_complete()
 
-    def _go_on(self) -> None:
-        self._protocol.hand_over_again(self)
+    def _carry_out(self, application: Application) -> bool:
+        return self._protocol.carry_out_again(self, application)

@@ -1,8 +1,8 @@
 """HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the hottest requests (see `broker.api.hot`).
 
-A request that may be hot is collected here until its body is whole. If it is not taken after all, it is handed to
-uvicorn as if it had just come. One that begins with a head that came before on its connection, and is whole, is not
-even parsed (see `broker.server.heads`).
+A request that may be hot is collected here until its body is whole, and answered from here. If it has to wait for
+something, uvicorn carries it out in a task, as any other request. One that begins with a head that came before on its
+connection, and is whole, is not even parsed (see `broker.server.heads`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker.server.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.api.hot import HotRequests
+    from broker.api.hot import Application, HotRequests
     from broker.server.door import Door
 
 #: What zttp says of a head that it does not take.
@@ -160,14 +160,13 @@ class Http1Protocol(Arriving, ZttpProtocol):
         if found is None or self.flow.write_paused or self.transport.is_closing():
             return False
         known, body = found
-        flight = hot.enter(known.target, known.headers) if hot.has_room_for(body) else None
-        if flight is None:
+        request = hot.begin(known.target, known.headers) if len(body) <= hot.max_body_bytes else None
+        if request is None:
             return False
-        again = AgainCycle(self, known.target, known.headers, flight, data)
+        again = AgainCycle(self, request, data)
         self.cycle = again  # pyright: ignore[reportAttributeAccessIssue]
         self.tasks.add(again)  # pyright: ignore[reportArgumentType]
-        if not hot.take(known.target, known.headers, body, again.started, again):
-            again.hand_over()
+        hot.take(request, body, again)
         return True
 
     def on_again_complete(self) -> None:
@@ -183,17 +182,21 @@ class Http1Protocol(Arriving, ZttpProtocol):
             self._release()
         self._close_if_client_ended()
 
-    def hand_over_again(self, again: AgainCycle) -> None:
-        """To uvicorn, parsed for the first time."""
+    def carry_out_again(self, again: AgainCycle, application: Application) -> bool:
+        """By uvicorn, parsed for the first time. Whether it is."""
         boundary, self._is_past_hot = self._boundary, True
+        own: Any = self
+        app, own.app = own.app, application
         super().data_received(again.data)
+        own.app = app
         self._boundary, self._is_past_hot = boundary, False
         cycle: Any = self.cycle
         if cycle is not again:
-            cycle.keep_alive = again.keep_alive
+            self._has_read_body(again)
         if self._held:
             self._release()
         self._close_if_client_ended()
+        return cycle is not again
 
     def _release(self) -> None:
         data = b"".join(self._held)
@@ -248,7 +251,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         if collecting is not None and phase is Phase.BODY:
             collecting.keep_alive = False
             assert self.hot is not None
-            self.hot.too_slow(collecting.target, collecting.headers, collecting.started, collecting)
+            self.hot.too_slow(collecting.request, collecting)
         self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
 
     def handle_events(self, event: Any) -> None:
@@ -267,9 +270,11 @@ class Http1Protocol(Arriving, ZttpProtocol):
             elif isinstance(event, zttp.EndOfMessage):
                 self._collecting = None
                 collecting.more_body = False
-                if not self._taken(collecting):
-                    collecting.hand_over()
-                    return
+                assert self.hot is not None
+                self.hot.take(collecting.request, bytes(collecting.body), collecting)
+                cycle: Any = self.cycle
+                if cycle is not collecting:
+                    return  # uvicorn carries it out, and has looked at what comes behind it
             event = self.conn.next_event()
 
     def _head_is_too_long(self, event: zttp.Request) -> bool:
@@ -303,7 +308,8 @@ class Http1Protocol(Arriving, ZttpProtocol):
         if collecting is not None:
             assert self.hot is not None
             self.forget(collecting)
-            self.hot.client_gone(collecting.target)
+            collecting.request.end()
+            self.hot.client_gone(collecting.request)
         self.door.memory.resumed(self.transport)
         super().connection_lost(exc)
 
@@ -328,7 +334,6 @@ class Http1Protocol(Arriving, ZttpProtocol):
 
     def forget(self, cycle: Cycle) -> None:
         """It is answered, or is nobody's to answer here."""
-        cycle.flight.end()
         self.tasks.discard(cycle)  # pyright: ignore[reportArgumentType]
         if self._collecting is cycle:
             self._collecting = None
@@ -338,7 +343,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         pending: set[Any] = self.tasks
         if cycle in pending:
             assert self.hot is not None
-            self.hot.give_up(cycle.target, cycle.headers, cycle.started, cycle)
+            self.hot.give_up(cycle.request, cycle)
 
     def _begin(self, event: zttp.Request) -> bool:
         if not event.path.isascii():
@@ -352,11 +357,11 @@ class Http1Protocol(Arriving, ZttpProtocol):
         assert isinstance(event.headers, zttp.HeaderBlock)
         headers = by_name(event.headers.to_list(lowercase_names=True))
         target = self.hot.target(event.method, event.path, event.query, headers)
-        flight = None if target is None else self.hot.enter(target, headers)
-        if target is None or flight is None:
+        request = None if target is None else self.hot.begin(target, headers)
+        if target is None or request is None:
             return False
         self._unset_keepalive_if_required()
-        cycle = self._collecting = HotCycle(self, target, headers, flight, event)
+        cycle = self._collecting = HotCycle(self, request, event)
         self.cycle = cycle  # pyright: ignore[reportAttributeAccessIssue]
         self.tasks.add(cycle)  # pyright: ignore[reportArgumentType]
         head, self._head = self._head, None
@@ -377,16 +382,20 @@ class Http1Protocol(Arriving, ZttpProtocol):
         if size == len(data) and head_size + MAX_MORE_DIGITS <= min(MAX_HEAD_BYTES, self.door.max_header_bytes):
             self._head = data[:head_size]
 
-    def _taken(self, cycle: HotCycle) -> bool:
-        assert self.hot is not None
-        return self.hot.take(cycle.target, cycle.headers, bytes(cycle.body), cycle.started, cycle)
-
-    def hand_over(self, hot: HotCycle) -> None:
-        """To uvicorn, as if the request had just come, with its body."""
+    def carry_out(self, hot: HotCycle, application: Application) -> bool:
+        """By uvicorn, which is given the head that was parsed. Whether it is."""
+        own: Any = self
+        app, own.app = own.app, application
         super().handle_events(hot.event)
-        cycle = self.cycle
-        cycle.body = hot.body
-        cycle.more_body = False
-        cycle.keep_alive = hot.keep_alive
-        cycle.message_event.set()
+        own.app = app
+        self._has_read_body(hot)
         self._close_if_client_ended()
+        return True
+
+    def _has_read_body(self, before: Cycle) -> None:
+        """What the application is told next is that the client has gone."""
+        cycle: Any = self.cycle
+        cycle.body = bytearray()
+        cycle.more_body = False
+        cycle.keep_alive = before.keep_alive
+        cycle.message_event.clear()

@@ -116,7 +116,7 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
-        http=one_port(HotRequests(app.broker), door) if settings.http is HttpServer.ZTTP else plain(door),
+        http=one_port(HotRequests(app), door) if settings.http is HttpServer.ZTTP else plain(door),
         ws=websockets(door),
         ws_max_size=settings.max_body_bytes,
         # Records go to many connections as the same bytes; compressing them for each would cost more than it saves.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from broker.service.predicates import check_topic_name
 from broker.service.topics import storage_config
 from schemas.config import TopicSettings
+from storage.errors import StorageError
 from storage.records.values import Appended, NewRecord, PlainRecords
 from storage.topics import spreading
 
@@ -40,6 +41,36 @@ def names_of(write: Append) -> list[str]:
         return [write.topic]
     config = storage_config(write.topic, write.settings, "config.")
     return [write.topic] if config.dead_letter is None else [write.topic, config.dead_letter]
+
+
+def try_append(
+    engine: Engine,
+    write: Append,
+    pressure: Pressure,
+    resolve: Callable[[Appended | Exception], None],
+    leave: Callable[[], None],
+) -> bool:
+    """`append` where nothing has to be waited for but the commit: True, and `resolve` is called with the outcome, or
+    `leave` because nothing was done after all. False, or `leave`: call `append`, which also says what stands against
+    it. Raises UnderPressure.
+    """
+    if not write.disable_backpressure:
+        pressure.check()
+    if (
+        write.partition
+        or write.topic in engine.catalog.spread
+        or write.idempotency_strict
+        or write.settings is not None
+        or write.expected_seq is not None
+    ):
+        return False
+    records, key = write.records, write.idempotency_key
+    try:
+        if key is None and len(records) == 1 and isinstance(records, PlainRecords):
+            return engine.append_soon(write.topic, records[0], resolve, leave, node=write.node)
+        return engine.append_now(write.topic, records, resolve, node=write.node, idempotency_key=key)
+    except StorageError:
+        return False
 
 
 async def append(engine: Engine, write: Append, pressure: Pressure) -> Appended:

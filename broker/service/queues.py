@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +11,8 @@ import msgspec
 from broker.service.limits import Places
 from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from storage.errors import InvalidRequest, ShuttingDown
-from storage.queues.checks import MAX_WAIT_MS
+from storage.errors import InvalidRequest, ShuttingDown, StorageError
+from storage.queues.checks import MAX_JOBS, MAX_WAIT_MS
 from storage.state.queues.values import JobState, JobView, Redriven, Settled
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Settle(msgspec.Struct, kw_only=True):
     topic: str
     node: str
     seqs: list[int]
-    lease_ids: list[int] | None = None
+    lease_ids: Sequence[int] | None = None
     strict: bool = False
 
 
@@ -59,6 +59,19 @@ def claimable_bytes(engine: Engine, topic: str, max: int) -> tuple[int, int]:
     """
     check_topic_name(topic)
     return engine.queues.claimable_bytes(topic, max)
+
+
+def try_claim(engine: Engine, asked: Claim, resolve: Callable[[Claimed | Exception], None], max_bytes: int) -> bool:
+    """`claim` where nothing has to be waited for but its commit and its reads: True, and `resolve` is called with the
+    outcome. False: nothing was done, as for more than about `max_bytes`; call `claim`, which also says what stands
+    against it.
+    """
+    if asked.attempt_key is not None or not asked.node:
+        return False
+    try:
+        return engine.queues.claim_now(asked.topic, asked.node, asked.max, asked.lease_ms, resolve, max_bytes)
+    except StorageError:
+        return False
 
 
 async def claim(engine: Engine, asked: Claim, max_bytes: int = 0) -> Claimed:
@@ -96,6 +109,18 @@ async def _claim(engine: Engine, asked: Claim, wait_ms: int, max_bytes: int) -> 
         attempt_key=asked.attempt_key,
         max_bytes=max_bytes,
     )
+
+
+def try_ack(engine: Engine, asked: Settle, resolve: Callable[[Settled | Exception], None]) -> bool:
+    """`ack` of whole claims, where nothing has to be waited for but the commit: True, and `resolve` is called with the
+    outcome. False: nothing was done; call `ack`, which also says what stands against it.
+    """
+    if asked.strict or not asked.node or not 0 < len(asked.seqs) <= MAX_JOBS:
+        return False
+    try:
+        return engine.queues.ack_now(asked.topic, asked.node, asked.seqs, asked.lease_ids, resolve)
+    except StorageError:
+        return False
 
 
 async def ack(engine: Engine, asked: Settle) -> Settled:

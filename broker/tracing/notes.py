@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from broker.tracing.carried import Carried, of_bodies, of_metas
 from storage.queues.claims import Claimed
-from storage.records.values import Appended, NewRecord, PlainRecords, ReadResult, StoredRecord
+from storage.records.values import Appended, NewRecord, PlainRecords, StoredRecord
 from storage.state.queues.values import Settled
 
 #: As the semantic conventions for messaging have them.
@@ -45,17 +45,6 @@ def settled(operation: str, done: Settled) -> Note:
 def read(operation: str, topic: str, records: Sequence[StoredRecord]) -> Note:
     """Records given to a reader."""
     return Note(operation, "receive", topic, len(records), of_bodies(each.body for each in records))
-
-
-def of_outcome(operation: str, outcome: Any) -> Note | None:
-    """Of what the engine tells a caller; None for a refusal."""
-    if isinstance(outcome, Appended):
-        return appended(outcome)
-    if isinstance(outcome, Claimed):
-        return claimed(outcome)
-    if isinstance(outcome, ReadResult):
-        return read(operation, outcome.topic, outcome.records)
-    return settled(operation, outcome) if isinstance(outcome, Settled) else None
 
 
 def moved(operation: str, topic: str, bodies: Iterable[bytes], count: int) -> Note:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter, time_ns
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from opentelemetry.context import Context
@@ -70,17 +70,6 @@ class Tracing:
             )
         except Exception:
             _log.exception("span_not_made")
-
-    def hot(
-        self, operation: str, route: str, status: int, started: float, headers: Mapping[bytes, bytes], outcome: Any
-    ) -> None:
-        """A request on the short way, by what the engine told of it."""
-        try:
-            note = notes.of_outcome(operation, outcome)
-        except Exception:
-            _log.exception("span_not_made")
-            return
-        self.request("POST", route, status, started, headers, note)
 
     @contextmanager
     def moving(

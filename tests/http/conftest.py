@@ -60,9 +60,9 @@ def agains(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     seen: list[bytes] = []
     make = AgainCycle.__init__
 
-    def counted(self: AgainCycle, protocol: Any, target: Any, headers: Any, flight: Any, data: bytes) -> None:
+    def counted(self: AgainCycle, protocol: Any, request: Any, data: bytes) -> None:
         seen.append(data)
-        make(self, protocol, target, headers, flight, data)
+        make(self, protocol, request, data)
 
     monkeypatch.setattr(AgainCycle, "__init__", counted)
     return seen

@@ -105,7 +105,11 @@ class Wire:
 
 
 class HotServer:
-    """`taken` counts the writes that went past ASGI, `left` those that were looked at and left to it."""
+    """`taken` counts the writes that went past ASGI and were taken by the engine at once, `left` those that it did not
+    take and that went on in a task. `is_direct` while a request past ASGI is begun.
+    """
+
+    is_direct = False
 
     def __init__(self, *, grace_s: float = 5, disk: SimDisk | None = None, limits: Any = None, **given: object) -> None:
         self.disk = disk or SimDisk()
@@ -121,12 +125,13 @@ class HotServer:
 
     async def __aenter__(self) -> Self:
         await self.engine.start()
+        self._count_direct()
         append_now = self.engine.append_now
 
         def counted(*arguments: Any, **more: Any) -> bool:
             taken = append_now(*arguments, **more)
-            self.taken += taken
-            self.left += not taken
+            self.taken += self.is_direct and taken
+            self.left += self.is_direct and not taken
             return taken
 
         self.engine.append_now = counted
@@ -135,20 +140,44 @@ class HotServer:
         await self.server.listening()
         return self
 
+    def _count_direct(self) -> None:
+        http: Any = self.server.config.http
+        hot = http.http1.hot if hasattr(http, "http1") else None
+        if hot is None:
+            return
+        take = hot.take
+
+        def direct(*arguments: Any) -> None:
+            self.is_direct = True
+            try:
+                take(*arguments)
+            finally:
+                self.is_direct = False
+
+        hot.take = direct
+
     def _count_together(self) -> None:
         """Those of one record go with others that came with them; tried together, then maybe each by itself."""
-        together = self.engine.together
-        attempt = together._attempt  # pyright: ignore[reportPrivateUsage]
+        engine, together = self.engine, self.engine.together
+        append_soon, attempt = engine.append_soon, together._attempt  # pyright: ignore[reportPrivateUsage]
+        direct: set[Any] = set()
+
+        def noted(name: str, data: Any, settled: Any, left: Any, **more: Any) -> bool:
+            if self.is_direct:
+                direct.add(settled)
+            return append_soon(name, data, settled, left, **more)
 
         def counted(name: str, node: str | None, singles: list[Single]) -> bool:
             taken = False
+            ours = sum(each.settled in direct for each in singles)
             try:
                 taken = attempt(name, node, singles)
                 return taken
             finally:
-                self.taken += len(singles) if taken else 0
-                self.left += not taken and len(singles) == 1
+                self.taken += ours if taken else 0
+                self.left += not taken and len(singles) == ours == 1
 
+        engine.append_soon = noted
         together._attempt = counted  # pyright: ignore[reportPrivateUsage]
 
     async def __aexit__(

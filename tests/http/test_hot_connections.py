@@ -9,6 +9,7 @@ import pytest
 
 from broker.api.answers import PROTECTION
 from broker.api.hot import HotRequests
+from broker.api.request import Request
 from storage.log.append import Write
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data
@@ -253,7 +254,7 @@ async def test_an_answer_that_cannot_be_rendered_is_an_internal_error(
     def broken(*_: object, **__: object) -> bytes:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("broker.api.hot_actions.render.appended", broken)
+    monkeypatch.setattr("broker.api.routes.append.render.appended", broken)
     answer = await server.ask(post("t", ONE))
     assert (answer.status, answer.code) == (500, "internal")
 
@@ -263,16 +264,9 @@ async def test_a_connection_that_fails_under_an_answer_is_closed_and_the_others_
 ) -> None:
     give = HotRequests._answer  # pyright: ignore[reportPrivateUsage]
 
-    def odd(
-        self: HotRequests,
-        target: Any,
-        headers: dict[bytes, bytes],
-        started: float,
-        caller: Any,
-        outcome: Any,
-    ) -> None:
-        if b"x-odd" not in headers:
-            give(self, target, headers, started, caller, outcome)
+    def odd(self: HotRequests, request: Request, caller: Any, result: Any) -> None:
+        if b"x-odd" not in request.headers:
+            give(self, request, caller, result)
         else:
             caller.respond(200, [(b"content-length", b"not a number")], b"body", grants=False)
 

@@ -111,6 +111,12 @@ HOT: list[tuple[str, Any, dict[str, str], str]] = [
     ("as many keys in a meta as may be", labelled(19, meta={str(key): ":::" for key in range(64)}), {}, ""),
     ("accept", records(1), {"accept": "text/event-stream"}, ""),
     ("upgrade", records(1), {"connection": "upgrade", "upgrade": "websocket"}, ""),
+    ("unknown field", records(1, colour="blue"), {}, ""),
+    ("unknown field of a record", {"records": [{"data": 1, "colour": "blue"}]}, {}, ""),
+    ("flag of another kind", records(1), {}, "?return_seqs=1"),
+    ("escaped query", records(1), {}, "?return%5Fseqs=false"),
+    ("unknown parameter", records(1), {}, "?x=1"),
+    ("last parameter counts", records(1), {}, "?return_seqs=true&return_seqs=false"),
 ]
 
 LEFT: list[tuple[str, Any, dict[str, str], str]] = [
@@ -140,8 +146,6 @@ LEFT: list[tuple[str, Any, dict[str, str], str]] = [
         "",
     ),
     ("lone surrogate in a tag", b'{"records":[{"data":1,"tag":"\\ud800"}]}', {}, ""),
-    ("unknown field", records(1, colour="blue"), {}, ""),
-    ("unknown field of a record", {"records": [{"data": 1, "colour": "blue"}]}, {}, ""),
     ("expected seq", records(1, expected_seq=0), {}, ""),
     ("wrong expected seq", records(1, expected_seq=77), {}, ""),
     ("strict key", records(1, idempotency_key="s", idempotency_strict=True), {}, ""),
@@ -151,11 +155,7 @@ LEFT: list[tuple[str, Any, dict[str, str], str]] = [
     ("key not UTF-8", records(1), {"idempotency-key": "\udcff"}, ""),
     ("key of another type", records(1, idempotency_key=5), {}, ""),
     ("node too long", records(1, node="n" * 129), {}, ""),
-    ("flag of another kind", records(1), {}, "?return_seqs=1"),
     ("bad flag", records(1), {}, "?return_seqs=maybe"),
-    ("escaped query", records(1), {}, "?return%5Fseqs=false"),
-    ("unknown parameter", records(1), {}, "?x=1"),
-    ("last parameter counts", records(1), {}, "?return_seqs=true&return_seqs=false"),
     ("not gzip", records(1), {"content-encoding": "gzip"}, ""),
     ("identity", records(1), {"content-encoding": "identity"}, ""),
 ]

@@ -26,15 +26,21 @@ _OF_NOW = re.compile(rb'"\$ts":\d+|[0-9a-f]{8}-[0-9a-f]+')
 
 @pytest.fixture
 def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of the requests that went through ASGI."""
+    """Paths of the requests that went through ASGI, from the beginning or because they had to wait."""
     paths: list[str] = []
     answered = Dispatcher._answered  # pyright: ignore[reportPrivateUsage]
+    go_on = Dispatcher.go_on
 
     async def counted(self: Dispatcher, request: Any, send: Any) -> None:
         paths.append(request.scope["path"])
         await answered(self, request, send)
 
+    async def went_on(self: Dispatcher, request: Any, work: Any, scope: Any, receive: Any, send: Any) -> None:
+        paths.append(scope["path"])
+        await go_on(self, request, work, scope, receive, send)
+
     monkeypatch.setattr(Dispatcher, "_answered", counted)
+    monkeypatch.setattr(Dispatcher, "go_on", went_on)
     return paths
 
 
@@ -88,7 +94,7 @@ TAKEN: dict[str, Any] = {
     "a field twice": b'{"limit":1,"limit":2}',
 }
 
-LEFT: dict[str, Any] = {
+ODD: dict[str, Any] = {
     "nothing": b"",
     "null": {"limit": None},
     "a predicate": {"tag": ["tag", "Glob", "t*"]},
@@ -143,22 +149,20 @@ async def test_what_is_taken_is_answered_as_on_the_other_way(
     assert long_ways == ["/v0/topics/other-way/diff"] * 2
 
 
-@pytest.mark.parametrize("body", LEFT.values(), ids=LEFT)
-async def test_what_is_left_is_answered_as_on_the_other_way(server: HotServer, long_ways: list[str], body: Any) -> None:
+@pytest.mark.parametrize("body", ODD.values(), ids=ODD)
+async def test_odd_bodies_are_answered_as_on_the_other_way(server: HotServer, long_ways: list[str], body: Any) -> None:
     for topic in ("short-way", "other-way"):
         await filled(server, topic)
     long_ways.clear()
     assert alike(await both_ways(server, body, {}))
-    assert long_ways == ["/v0/topics/short-way/diff"] * 2 + ["/v0/topics/other-way/diff"] * 2
+    assert long_ways.count("/v0/topics/other-way/diff") == 2
 
 
 @pytest.mark.parametrize("query", ["?partition=0", "?partition=7", "?limit=1", "?x"])
-async def test_a_query_goes_the_other_way(server: HotServer, long_ways: list[str], query: str) -> None:
+async def test_a_query_is_read_as_on_the_other_way(server: HotServer, query: str) -> None:
     for topic in ("short-way", "other-way"):
         await filled(server, topic)
-    long_ways.clear()
     assert alike(await both_ways(server, b"{}", {}, query))
-    assert len(long_ways) == 4
 
 
 async def test_a_reader_of_this_epoch_is_told_nothing(server: HotServer, long_ways: list[str]) -> None:

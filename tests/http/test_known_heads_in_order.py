@@ -214,35 +214,35 @@ async def test_a_claim_that_turns_out_to_wait_is_handed_over_and_stops_with_the_
 async def test_what_is_handed_over_late_is_answered_and_a_defect_ends_one_connection_only(
     server: HotServer, agains: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine hands over one after the other: none may keep it from the next."""
+    """The engine leaves one after the other: none may keep it from the next."""
     requests = [post("t", ONE, {"x-request-id": each}) for each in ("one", "two", "three")]
     wires = [await warm(server, each) for each in requests]
-    handed: list[Callable[[], None]] = []
-    go_on = Http1Protocol.hand_over_again
+    left: list[Callable[[], None]] = []
+    go_on = Http1Protocol.carry_out_again
 
     def later(*given: Any, node: str | None = None) -> bool:
-        handed.append(given[3])
+        left.append(given[3])
         return True
 
-    def broken(self: Http1Protocol, again: AgainCycle) -> None:
-        if again.headers[b"x-request-id"] == b"two":
+    def broken(self: Http1Protocol, again: AgainCycle, application: Any) -> bool:
+        if again.request.request_id == b"two":
             raise RuntimeError("a defect")
-        go_on(self, again)
+        return go_on(self, again, application)
 
     with monkeypatch.context() as patch:
         patch.setattr(server.engine, "append_soon", later)
-        patch.setattr(Http1Protocol, "hand_over_again", broken)
+        patch.setattr(Http1Protocol, "carry_out_again", broken)
         for wire, request in zip(wires, requests, strict=True):
             wire.send(request)
-        await until(lambda: len(handed) == 3)
-        for hand_over in handed:
-            hand_over()
+        await until(lambda: len(left) == 3)
+        for leave in left:
+            leave()
     await wires[1].ended()
     for wire, request in ((wires[0], requests[0]), (wires[2], requests[2])):
         assert (await wire.answer()).status == 200
         wire.send(request)
         assert (await wire.answer()).status == 200
-    assert len(agains) == 5, "what comes behind one that was handed over is known as before"
+    assert len(agains) == 5, "what comes behind one that was left is known as before"
     assert server.engine.state("t").head_seq == 7
     assert not server.server.server_state.tasks
 

@@ -61,13 +61,13 @@ async def test_the_loop_goes_round_before_and_after_records_are_counted(body: by
 async def test_large_bodies_are_worked_on_one_at_a_time(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     rounds = Rounds()
-    decode: Any = strict_json._decode  # pyright: ignore[reportPrivateUsage]
+    decode: Any = strict_json.decoded
 
     def watched(*given: Any) -> Any:
         seen.append(rounds.count)
         return decode(*given)
 
-    monkeypatch.setattr(strict_json, "_decode", watched)
+    monkeypatch.setattr(strict_json, "decoded", watched)
     await asyncio.gather(*(strict_json.check(body) for _ in range(3)))
     rounds.stop()
     assert len(seen) == 3

@@ -13,6 +13,7 @@ import h2.events
 import pytest
 
 from broker.api.answers import Streamed
+from broker.api.operation import Operation
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import NOTHING
@@ -339,7 +340,7 @@ async def test_a_stream_under_way_that_makes_no_room_is_reset() -> None:
         return Streamed(b"", pieces(), length=None, content_type=b"text/plain")
 
     async with server(send_timeout_s=PACE_S, min_bytes_per_s=50_000) as broker:
-        broker.routes.add("GET", "/v0/endless", endless, rule=Rule(NOTHING))
+        broker.routes.add(Operation(method="GET", path="/v0/endless", handler=endless, rule=Rule(NOTHING)))
         slow, steady = [Two(await broker.connect()) for _ in range(2)]
         for two in (slow, steady):
             two.http.increment_flow_control_window(1 << 30)

@@ -294,7 +294,7 @@ async def test_whoever_traces_may_fail_and_nobody_notices(
         raise RuntimeError("no span today")
 
     monkeypatch.setattr(spans, "_messaging", fail)
-    monkeypatch.setattr(notes, "of_outcome", fail)
+    monkeypatch.setattr(notes, "appended", fail)
     await http.put("/v0/routers/r", json={"source": "t", "dest": "b"})
     with capture_logs() as logs:
         await append(http, "t", {"data": 1})
@@ -324,7 +324,7 @@ async def test_nothing_is_noted_where_nobody_traces(monkeypatch: pytest.MonkeyPa
     def noted(*_: object, **__: object) -> None:
         raise AssertionError("nobody asked")
 
-    for name in ("appended", "claimed", "settled", "read", "of_outcome", "moved"):
+    for name in ("appended", "claimed", "settled", "read", "moved"):
         monkeypatch.setattr(notes, name, noted)
     async with HotServer() as server, httpx.AsyncClient(base_url=server.server.url) as http:
         assert server.broker.tracing is None

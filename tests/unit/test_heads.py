@@ -7,10 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.api.hot import Target
-from broker.api.hot_actions import BY_NAME
+from broker.api.routes.append import OPERATIONS
+from broker.api.routing import Route
 from broker.server.heads import END, MAX_HEAD_BYTES, MAX_HEADS, KnownHeads, message_bytes
 
-TARGET = Target(BY_NAME[b""], "t", b"")
+TARGET = Target(Route(OPERATIONS[0]), OPERATIONS[0], ["t"], b"")
 #: All that a head can say of its length, in all ways of writing it, and much that it cannot.
 NAMES = st.sampled_from(
     [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
-from broker.api import append_body, render
+from broker.api import append_body, render, slices
 from broker.api.answers import CREATED, OK, Answer
+from broker.api.append_body import AppendBody, Records
 from broker.api.operation import NUMBER, TOPIC, Operation, in_header, in_query
+from broker.api.pending import Outcome, Pending, awaited
 from broker.api.record_count import check_count
 from broker.api.request import Request
 from broker.auth.rules import Rule
@@ -16,46 +19,81 @@ from broker.service import appends
 from broker.tracing import notes
 from schemas.records import AppendAnswer, AppendRequest
 from storage.errors import InvalidRequest
+from storage.records.values import Appended, NewRecord, PlainRecords
 
 
-async def append(request: Request) -> Answer:
-    body = await request.body()
-    await check_count(body, request.broker.engine.options.max_batch_records)
-    write = await write_of(request.values[0], body, lambda: _key(request))
-    write.partition = request.partition()
+def append(request: Request) -> Outcome:
+    """A write of which nothing has to be waited for but its commit is pending in the engine: no task is needed."""
+    raw = request.body
+    if len(raw) <= slices.LARGE_BYTES:
+        try:
+            return _append(request, *append_body.decode(raw))
+        except append_body.MayBeDeep:
+            pass
+    return _append_large(request)
+
+
+async def _append_large(request: Request) -> Answer:
+    await check_count(request.body, request.broker.engine.options.max_batch_records)
+    return await awaited(_append(request, *await append_body.decode_any(request.body)))
+
+
+def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
+    broker = request.broker
+    write = _write(request.values[0], body, records)
+    if write.idempotency_key is None and b"idempotency-key" in request.headers:
+        write.idempotency_key = _key(request.headers[b"idempotency-key"])
+    seqs = True
+    if request.query_string:
+        write.partition = request.partition()
+        seqs = request.query.flag("return_seqs", True)
     if write.settings is not None:
         request.access.require(WRITE_ADMIN, appends.names_of(write))
-    seqs = request.query.flag("return_seqs", True) if request.scope["query_string"] else True
-    done = await appends.append(request.broker.engine, write, request.broker.pressure)
+    append_on = partial(_append_on, request, write, seqs)
+    pending = Pending(partial(_appended, request, records, seqs), append_on)
+    if appends.try_append(broker.engine, write, broker.pressure, pending.resolve, pending.leave):
+        return pending
+    return append_on()
+
+
+async def _append_on(request: Request, write: appends.Append, seqs: bool) -> Answer:
+    broker = request.broker
+    return _appended(request, write.records, seqs, await appends.append(broker.engine, write, broker.pressure))
+
+
+def _appended(request: Request, records: Sequence[NewRecord] | PlainRecords, seqs: bool, done: Appended) -> Answer:
     if request.broker.tracing is not None:
-        request.note = notes.appended(done, write.records)
+        request.take_note(notes.appended, done, records)
     text = render.appended(done, seqs=seqs, started=request.started)
     return Answer(text, status=CREATED if done.created else OK)
 
 
-async def write_of(topic: str, raw: bytes, key: Callable[[], str | None] = lambda: None) -> appends.Append:
-    """The write that a body asks for; `key` counts when the body has none. Raises InvalidRequest."""
-    body, records = await append_body.decode_any(raw)
-    return appends.Append(
-        topic=topic,
-        records=records,
-        node=body.node or None,
-        idempotency_key=body.idempotency_key or key(),
-        idempotency_strict=body.idempotency_strict is True,
-        create=body.create is not False,
-        settings=append_body.settings(body),
-        expected_seq=body.expected_seq,
-        disable_backpressure=body.disable_backpressure is True,
+async def write_of(topic: str, raw: bytes) -> appends.Append:
+    """The write that a body asks for. Raises InvalidRequest."""
+    return _write(topic, *await append_body.decode_any(raw))
+
+
+def _write(topic: str, body: AppendBody, records: Records) -> appends.Append:
+    write = appends.Append(
+        topic=topic, records=records, node=body.node or None, idempotency_key=body.idempotency_key or None
     )
+    if body.create is False:
+        write.create = False
+    if body.config:
+        write.settings = append_body.settings(body)
+    if body.expected_seq is not None:
+        write.expected_seq = body.expected_seq
+    if body.idempotency_strict:
+        write.idempotency_strict = True
+    if body.disable_backpressure:
+        write.disable_backpressure = True
+    return write
 
 
-def _key(request: Request) -> str | None:
+def _key(value: bytes) -> str | None:
     """The Idempotency-Key header; an empty one is none."""
-    value = request.headers.get(b"idempotency-key")
-    if not value:
-        return None
     try:
-        return value.decode()
+        return value.decode() or None
     except UnicodeDecodeError:
         raise InvalidRequest("Idempotency-Key: not UTF-8.", field="Idempotency-Key") from None
 
@@ -75,6 +113,7 @@ OPERATIONS: Final = [
         name="append",
         handler=append,
         rule=Rule(WRITE),
+        is_direct=True,
         summary="Append records",
         description="All of them or none, with consecutive seqs. Answered when they are as safe as the topic's class "
         "of durability says. 201 when this write made the topic.",

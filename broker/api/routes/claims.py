@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Coroutine, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from broker.api import lease_ids, render, render_queues, strict_json
 from broker.api.answers import OK, Answer
 from broker.api.operation import TOPIC, Handler, Operation, in_query
+from broker.api.pending import Outcome, Pending, decode_and
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ_WRITE, WRITE
@@ -29,10 +32,16 @@ from schemas.queues import (
     NackRequest,
 )
 from storage.errors import InvalidRequest
+from storage.queues.claims import Claimed
 from storage.state.queues.values import Settled
+
+if TYPE_CHECKING:
+    from storage.routers.waiting import Waited
 
 #: The records of a claim, and the answer that is made of them.
 COPIES: Final = 2
+#: The memory of larger claims is held before they are given their jobs, which takes a task.
+MAX_CLAIM_BYTES: Final = 256 << 10
 
 Natural = Annotated[int, Meta(ge=0)]
 
@@ -52,7 +61,7 @@ class _Claim(msgspec.Struct, kw_only=True):
 class _Settle(msgspec.Struct, kw_only=True):
     node: str
     seqs: list[Natural]
-    lease_ids: list[str] | str | None = None
+    lease_ids: Raw = Raw()
 
 
 class _Nack(_Settle, kw_only=True):
@@ -65,15 +74,24 @@ class _Extend(_Settle, kw_only=True):
     lease_ms: Natural
 
 
+class _AnyLeaseIds(msgspec.Struct):
+    """What is no array of them: an empty string stands for none."""
+
+    lease_ids: list[str] | str | None
+
+
+_any_lease_ids = msgspec.json.Decoder(_AnyLeaseIds)
 _claim = msgspec.json.Decoder(_Claim)
 _settle = msgspec.json.Decoder(_Settle)
 _nack = msgspec.json.Decoder(_Nack)
 _extend = msgspec.json.Decoder(_Extend)
 
 
-async def claim(request: Request) -> Answer:
-    began = monotonic()
-    body = await strict_json.decode(await request.body(), _claim)
+def claim(request: Request) -> Outcome:
+    return decode_and(request.body, _claim, partial(_claim_jobs, request, monotonic()))
+
+
+def _claim_jobs(request: Request, began: float, body: _Claim) -> Outcome:
     for field in ("max", "lease_ms", "wait_ms"):
         _check_u64(getattr(body, field) or 0, field)
     asked = queues.Claim(
@@ -84,18 +102,39 @@ async def claim(request: Request) -> Answer:
         wait_ms=body.wait_ms or 0,
         attempt_key=body.attempt_key,
     )
-    broker = request.broker
-    waited = await routers.caught_up(broker.engine, asked.topic)
-    claimed = await queues.claim(broker.engine, asked, await _room(request, asked))
+
+    def finish(claimed: Claimed) -> Answer | Coroutine[Any, Any, Answer]:
+        if asked.wait_ms and not claimed.jobs:
+            return _claim_on(request, asked, began)  # they went while they were being read: now it has to wait
+        return _claimed(request, claimed, None)
+
+    pending = Pending(finish)
+    if queues.try_claim(request.broker.engine, asked, pending.resolve, MAX_CLAIM_BYTES):
+        return pending
+    return _claim_on(request, asked, began)
+
+
+async def _claim_on(request: Request, asked: queues.Claim, began: float) -> Answer:
+    engine = request.broker.engine
+    waited = await routers.caught_up(engine, asked.topic)
+    claimed = await queues.claim(engine, asked, await _room(request, asked))
     if asked.wait_ms and not claimed.jobs:
         request.release_room()
         # Many may wait for the same jobs, with no memory held: of large ones each is given one.
-        waiting = queues.claim_on(broker.engine, request.parking, asked, claimed, began, SMALL)
+        waiting = queues.claim_on(engine, request.parking, asked, claimed, began, SMALL)
         claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
     await _counted(request, claimed)
-    if broker.tracing is not None:
-        request.note = notes.claimed(claimed)
-    text = render.routed(render_queues.claimed(claimed, request.started), waited)
+    return _claimed(request, claimed, waited)
+
+
+def _claimed(request: Request, claimed: Claimed, waited: Waited | None) -> Answer:
+    try:
+        if request.broker.tracing is not None:
+            request.take_note(notes.claimed, claimed)
+        text = render.routed(render_queues.claimed(claimed, request.started), waited)
+    except BaseException:
+        claimed.undo()  # nobody can be told of them
+        raise
     return Answer(text, withdraw=claimed.undo)
 
 
@@ -124,49 +163,75 @@ async def _counted(request: Request, claimed: Claimed) -> None:
         raise
 
 
-async def ack(request: Request) -> Answer:
-    body = await strict_json.decode(await request.body(), _settle)
-    done = await queues.ack(request.broker.engine, _asked(request, body))
-    return _settled(request, "ack", b"acked", done)
+def ack(request: Request) -> Outcome:
+    return decode_and(request.body, _settle, partial(_ack, request))
 
 
-async def nack(request: Request) -> Answer:
-    body = await strict_json.decode(await request.body(), _nack)
-    done = await queues.nack(
+def _ack(request: Request, body: _Settle) -> Outcome:
+    asked = _asked(request, body)
+    pending = Pending(partial(_settled, request, "ack", b"acked"))
+    if queues.try_ack(request.broker.engine, asked, pending.resolve):
+        return pending
+    return _settling(request, "ack", b"acked", queues.ack(request.broker.engine, asked))
+
+
+def nack(request: Request) -> Outcome:
+    return decode_and(request.body, _nack, partial(_give_back, request))
+
+
+def _give_back(request: Request, body: _Nack) -> Outcome:
+    nacked = queues.nack(
         request.broker.engine,
         _asked(request, body),
         delay_ms=body.delay_ms,
         penalty=body.penalty is not False,
         reason=body.reason,
     )
-    return _settled(request, "nack", b"nacked", done)
+    return _settling(request, "nack", b"nacked", nacked)
 
 
-async def extend(request: Request) -> Answer:
-    body = await strict_json.decode(await request.body(), _extend)
+def extend(request: Request) -> Outcome:
+    return decode_and(request.body, _extend, partial(_keep, request))
+
+
+def _keep(request: Request, body: _Extend) -> Outcome:
     _check_u64(body.lease_ms, "lease_ms")
-    done = await queues.extend(request.broker.engine, _asked(request, body), body.lease_ms)
-    return _settled(request, "extend", b"extended", done)
+    extended = queues.extend(request.broker.engine, _asked(request, body), body.lease_ms)
+    return _settling(request, "extend", b"extended", extended)
+
+
+async def _settling(request: Request, operation: str, word: bytes, work: Awaitable[Settled]) -> Answer:
+    return _settled(request, operation, word, await work)
 
 
 def _settled(request: Request, operation: str, word: bytes, done: Settled) -> Answer:
     if request.broker.tracing is not None:
-        request.note = notes.settled(operation, done)
+        request.take_note(notes.settled, operation, done)
     return Answer(render_queues.settled(done, word, request.started))
 
 
 def _asked(request: Request, body: _Settle) -> queues.Settle:
     _check_u64(max(body.seqs, default=0), "seqs")
-    given = body.lease_ids
-    if isinstance(given, str) and given:
-        raise InvalidRequest("lease_ids: expected an array.", field="lease_ids")
     return queues.Settle(
         topic=request.values[0],
         node=body.node,
         seqs=body.seqs,
-        lease_ids=lease_ids.tokens(given) if given else None,
-        strict=request.query.flag("strict", False) if request.scope["query_string"] else False,
+        lease_ids=_tokens(bytes(body.lease_ids)),
+        strict=request.query.flag("strict", False) if request.query_string else False,
     )
+
+
+def _tokens(text: bytes) -> Sequence[int] | None:
+    """Of lease ids as they stand in the body. Raises InvalidRequest."""
+    if not text:
+        return None
+    try:
+        return lease_ids.tokens_of_json(text)
+    except msgspec.ValidationError:
+        given = strict_json.decoded(b'{"lease_ids":%b}' % text, _any_lease_ids).lease_ids
+    if given:
+        raise InvalidRequest("lease_ids: expected an array.", field="lease_ids")
+    return None
 
 
 def _check_u64(value: int, field: str) -> None:
@@ -182,7 +247,7 @@ _STRICT: Final = in_query(
 )
 
 
-def _settling(
+def _settle_operation(
     name: str, handler: Handler, summary: str, description: str, request: type[Any], answer: type[Any]
 ) -> Operation:
     return Operation(
@@ -191,6 +256,7 @@ def _settling(
         name=name,
         handler=handler,
         rule=Rule(WRITE, settles=True),
+        is_direct=True,
         tag="queues",
         summary=summary,
         description=f"{description} A job counts when it is leased to the node, by that lease_id when one is given; "
@@ -213,6 +279,7 @@ OPERATIONS: Final = [
         name="claim",
         handler=claim,
         rule=Rule(READ_WRITE),
+        is_direct=True,
         tag="queues",
         summary="Claim jobs",
         description="Given-back, expired and due jobs first, lowest seq first, then fresh ones. With wait_ms the "
@@ -224,8 +291,8 @@ OPERATIONS: Final = [
         successes={OK: "The jobs; none when there are none."},
         refusals=("invalid_request", "topic_not_found", "not_a_queue", "throttled", "segment_corrupt", *_WRITES),
     ),
-    _settling("ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer),
-    _settling(
+    _settle_operation("ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer),
+    _settle_operation(
         "nack",
         nack,
         "Give jobs back",
@@ -233,7 +300,7 @@ OPERATIONS: Final = [
         NackRequest,
         NackAnswer,
     ),
-    _settling(
+    _settle_operation(
         "extend", extend, "Keep jobs for longer", "Their leases now end lease_ms from now.", ExtendRequest, ExtendAnswer
     ),
 ]

@@ -57,7 +57,7 @@ _commit = msgspec.json.Decoder(_Commit)
 async def read(request: Request) -> Answer:
     """What is handed out is taken back when the client has gone before its answer, unless a key stands for it."""
     began = monotonic()
-    raw = await request.body()
+    raw = request.body
     body = await strict_json.decode(raw, _read) if raw else _Read()
     asked = _asked(request.address(), request.values[1], body)
     broker = request.broker
@@ -79,7 +79,7 @@ async def read(request: Request) -> Answer:
         )
         done = await request.unless_gone(waiting, discard=lambda late: late.undo())
     if broker.tracing is not None:
-        request.note = notes.read("consume", asked.topic, done.result.records)
+        request.take_note(notes.read, "consume", asked.topic, done.result.records)
     shape = Shape(
         tags=body.include_tags is True, meta=body.include_meta is not False, data=body.include_data is not False
     )
@@ -105,7 +105,7 @@ async def _rendered(request: Request, consumer: str, done: ConsumerRead, shape: 
 
 async def commit(request: Request) -> Answer:
     topic, consumer = request.address(), request.values[1]
-    body = await strict_json.decode(await request.body(), _commit)
+    body = await strict_json.decode(request.body, _commit)
     _check_u64(body.seq, "seq")
     state = await consumers.commit(request.broker.engine, topic, consumer, body.seq)
     return Answer(render_consumers.state(state, request.started))

@@ -79,7 +79,7 @@ _commit = msgspec.json.Decoder(_Commit)
 
 async def create(request: Request) -> Answer:
     content_type = media.answered_as(request.headers.get(b"accept"))
-    body = await request.body(media.is_known)
+    body = await request.read_body(media.is_known)
     given = await strict_json.decode(body, _instance) if body else {}
     if config_of(given).auto_commit:
         request.access.require(READ_WRITE)
@@ -105,7 +105,7 @@ async def delete(request: Request) -> Answer:
 
 
 async def subscribe(request: Request) -> Answer:
-    wish = await strict_json.decode(await request.body(media.is_known), _subscription)
+    wish = await strict_json.decode(await request.read_body(media.is_known), _subscription)
     topics = wish.topics or []
     request.access.require(READ, topics)
     with _using(request) as member:
@@ -128,7 +128,7 @@ async def unsubscribe(request: Request) -> Answer:
 
 
 async def assign(request: Request) -> Answer:
-    wanted = (await strict_json.decode(await request.body(media.is_known), _partitions)).partitions
+    wanted = (await strict_json.decode(await request.read_body(media.is_known), _partitions)).partitions
     request.access.require(READ, [each.topic for each in wanted])
     with _using(request) as member:
         _may(request, member)
@@ -148,7 +148,7 @@ async def get_assignments(request: Request) -> Answer:
 
 
 async def seek(request: Request) -> Answer:
-    wanted = (await strict_json.decode(await request.body(media.is_known), _offsets)).offsets
+    wanted = (await strict_json.decode(await request.read_body(media.is_known), _offsets)).offsets
     request.access.require(READ, [each.topic for each in wanted])
     with _using(request) as member:
         _may(request, member)
@@ -166,7 +166,7 @@ async def seek_to_end(request: Request) -> Answer:
 
 async def _seek_to(request: Request, end: int) -> Answer:
     """To the first offset (0) or the one behind the last (1). The key is looked at before the topics are."""
-    wanted = (await strict_json.decode(await request.body(media.is_known), _partitions)).partitions
+    wanted = (await strict_json.decode(await request.read_body(media.is_known), _partitions)).partitions
     request.access.require(READ, [each.topic for each in wanted])
     engine = request.broker.engine
     with _using(request) as member:
@@ -177,7 +177,7 @@ async def _seek_to(request: Request, end: int) -> Answer:
 
 
 async def commit(request: Request) -> Answer:
-    body = await request.body(media.is_known)
+    body = await request.read_body(media.is_known)
     given = await strict_json.decode(body, _commit) if body else _Commit()
     # The offset that is sent is that of the last record which is done with; what is kept is the next one.
     wanted = {each.pair: (_natural(each.offset + 1), each.metadata) for each in given.offsets or ()}
@@ -193,7 +193,7 @@ async def commit(request: Request) -> Answer:
 
 async def get_committed(request: Request) -> Answer:
     engine = request.broker.engine
-    body = await request.body(media.is_known)
+    body = await request.read_body(media.is_known)
     with _using(request) as member:
         _may(request, member)
         if body:

@@ -77,7 +77,7 @@ async def produce_to_partition(request: Request) -> Answer:
 
 async def _produce(request: Request, partition: int | None) -> Answer:
     content_type = media.answered_as(request.headers.get(b"accept"))
-    body = await request.body(media.is_known)
+    body = await request.read_body(media.is_known)
     await check_count(body, request.broker.engine.options.max_batch_records)
     batch = await records.parse(body, media.written_in(request.headers.get(b"content-type", b"")))
     key = request.headers.get(b"idempotency-key", b"").decode("utf-8", "replace") or None

@@ -171,7 +171,7 @@ async def list_topics(request: Request) -> Answer:
 
 async def create_topic(request: Request) -> Answer:
     cluster, engine = told(request), request.broker.engine
-    wanted = await strict_json.decode(await request.body(), _new_topic)
+    wanted = await strict_json.decode(await request.read_body(), _new_topic)
     request.access.require(ADMIN, [wanted.topic_name])
     check_topic_name(wanted.topic_name)
     if wanted.replication_factor not in (None, -1, 1):
@@ -207,7 +207,7 @@ async def delete_topic(request: Request) -> Answer:
 
 async def add_partitions(request: Request) -> Answer:
     cluster, (name, now) = told(request), _topic(request)
-    count = (await strict_json.decode(await request.body(), _partitions)).partitions_count
+    count = (await strict_json.decode(await request.read_body(), _partitions)).partitions_count
     if count <= now.partitions:
         raise BadRequest(f"Topic currently has {now.partitions} partitions, which is not fewer than {count}.")
     await change(request.broker.engine, name, lambda config: msgspec.structs.replace(config, partitions=count))
@@ -289,7 +289,7 @@ async def put_config(request: Request) -> Answer:
     told(request)
     name, _ = _topic(request)
     setting = _setting(request)
-    value = (await strict_json.decode(await request.body(), _value)).value
+    value = (await strict_json.decode(await request.read_body(), _value)).value
     await _change(request, name, [(setting.name, settings.Operation.SET, value)])
     return _done()
 
@@ -304,7 +304,7 @@ async def reset_config(request: Request) -> Answer:
 async def alter_configs(request: Request) -> Answer:
     told(request)
     name, config = _topic(request)
-    wanted = await strict_json.decode(await request.body(), _changes)
+    wanted = await strict_json.decode(await request.read_body(), _changes)
     operations = v3.operations(wanted.data)
     if wanted.validate_only:
         _applied(lambda: settings.altered(operations, config))

@@ -42,7 +42,7 @@ async def produce(request: Request) -> Answer:
         raise UnsupportedMediaType
     rest = None
     if b"content-encoding" in request.headers:
-        text = await request.body()
+        text = await request.read_body()
         rest = _receipts(request, _once(text))
     else:
         rest = _receipts(request, request.pieces())
@@ -92,7 +92,7 @@ async def _written(request: Request, entries: Sequence[Entry], before: int) -> l
 async def produce_batch(request: Request) -> Answer:
     """All of them, or for each of those that were not written why not."""
     told(request)
-    entries = await v3_records.entries_of(await request.body())
+    entries = await v3_records.entries_of(await request.read_body())
     ids = [each.id for each in entries]
     if not entries or len(entries) > _MAX_BATCH:
         raise BadRequest(f"entries: 1 to {_MAX_BATCH}.")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from broker.api import render, strict_json
+from broker.api import render
 from broker.api.answers import OK, Answer
 from broker.api.operation import NUMBER, PARTITION, TOPIC, Operation, Parameter, in_path, in_query
+from broker.api.pending import Outcome, Pending, decode_and
 from broker.api.query import Query, parsed
 from broker.api.render import Shape
 from broker.api.request import Request
@@ -21,7 +24,10 @@ from broker.service.predicates import tag_match
 from broker.tracing import notes
 from schemas.fields import MAX_U64, parse_u64
 from schemas.records import DiffAnswer, DiffRequest, RecordAnswer
-from storage.errors import InvalidRequest
+from storage.errors import InvalidRequest, ShuttingDown
+
+if TYPE_CHECKING:
+    from storage.routers.waiting import Waited
 
 Natural = Annotated[int, Meta(ge=0)]
 
@@ -51,14 +57,12 @@ _any = msgspec.json.Decoder()
 READ_SHARE: Final = 4
 
 
-async def diff(request: Request) -> Answer:
-    raw = await request.body()
-    body = await strict_json.decode(raw, _body) if raw else _Body()
-    return await _read(request, body)
+def diff(request: Request) -> Outcome:
+    return decode_and(request.body, _body, partial(_read, request)) if request.body else _read(request, _Body())
 
 
-async def get_records(request: Request) -> Answer:
-    return await _read(request, _from_query(request.query))
+def get_records(request: Request) -> Outcome:
+    return _read(request, _from_query(request.query))
 
 
 async def get_record(request: Request) -> Answer:
@@ -68,13 +72,42 @@ async def get_record(request: Request) -> Answer:
     waited = await routers.caught_up(request.broker.engine, topic)
     record = await reads.read_one(request.broker.engine, topic, seq)
     if request.broker.tracing is not None:
-        request.note = notes.read("read", topic, [record])
+        request.take_note(notes.read, "read", topic, [record])
     return Answer(render.routed(render.one_record(topic, record, shape, request.started), waited))
 
 
-async def _read(request: Request, body: _Body) -> Answer:
+def _read(request: Request, body: _Body) -> Outcome:
     broker = request.broker
+    engine = broker.engine
     asked = _asked(request.address(), body)
+    shape = Shape(
+        tags=body.include_tags is True,
+        meta=body.include_meta is not False,
+        data=body.include_data is not False,
+        stored=body.include_stored is True,
+    )
+    topic = engine.topic(asked.topic)
+    if (
+        broker.memory.is_busy  # then reads take turns with large answers
+        or topic.topic_id in engine.catalog.routes.into  # what routers have still to bring is waited for
+        or (asked.wait_ms and asked.from_seq >= topic.log.head)
+    ):
+        return _read_on(request, asked, shape)
+
+    def finish(reading: reads.Reading) -> Answer | Coroutine[Any, Any, Answer]:
+        if asked.wait_ms and reading.empty:
+            return _read_on(request, asked, shape)  # what there was is not for this reader
+        if reads.is_cut(asked, reading):
+            reads.dropped(engine, reading)
+            return _read_on(request, asked, shape)
+        return _found(request, asked.topic, reading, render.diff(reading.result, shape, request.started), None)
+
+    return Pending(finish).run(reads.read(engine, asked), ShuttingDown)
+
+
+async def _read_on(request: Request, asked: reads.Read, shape: Shape) -> Answer:
+    """A read that may have to wait, for records or for its turn."""
+    broker = request.broker
     waited = await routers.caught_up(broker.engine, asked.topic)
     if broker.memory.is_busy:
         await broker.memory.turn(LOOK_BYTES)
@@ -82,22 +115,21 @@ async def _read(request: Request, body: _Body) -> Answer:
     if asked.wait_ms and reading.empty:
         waiting = reads.read_on(broker.engine, request.parking, reading, asked.wait_ms, turn=broker.memory.begin)
         reading = await request.unless_gone(waiting)
+    if not reads.is_cut(asked, reading):
+        return _found(request, asked.topic, reading, render.diff(reading.result, shape, request.started), waited)
     request.is_read = True
-    is_large = reads.is_cut(asked, reading)
-    if is_large:
-        reading = await _whole(request, asked, reading)
+    reading = await _whole(request, asked, reading)
     if broker.tracing is not None:
-        request.note = notes.read("read", asked.topic, reading.result.records)
-    shape = Shape(
-        tags=body.include_tags is True,
-        meta=body.include_meta is not False,
-        data=body.include_data is not False,
-        stored=body.include_stored is True,
-    )
-    if not is_large:
-        return Answer(render.routed(render.diff(reading.result, shape, request.started), waited))
+        request.take_note(notes.read, "read", asked.topic, reading.result.records)
     async with broker.memory.rendering:
         text = await render.large_diff(reading.result, shape, request.started, broker.memory.turn)
+    return Answer(render.routed(text, waited))
+
+
+def _found(request: Request, topic: str, reading: reads.Reading, text: bytes, waited: Waited | None) -> Answer:
+    request.is_read = True
+    if request.broker.tracing is not None:
+        request.take_note(notes.read, "read", topic, reading.result.records)
     return Answer(render.routed(text, waited))
 
 
@@ -212,6 +244,7 @@ OPERATIONS: Final = [
         name="diff",
         handler=diff,
         rule=Rule(READ),
+        is_direct=True,
         summary="Read what came after a seq",
         description="With wait_ms the answer is held back until there is something to give.",
         answer=DiffAnswer,
