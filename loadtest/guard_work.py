@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import xxhash
