@@ -84,9 +84,10 @@ def decode(raw: bytes) -> tuple[AppendBody, Records]:
         return _taken_apart(strict_json.decoded(raw, _any_body))
     records = PlainRecords([record.data for record in plain.records])
     # Only in data and config can anything nest here, and what is short cannot be deep.
-    largest = max(records.sizes(), default=0)
-    if (largest > _SURELY_FLAT_BYTES or plain.config) and strict_json.may_be_deep(raw):
-        raise MayBeDeep
+    if len(raw) > _SURELY_FLAT_BYTES:
+        largest = max(records.sizes(), default=0)
+        if (largest > _SURELY_FLAT_BYTES or plain.config) and strict_json.may_be_deep(raw):
+            raise MayBeDeep
     if plain.expected_seq is not None:
         _check_seq(plain.expected_seq)
     return plain, records

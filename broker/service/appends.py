@@ -45,30 +45,23 @@ def names_of(write: Append) -> list[str]:
 
 def try_append(
     engine: Engine,
-    write: Append,
-    pressure: Pressure,
+    topic: str,
+    records: list[NewRecord] | PlainRecords,
+    node: str | None,
+    key: str | None,
     resolve: Callable[[Appended | Exception], None],
     leave: Callable[[], None],
 ) -> bool:
-    """`append` where nothing has to be waited for but the commit: True, and `resolve` is called with the outcome, or
-    `leave` because nothing was done after all. False, or `leave`: call `append`, which also says what stands against
-    it. Raises UnderPressure.
+    """`append` without further wishes, where nothing has to be waited for but the commit. True: `resolve` is called
+    with the outcome, or `leave` because nothing was done after all. False, or `leave`: call `append`, which also says
+    what stands against it.
     """
-    if not write.disable_backpressure:
-        pressure.check()
-    if (
-        write.partition
-        or write.topic in engine.catalog.spread
-        or write.idempotency_strict
-        or write.settings is not None
-        or write.expected_seq is not None
-    ):
-        return False
-    records, key = write.records, write.idempotency_key
+    if topic in engine.catalog.spread:
+        return False  # which partition it goes to has to be found out
     try:
         if key is None and len(records) == 1 and isinstance(records, PlainRecords):
-            return engine.append_soon(write.topic, records[0], resolve, leave, node=write.node)
-        return engine.append_now(write.topic, records, resolve, node=write.node, idempotency_key=key)
+            return engine.append_soon(topic, records[0], resolve, leave, node=node)
+        return engine.append_now(topic, records, resolve, node=node, idempotency_key=key)
     except StorageError:
         return False
 

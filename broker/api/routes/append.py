@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -19,7 +18,7 @@ from broker.service import appends
 from broker.tracing import notes
 from schemas.records import AppendAnswer, AppendRequest
 from storage.errors import InvalidRequest
-from storage.records.values import Appended, NewRecord, PlainRecords
+from storage.records.values import Appended
 
 
 def append(request: Request) -> Outcome:
@@ -40,28 +39,37 @@ async def _append_large(request: Request) -> Answer:
 
 def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
     broker = request.broker
-    write = _write(request.values[0], body, records)
-    if write.idempotency_key is None and b"idempotency-key" in request.headers:
-        write.idempotency_key = _key(request.headers[b"idempotency-key"])
-    seqs = True
+    key = body.idempotency_key or None
+    if key is None and b"idempotency-key" in request.headers:
+        key = _key(request.headers[b"idempotency-key"])
+    partition, seqs = None, True
     if request.query_string:
-        write.partition = request.partition()
-        seqs = request.query.flag("return_seqs", True)
-    if write.settings is not None:
-        request.access.require(WRITE_ADMIN, appends.names_of(write))
-    append_on = partial(_append_on, request, write, seqs)
-    pending = Pending(partial(_appended, request, records, seqs), append_on)
-    if appends.try_append(broker.engine, write, broker.pressure, pending.resolve, pending.leave):
-        return pending
+        partition, seqs = request.partition(), request.query.flag("return_seqs", True)
+    append_on = partial(_append_on, request, body, records, key, partition, seqs)
+    if not body.disable_backpressure:
+        broker.pressure.check()
+    if not partition and body.expected_seq is None and not body.config and not body.idempotency_strict:
+        pending = Pending(partial(_appended, request, records, seqs), append_on)
+        if appends.try_append(
+            broker.engine, request.values[0], records, body.node or None, key, pending.resolve, pending.leave
+        ):
+            return pending
     return append_on()
 
 
-async def _append_on(request: Request, write: appends.Append, seqs: bool) -> Answer:
+async def _append_on(
+    request: Request, body: AppendBody, records: Records, key: str | None, partition: int | None, seqs: bool
+) -> Answer:
+    """A write of which something must be waited for, or against which something stands."""
     broker = request.broker
-    return _appended(request, write.records, seqs, await appends.append(broker.engine, write, broker.pressure))
+    write = _write(request.values[0], body, records)
+    write.idempotency_key, write.partition = key, partition
+    if write.settings is not None:
+        request.access.require(WRITE_ADMIN, appends.names_of(write))
+    return _appended(request, records, seqs, await appends.append(broker.engine, write, broker.pressure))
 
 
-def _appended(request: Request, records: Sequence[NewRecord] | PlainRecords, seqs: bool, done: Appended) -> Answer:
+def _appended(request: Request, records: Records, seqs: bool, done: Appended) -> Answer:
     if request.broker.tracing is not None:
         request.take_note(notes.appended, done, records)
     text = render.appended(done, seqs=seqs, started=request.started)
@@ -74,20 +82,17 @@ async def write_of(topic: str, raw: bytes) -> appends.Append:
 
 
 def _write(topic: str, body: AppendBody, records: Records) -> appends.Append:
-    write = appends.Append(
-        topic=topic, records=records, node=body.node or None, idempotency_key=body.idempotency_key or None
+    return appends.Append(
+        topic=topic,
+        records=records,
+        node=body.node or None,
+        idempotency_key=body.idempotency_key or None,
+        idempotency_strict=body.idempotency_strict is True,
+        create=body.create is not False,
+        settings=append_body.settings(body),
+        expected_seq=body.expected_seq,
+        disable_backpressure=body.disable_backpressure is True,
     )
-    if body.create is False:
-        write.create = False
-    if body.config:
-        write.settings = append_body.settings(body)
-    if body.expected_seq is not None:
-        write.expected_seq = body.expected_seq
-    if body.idempotency_strict:
-        write.idempotency_strict = True
-    if body.disable_backpressure:
-        write.disable_backpressure = True
-    return write
 
 
 def _key(value: bytes) -> str | None:
