@@ -6,10 +6,10 @@ All operations are called from here; those of the control plane are in FastAPI's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -68,12 +68,12 @@ class Dispatcher:
         await self._deliver(request, send, self._served(request))
 
     async def go_on(
-        self, request: Request, work: Awaitable[Answer], scope: Scope, receive: Receive, send: Send
+        self, request: Request, work: Coroutine[Any, Any, Answer], scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Carry out a request that was begun without a task (`broker.api.hot`) and has to wait for something."""
         request.attach(scope, receive, connection_of(send))
         try:
-            await self._deliver(request, send, work)
+            await self._deliver(request, send, _with_body_counted(request, work))
         finally:
             request.end()
 
@@ -221,6 +221,16 @@ class Dispatcher:
             if self.broker.stopping:
                 raise ShuttingDown
             raise NotReady(replay_progress=self.broker.engine.recovery_progress)
+
+
+async def _with_body_counted(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """`work`, while the memory of the request's body is held: it may wait for long. Raises Overloaded."""
+    try:
+        request.count_body()
+    except BaseException:
+        work.close()
+        raise
+    return await work
 
 
 def _body(piece: bytes) -> Message:

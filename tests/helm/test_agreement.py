@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.control import control_plane
+from broker.api.app import OPERATIONS
 from broker.api.openapi import document as openapi
 from broker.auth.keys import parse_file
 from broker.auth.scopes import EVERYTHING, READ
@@ -275,7 +275,7 @@ def test_credentials_of_the_cold_tier_are_for_the_broker_alone(helm: Helm) -> No
 
 
 def test_probes_ask_what_is_served(documents: Sequence[Document]) -> None:
-    served = openapi(control_plane())["paths"]
+    served = openapi(OPERATIONS)["paths"]
     found = broker(documents)
     paths = {name: found[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     # Readiness is 503 during a replay: what ends a pod must never ask for it.
@@ -339,7 +339,7 @@ def test_the_dashboard_and_metrics_are_asked_for_where_they_are(helm: Helm) -> N
     assert [each["spec"]["publishNotReadyAddresses"] for each in chosen] == [True]
     [endpoint] = monitor["endpoints"]
     assert endpoint["port"] in [port["name"] for port in chosen[0]["spec"]["ports"]]
-    assert endpoint["path"] in openapi(control_plane())["paths"]
+    assert endpoint["path"] in openapi(OPERATIONS)["paths"]
 
 
 def test_the_chart_is_for_this_version_of_the_broker(default: Sequence[Document]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.api.control import control_plane
+from broker.api.app import OPERATIONS
 from broker.api.openapi import document
 
-DOCUMENT = document(control_plane())
+DOCUMENT = document(OPERATIONS)
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 

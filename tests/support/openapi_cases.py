@@ -25,7 +25,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from broker.api.control import control_plane
+from broker.api.app import OPERATIONS
 from broker.api.errors import CODES
 from broker.api.openapi import document
 from schemas.fields import MAX_U64
@@ -81,7 +81,7 @@ class Cases:
     """Of the document as this source makes it."""
 
     def __init__(self) -> None:
-        self._schema = schemathesis.openapi.from_dict(document(control_plane()), config=SchemathesisConfig())
+        self._schema = schemathesis.openapi.from_dict(document(OPERATIONS), config=SchemathesisConfig())
         self._operations = {
             operation.label: operation for operation in (result.ok() for result in self._schema.get_all_operations())
         }
