@@ -226,7 +226,7 @@ class Dispatcher:
 async def _with_body_counted(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
     """`work`, while the memory of the request's body is held: it may wait for long. Raises Overloaded."""
     try:
-        request.count_body()
+        await request.count_body()
     except BaseException:
         work.close()
         raise

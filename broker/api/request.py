@@ -154,10 +154,10 @@ class Request:
             raise ClientGone
         return body
 
-    def count_body(self) -> None:
+    async def count_body(self) -> None:
         """Hold the memory of a body that is there already. Raises Overloaded."""
         self._spooled = BodyRoom(self.broker.memory, self.connection)
-        self._spooled.grow(len(self.body))
+        await self._spooled.grow(len(self.body))
 
     # -- memory ------------------------------------------------------------------------------------------------------
 

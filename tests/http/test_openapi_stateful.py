@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.control import control_plane
+from broker.api.app import OPERATIONS
 from broker.api.events import EVENT_STREAM
 from broker.api.openapi import document
 from tests.support.live_server import LiveServer
@@ -23,7 +23,7 @@ ANSWER_PATIENCE_S = 10
 
 def endless() -> list[str]:
     """Paths whose answers have no end: their refusals are asked for elsewhere."""
-    paths = document(control_plane())["paths"]
+    paths = document(OPERATIONS)["paths"]
     return [path for path, operations in paths.items() if any(map(_is_endless, operations.values()))]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.api.hot_actions import BY_NAME
+from broker.api import append_body
+from broker.service import appends
 from storage import Durability, Engine, TopicConfig
 from storage.log import contents
 from storage.routers import copies
@@ -23,8 +24,9 @@ TAGGED = b'{"records":[%b]}' % b",".join(
 
 
 async def taken(engine: Engine, topic: str, body: bytes) -> Any:
+    _, records = append_body.decode(body)
     told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    assert BY_NAME[b""].take(engine, topic, {}, body, told.set_result, lambda: None)
+    assert appends.try_append(engine, topic, records, None, None, told.set_result, lambda: None)
     return await told
 
 
