@@ -221,17 +221,16 @@ async def test_a_claim_whose_jobs_vanish_while_they_are_read_waits_on(server: Co
 async def test_the_body_of_a_claim_that_waits_is_counted() -> None:
     async with Counted(max_body_memory_bytes=1 << 20) as server:
         await server.queue(0)
-        wires = [await server.connect() for _ in range(6)]
-        for wire in wires[:4]:
-            wire.send(claim(wait_ms=15_000, unknown="x" * 250_000))
-        await until(lambda: server.engine.queues.figures("q").waiting_claims == 4)
-        held = server.broker.memory.bodies.held
-        assert held > 1_000_000
-        wires[4].send(claim(wait_ms=15_000, unknown="x" * 250_000))
-        refused = await wires[4].answer()
+        wires = [await server.connect() for _ in range(7)]
+        for number, wire in enumerate(wires[:5], 1):  # one goes beyond the bound, as of all bodies
+            wire.send(claim(wait_ms=30_000, unknown="x" * 250_000))
+            await until(lambda expected=number: server.engine.queues.figures("q").waiting_claims == expected)
+        assert server.broker.memory.bodies.held > 1_000_000
+        wires[5].send(claim(wait_ms=30_000, unknown="x" * 250_000))
+        refused = await wires[5].answer()
         assert (refused.status, refused.code) == (503, "overloaded")
-        wires[5].send(claim(wait_ms=15_000))
-        await until(lambda: server.engine.queues.figures("q").waiting_claims == 5)
+        wires[6].send(claim(wait_ms=30_000))
+        await until(lambda: server.engine.queues.figures("q").waiting_claims == 6)
         for wire in wires:
             await wire.close()
         await until(lambda: server.broker.memory.bodies.held == 0)
