@@ -145,12 +145,11 @@ class HotServer:
         hot = http.http1.hot if hasattr(http, "http1") else None
         if hot is None:
             return
-        take = hot.take
 
         def direct(*arguments: Any) -> None:
             self.is_direct = True
             try:
-                take(*arguments)
+                type(hot).take(hot, *arguments)
             finally:
                 self.is_direct = False
 
